@@ -1,0 +1,194 @@
+"""The plug-in contract: Source, Handler, Sink, and what they report. The docstrings are normative.
+
+A part is a class that takes (name, options), where options is an instance of its `Options`, validated from
+its TOML section. Constructing a part does no I/O. `start` acquires what it needs; `stop` gives it back and may
+be called twice, and after a failed start. Every part raises only errors of psql_streamer.errors; which of them
+is tried again and which stops the pipeline is decided there and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from psql_streamer.model import Batch, Position, Stats
+from psql_streamer.options import PartOptions, SinkOptions, SourceOptions
+
+
+class Severity(Enum):
+    """How bad a finding is: an ERROR keeps the service from working, a WARNING does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that `check` found: what is wrong, and the command or setting that mends it."""
+
+    severity: Severity
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}: {self.problem}: {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a part is doing. `reason` is a sentence for the operator, also when all is well."""
+
+    ok: bool
+    reason: str
+
+
+class Source(ABC):
+    """Gives micro-batches in commit order, from a position on, and is told how far they are durable.
+
+    One thread calls start, read and stop; `confirm`, `status` and `stats` may be called from any thread.
+    """
+
+    Options: ClassVar[type[SourceOptions]]
+
+    def __init__(self, name: str, options: SourceOptions) -> None:
+        self.name = name
+        self.options = options
+
+    @abstractmethod
+    def check(self) -> Iterable[Finding]:
+        """Look at every precondition without changing anything; an empty result means that start will work."""
+
+    @abstractmethod
+    def fence(self) -> Mapping[str, str]:
+        """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
+
+        May connect. Called before `start`. A key whose value differs from the stored one stops the pipeline.
+        """
+
+    @abstractmethod
+    def start(self, position: Position | None) -> None:
+        """Start streaming after `position`, or where the server's own memory says when there is none.
+
+        Raises PositionRefused when the changes after `position` are no longer to be had. May be called again
+        after a SourceUnavailable: it then starts over from the position given.
+        """
+
+    @abstractmethod
+    def read(self, timeout: float) -> Batch | None:
+        """The next micro-batch; None when there was nothing for `timeout` seconds.
+
+        After None the caller may assume that nothing received so far is being held back, except changes of a
+        transaction whose end has not arrived yet.
+        """
+
+    @abstractmethod
+    def confirm(self, position: Position) -> None:
+        """Everything up to `position` is durable and remembered; the server may forget it (later is fine).
+
+        Positions never go back. Must not block on the network.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Leave the server, telling it the last confirmed position if that is quickly done."""
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Whether it is connected and receiving; the reason when not."""
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """Counters for /stats. Keys received_lsn, confirmed_lsn (int), lag_bytes, reconnects where they apply."""
+
+    def set_debug(self, on: bool) -> None:
+        """Switch debug messages while running. Sources with helpers of their own pass it on."""
+
+
+class Handler(ABC):
+    """Turns a batch into a batch: coercion, enrichment, filtering. Has a thread of its own."""
+
+    Options: ClassVar[type[PartOptions]]
+
+    def __init__(self, name: str, options: PartOptions) -> None:
+        self.name = name
+        self.options = options
+
+    @abstractmethod
+    def check(self) -> Iterable[Finding]:
+        """As Source.check."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Acquire the engine. May take seconds; is called before any batch is read."""
+
+    @abstractmethod
+    def handle(self, batch: Batch) -> Batch:
+        """The transformed batch, with the same position, in the same order.
+
+        Rows may be dropped and columns changed; ordinal, seq, lsn and tx of what stays must not change.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Release the engine."""
+
+
+class Sink(ABC):
+    """Makes batches durable. One thread calls start, write and stop."""
+
+    Options: ClassVar[type[SinkOptions]]
+
+    def __init__(self, name: str, options: SinkOptions) -> None:
+        self.name = name
+        self.options = options
+
+    @abstractmethod
+    def check(self) -> Iterable[Finding]:
+        """As Source.check."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Acquire what writing needs. Raises SinkUnavailable when it may work later."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Return when every event of the batch is durable (or dead-lettered), and only then.
+
+        SinkUnavailable: nothing counts, the same batch is written again later, whole, so that order per key is
+        kept. `interrupt` makes a waiting write raise SinkUnavailable soon.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Called from another thread when the service stops and its deadline has passed."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Release everything. Events that were not confirmed are abandoned, not flushed."""
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Whether the last attempt worked; the reason when not."""
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """Counters for /stats: events, bytes, batches, skipped, dead_lettered where they apply."""
+
+    def set_debug(self, on: bool) -> None:
+        """Switch debug messages while running."""
+
+
+class Service(Protocol):
+    """What the HTTP API sees of the running pipeline. Callable from any thread."""
+
+    def status(self) -> Mapping[str, Status]:
+        """A Status by part: `source.db1`, `sink.kafka1`, `store`."""
+
+    def stats(self) -> Mapping[str, Stats]:
+        """Counters by part, named as in `status`."""
+
+    def set_debug(self, on: bool) -> None:
+        """Switch debug messages of all parts."""

@@ -1,0 +1,245 @@
+"""The values that flow: Lsn, Position, Column, Relation, Changes, Batch.
+
+Nothing here does I/O. Arrays are numpy or Arrow, one element a row; the naming follows PostgreSQL's
+protocol documentation ("Logical Replication Message Formats").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class Lsn(int):
+    """A position in the write-ahead log: bytes since its beginning, shown as PostgreSQL does (`16/B374D848`)."""
+
+    def __str__(self) -> str:
+        return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"
+
+    def __repr__(self) -> str:
+        return f"Lsn({self})"
+
+    @classmethod
+    def parse(cls, text: str) -> Lsn:
+        """Read `16/B374D848` or a plain number; ValueError for anything else."""
+        high, slash, low = text.partition("/")
+        value = (int(high, 16) << 32) | int(low, 16) if slash else int(text)
+        if not 0 <= value < 1 << 64 or (slash and int(low, 16) >> 32):
+            raise ValueError(f"{text!r} is not an LSN such as 16/B374D848")
+        return cls(value)
+
+
+NO_LSN = Lsn(0)
+"""PostgreSQL's InvalidXLogRecPtr: no position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What a source resumes from.
+
+    lsn: end LSN of the last committed transaction that lies wholly behind.
+    commit_lsn, changes: of the transaction after it, how many changes are durable already (0, 0: none).
+    """
+
+    lsn: Lsn
+    commit_lsn: Lsn = NO_LSN
+    changes: int = 0
+
+    def __str__(self) -> str:
+        inside = f"+{self.changes} of {self.commit_lsn}" if self.changes else ""
+        return f"{self.lsn}{inside}"
+
+
+class Op(IntEnum):
+    """What happened to a row; the numbers are pgoutput's message bytes."""
+
+    INSERT = ord("I")
+    UPDATE = ord("U")
+    DELETE = ord("D")
+    TRUNCATE = ord("T")
+    MESSAGE = ord("M")
+
+    @property
+    def action(self) -> str:
+        """The name in events, metrics and logs: `insert`."""
+        return self.name.lower()
+
+
+class ReplicaIdentity(IntEnum):
+    """pg_class.relreplident: which columns an old row image holds."""
+
+    DEFAULT = ord("d")
+    NOTHING = ord("n")
+    FULL = ord("f")
+    INDEX = ord("i")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
+
+    key: part of the replica identity. type_oid 0: made by a handler; its Arrow type says what it is.
+    """
+
+    name: str
+    type_oid: int
+    typmod: int = -1
+    key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table in one shape; a Relation message with another shape makes another Relation.
+
+    version: counts the shapes of this oid in the order in which the stream showed them, from 1.
+    """
+
+    oid: int
+    schema: str
+    table: str
+    replica_identity: ReplicaIdentity
+    columns: tuple[Column, ...]
+    version: int = 1
+
+    @property
+    def key_columns(self) -> tuple[int, ...]:
+        """Indexes of the key columns. FULL flags every column as key: such a relation has no key of its own."""
+        if self.replica_identity is ReplicaIdentity.FULL:
+            return ()
+        return tuple(i for i, column in enumerate(self.columns) if column.key)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """The transactions that the changes of a batch belong to, in commit order; rows point in by index."""
+
+    commit_lsn: NDArray[np.uint64]
+    xid: NDArray[np.uint32]
+    commit_ts: NDArray[np.int64]  # microseconds since 1970-01-01 UTC
+
+    def __len__(self) -> int:
+        return len(self.xid)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image (old or new) of rows: an Arrow array a column, all of one length.
+
+    columns: from the wire these are `binary` arrays of PostgreSQL's text form; a handler may give any
+        Arrow type. Null is SQL NULL, or a column that the image lacks, or unchanged TOAST.
+    rows: index into the Changes' rows, strictly increasing: which row each element belongs to.
+    absent: column index -> True where the image lacks the column (a key-only old row, unchanged TOAST).
+    """
+
+    columns: tuple[pa.Array, ...]
+    rows: NDArray[np.int64]
+    absent: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Row changes of one Relation (one shape), columnar. All arrays have one element a row.
+
+    ordinal: place in the batch, over all relations: sorting by it gives commit order.
+    seq: which change of its transaction this is, from 0. With commit_lsn it is the change's identity.
+    lsn: where the change's WAL record starts. Several rows may share one (COPY).
+    tx: index into Batch.transactions.
+    after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
+        gives them) updates; Image.rows says which.
+    columns: what the images' arrays are. The relation's own, unless a handler made others.
+    """
+
+    relation: Relation
+    columns: tuple[Column, ...]
+    ordinal: NDArray[np.int64]
+    op: NDArray[np.uint8]
+    seq: NDArray[np.int64]
+    lsn: NDArray[np.uint64]
+    tx: NDArray[np.int32]
+    after: Image
+    before: Image
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A TRUNCATE of one table; one statement over several tables gives several, each with its own seq."""
+
+    relation: Relation
+    ordinal: int
+    seq: int
+    lsn: int
+    tx: int
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """pg_logical_emit_message. Outside a transaction (tx -1) commit_lsn is the message's own LSN, seq 0."""
+
+    prefix: str
+    content: bytes
+    ordinal: int
+    seq: int
+    lsn: int
+    tx: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where changes come from: the source's name and what events say of the server."""
+
+    source: str
+    host: str
+    database: str
+    system_identifier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch: changes of several relations, and the position reached when all of them are durable.
+
+    A batch without rows is a mere move of the position (an idle server, transactions of other tables).
+    nbytes: what it holds in memory, roughly; queues are bounded by it.
+    """
+
+    origin: Origin
+    position: Position
+    transactions: Transactions
+    changes: tuple[Changes, ...] = ()
+    truncates: tuple[Truncate, ...] = ()
+    messages: tuple[LogicalMessage, ...] = ()
+    nbytes: int = 0
+    received_at: float = 0.0  # time.monotonic() when its last byte arrived
+
+    def __len__(self) -> int:
+        return sum(map(len, self.changes)) + len(self.truncates) + len(self.messages)
+
+    def counts(self) -> Iterator[tuple[str, str, Op, int]]:
+        """(schema, table, op, rows) for every table and op in the batch; a message counts under its prefix."""
+        for change in self.changes:
+            ops, rows = np.unique(change.op, return_counts=True)
+            for op, count in zip(ops.tolist(), rows.tolist(), strict=True):
+                yield change.relation.schema, change.relation.table, Op(op), count
+        for truncate in self.truncates:
+            yield truncate.relation.schema, truncate.relation.table, Op.TRUNCATE, 1
+        for message in self.messages:
+            yield "", message.prefix, Op.MESSAGE, 1
+
+
+Stats = Mapping[str, Any]

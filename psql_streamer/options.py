@@ -1,0 +1,90 @@
+"""The types that a part's options are made of; every part describes its TOML section with a PartOptions."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from psql_streamer.model import Lsn
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
+    sign, text = (-1.0, value[1:]) if value.startswith("-") else (1.0, value.removeprefix("+"))
+    if text == "0":
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
+    return sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def _byte_size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?i?b)?", value.strip().lower())
+    if not found:
+        raise ValueError('is not a size such as 1048576, "64MB" or "1GB"')
+    return int(found[1]) * _BYTES[(found[2] or "").replace("i", "")]
+
+
+def _lsn(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"')
+    try:
+        return Lsn.parse(str(value))
+    except ValueError:
+        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"') from None
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+"""Seconds, written as Go writes durations: "100ms", "1m30s"."""
+
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0)]
+"""Bytes: a number, or "64MB" with PostgreSQL's 1024-based units."""
+
+LsnOption = Annotated[Lsn, BeforeValidator(_lsn)]
+"""An LSN: a number as the Go service has it, or PostgreSQL's own notation."""
+
+
+class PartOptions(BaseModel):
+    """The base of every section: camelCase in TOML, snake_case accepted, unknown keys refused, frozen."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+class SourceOptions(PartOptions):
+    """What every source's section may hold."""
+
+    type: str
+    verbose: bool = False
+    debug: bool = False
+
+
+class SinkOptions(PartOptions):
+    """What every sink's section may hold.
+
+    handlers: names of the handlers that a batch passes before the sink gets it.
+    format, key, headers and routing belong to the sinks that encode events.
+    """
+
+    type: str
+    sources: tuple[str, ...] = Field(min_length=1)
+    verbose: bool = False
+    debug: bool = False

@@ -1,0 +1,38 @@
+"""Records: what an encoder makes of a batch and a sink delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Encoded events of one batch, in commit order; all arrays have one element a record.
+
+    topics: index into topic_names.
+    keys: binary; null is a record without a key. values: binary; null is a tombstone.
+    commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
+    tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
+    headers: name -> binary array (null: this record lacks the header).
+    skipped: table -> rows that no rule gives a topic.
+    """
+
+    topic_names: tuple[str, ...]
+    topics: NDArray[np.int32]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    commit_lsn: NDArray[np.uint64]
+    seq: NDArray[np.int64]
+    op: NDArray[np.uint8]
+    table_names: tuple[str, ...]
+    tables: NDArray[np.int32]
+    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.topics)
