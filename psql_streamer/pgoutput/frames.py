@@ -1,0 +1,130 @@
+"""Finds the messages in the byte stream of a COPY BOTH session.
+
+Every backend message is a type byte and an int32 length that counts itself but not the type byte
+(PostgreSQL documentation, "Message Formats"). During replication nearly all are CopyData ('d'), each with one
+XLogData ('w') or one keepalive ('k') inside ("Streaming Replication Protocol"). This module needs neither numpy
+nor Arrow, so that a process that only reads stays small.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+from struct import Struct
+
+from psql_streamer.errors import ProtocolError
+
+HEADER = 30
+"""Bytes before the pgoutput message in a frame: 'd', length, 'w', start LSN, end LSN, send time."""
+
+_FRAME = Struct(">BI")
+_XLOG_DATA = Struct(">BIBQQq")
+_KEEPALIVE = Struct(">BIBQqB")
+_COPY_DATA = ord("d")
+_KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
+_CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy done, command complete, ready
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole frames, back to back in `data`; `offsets` says where each begins."""
+
+    data: bytes
+    offsets: array[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A backend message that is not CopyData: its type byte and what follows the length."""
+
+    kind: str
+    body: bytes
+
+
+class FrameBuffer:
+    """Bytes in, in pieces of any size; whole frames out.
+
+    received: the furthest LSN seen. reply_requested: a keepalive asked for an answer (the caller resets it).
+    controls: messages other than CopyData, in order, taken out of the stream (the caller empties it).
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.reply_requested = False
+        self.controls: list[Control] = []
+        self._bytes = bytearray()
+        self._offsets = array("I")
+        self._whole = 0  # up to here the buffer holds whole frames
+
+    def __len__(self) -> int:
+        """Bytes held in whole frames."""
+        return self._whole
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes of the stream. ProtocolError if they cannot be a backend message."""
+        self._bytes += data
+        self._walk()
+
+    def take(self, max_bytes: int, max_frames: int) -> Block | None:
+        """The next frames: as many as fit, at least one; None when there is no whole frame."""
+        offsets = self._offsets
+        if not offsets:
+            return None
+        count = min(len(offsets), max_frames)
+        if self._whole > max_bytes:
+            count = min(count, max(1, bisect_left(offsets, max_bytes) - 1))
+        cut = offsets[count] if count < len(offsets) else self._whole
+        with memoryview(self._bytes) as view:
+            data = bytes(view[:cut])
+        del self._bytes[:cut]
+        self._whole -= cut
+        self._offsets = array("I", [offset - cut for offset in offsets[count:]])
+        return Block(data, offsets[:count])
+
+    def _walk(self) -> None:
+        buffer, position, end = self._bytes, self._whole, len(self._bytes)
+        unpack, append = _FRAME.unpack_from, self._offsets.append
+        last = -1
+        while position + 5 <= end:
+            kind, length = unpack(buffer, position)
+            if kind != _COPY_DATA:
+                end = self._take_control(position, kind, length)
+                if end < 0:
+                    break
+                continue
+            if length < 5 or position + 1 + length > end:
+                if length < 5:
+                    raise ProtocolError(f"a CopyData message of impossible length {length}")
+                break
+            if length == _KEEPALIVE_LENGTH:
+                self._see_keepalive(position)
+            else:
+                last = position
+            append(position)
+            position += 1 + length
+        self._whole = position
+        if last >= 0 and position - last > HEADER:
+            self.received = max(self.received, _XLOG_DATA.unpack_from(buffer, last)[3])
+
+    def _see_keepalive(self, position: int) -> None:
+        _, _, kind, wal_end, _, reply = _KEEPALIVE.unpack_from(self._bytes, position)
+        if kind == ord("k"):
+            self.received = max(self.received, wal_end)
+            self.reply_requested |= bool(reply)
+
+    def _take_control(self, position: int, kind: int, length: int) -> int:
+        """Cut one message out of the buffer; the buffer's new length, or -1 when it is not whole yet."""
+        if kind not in _CONTROL or length < 4:
+            raise ProtocolError(f"unexpected message type {chr(kind)!r} (length {length}) in the replication stream")
+        end = position + 1 + length
+        if end > len(self._bytes):
+            return -1
+        self.controls.append(Control(chr(kind), bytes(self._bytes[position + 5 : end])))
+        del self._bytes[position:end]
+        return len(self._bytes)
+
+
+def xlog_data(start: int, end: int, payload: bytes) -> bytes:
+    """The frame around one pgoutput message, for readers that get messages one by one (libpq's TLS)."""
+    return _XLOG_DATA.pack(_COPY_DATA, 4 + 25 + len(payload), ord("w"), start, end, 0) + payload

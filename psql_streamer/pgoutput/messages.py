@@ -1,0 +1,127 @@
+"""Wire layout of the pgoutput messages that come one by one (protocol version 1).
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats". Strings are NUL-terminated and in the
+client encoding, which the connection pins to UTF-8. Rows (I, U, D) and transaction bounds (B, C) come in
+masses and are read by columns: see decoder and tuples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as struct_error
+
+from psql_streamer.errors import ProtocolError
+from psql_streamer.model import Column, Relation, ReplicaIdentity
+
+_KEY_FLAG = 1
+_CASCADE = 1
+_RESTART_IDENTITY = 2
+_TRANSACTIONAL = 1
+_COLUMN = Struct(">Ii")
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateMessage:
+    """'T': one TRUNCATE statement over the relations with these oids."""
+
+    oids: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedMessage:
+    """'M': pg_logical_emit_message."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+class Reader:
+    """Reads fields off one message; whatever does not fit is a ProtocolError that names the message."""
+
+    def __init__(self, kind: str, body: bytes) -> None:
+        self._kind = kind
+        self._body = body
+        self._at = 0
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def unpack(self, layout: Struct) -> tuple[int, ...]:
+        try:
+            fields = layout.unpack_from(self._body, self._at)
+        except struct_error:
+            raise self._broken() from None
+        self._at += layout.size
+        return fields
+
+    def string(self) -> str:
+        end = self._body.find(b"\0", self._at)
+        if end < 0:
+            raise self._broken()
+        text = self._body[self._at : end].decode("utf-8", "replace")
+        self._at = end + 1
+        return text
+
+    def take(self, size: int) -> bytes:
+        piece = self._body[self._at : self._at + size]
+        if len(piece) != size:
+            raise self._broken()
+        self._at += size
+        return piece
+
+    def finish(self) -> None:
+        if self._at != len(self._body):
+            raise self._broken()
+
+    def _broken(self) -> ProtocolError:
+        return ProtocolError(f"a {self._kind} message of {len(self._body)} bytes does not have pgoutput's layout")
+
+
+def relation(body: bytes) -> Relation:
+    """'R': a table's shape. `version` is 1; the decoder counts."""
+    reader = Reader("Relation", body)
+    oid = reader.number(4)
+    # An empty namespace means pg_catalog.
+    schema = reader.string() or "pg_catalog"
+    table = reader.string()
+    identity = reader.number(1)
+    columns = tuple(_column(reader) for _ in range(reader.number(2)))
+    reader.finish()
+    if identity not in ReplicaIdentity.__members__.values():
+        raise ProtocolError(f"unknown replica identity {identity:#x} in a Relation message")
+    return Relation(oid, schema, table, ReplicaIdentity(identity), columns)
+
+
+def _column(reader: Reader) -> Column:
+    flags = reader.number(1)
+    name = reader.string()
+    type_oid, typmod = reader.unpack(_COLUMN)
+    return Column(name, type_oid, typmod, key=bool(flags & _KEY_FLAG))
+
+
+def truncate(body: bytes) -> TruncateMessage:
+    """'T': the relations that one statement emptied."""
+    reader = Reader("Truncate", body)
+    count = reader.number(4)
+    options = reader.number(1)
+    if count * 4 > len(body):
+        raise ProtocolError(f"a Truncate message names {count} relations in {len(body)} bytes")
+    oids = tuple(reader.number(4) for _ in range(count))
+    reader.finish()
+    return TruncateMessage(oids, bool(options & _CASCADE), bool(options & _RESTART_IDENTITY))
+
+
+def emitted(body: bytes) -> EmittedMessage:
+    """'M': a logical decoding message."""
+    reader = Reader("Message", body)
+    flags = reader.number(1)
+    lsn = reader.number(8)
+    prefix = reader.string()
+    content = reader.take(reader.number(4))
+    reader.finish()
+    return EmittedMessage(bool(flags & _TRANSACTIONAL), lsn, prefix, content)
