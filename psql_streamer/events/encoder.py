@@ -1,0 +1,205 @@
+"""A batch as records: routed, keyed, encoded, in commit order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.errors import SinkRefused
+from psql_streamer.events import rows as kinds
+from psql_streamer.events.formats import FORMATS, Format, image_with_checksum
+from psql_streamer.events.identity import lsn_texts
+from psql_streamer.events.objects import key_json
+from psql_streamer.events.rows import Rows
+from psql_streamer.model import Batch, Changes, LogicalMessage, Op, Truncate
+from psql_streamer.records import Records
+from psql_streamer.routing import Router
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change")
+"""The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """Records of one topic and one table."""
+
+    topic: str
+    table: str
+    ordinal: NDArray[np.int64]
+    keys: pa.Array
+    values: pa.Array
+    commit_lsn: NDArray[np.uint64]
+    seq: NDArray[np.int64]
+    op: Op
+    headers: Mapping[str, pa.Array]
+
+
+class Encoder:
+    """Encodes batches for one sink.
+
+    format: a name in FORMATS. key: table or schema.table -> names of the columns to key its events by, in place
+    of the replica identity's. headers: whether every record carries its identity as headers, too.
+    """
+
+    def __init__(self, format: str, router: Router, key: Mapping[str, tuple[str, ...]], headers: bool = False) -> None:  # noqa: A002 - the option's name
+        self._format = FORMATS[format]
+        self._router = router
+        self._key = key
+        self._headers = headers
+
+    def encode(self, batch: Batch) -> Records:
+        """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
+        form = self._format(batch)
+        skipped: dict[str, int] = {}
+        parts = list(
+            chain(
+                chain.from_iterable(self._changes(form, changes, skipped) for changes in batch.changes),
+                self._truncates(form, batch.truncates, skipped),
+                self._messages(form, batch.messages, skipped),
+            )
+        )
+        return _records(parts, skipped)
+
+    def _changes(self, form: Format, changes: Changes, skipped: dict[str, int]) -> Iterable[_Encoded]:
+        relation = changes.relation
+        topic = self._router.topic(relation.schema, relation.table)
+        if topic is None:
+            skipped[str(relation)] = skipped.get(str(relation), 0) + len(changes)
+            return
+        for rows in kinds.split(changes, self._key_columns(changes)):
+            image, checksum = image_with_checksum(rows)
+            yield _Encoded(
+                topic,
+                str(relation),
+                rows.ordinal,
+                key_json(rows.image, rows.columns, rows.key, len(rows)),
+                form.rows(rows, image, checksum),
+                form.batch.transactions.commit_lsn[rows.tx],
+                rows.seq,
+                rows.op,
+                _headers(rows, form.batch, checksum) if self._headers else {},
+            )
+
+    def _key_columns(self, changes: Changes) -> tuple[int, ...]:
+        relation = changes.relation
+        names = self._key.get(str(relation)) or self._key.get(relation.table)
+        if names is None:
+            if relation.key_columns == () or changes.columns is relation.columns:
+                return relation.key_columns
+            return tuple(index for index, column in enumerate(changes.columns) if column.key)
+        places = {column.name: index for index, column in enumerate(changes.columns)}
+        missing = [column for column in names if column not in places]
+        if missing:
+            raise SinkRefused(
+                f'key of {relation} names the column "{missing[0]}", which the table does not have',
+                f"its columns are {', '.join(places)}",
+            )
+        return tuple(places[column] for column in names)
+
+    def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: dict[str, int]) -> Iterable[_Encoded]:
+        for truncate in truncates:
+            table = str(truncate.relation)
+            topic = self._router.topic(truncate.relation.schema, truncate.relation.table)
+            if topic is None:
+                skipped[table] = skipped.get(table, 0) + 1
+                continue
+            commit_lsn = int(form.batch.transactions.commit_lsn[truncate.tx])
+            value = form.truncate(truncate)
+            yield _single(topic, table, truncate.ordinal, value, commit_lsn, truncate.seq, Op.TRUNCATE)
+
+    def _messages(
+        self, form: Format, messages: Iterable[LogicalMessage], skipped: dict[str, int]
+    ) -> Iterable[_Encoded]:
+        for message in messages:
+            topic = self._router.message_topic(message.prefix)
+            if topic is None:
+                skipped[f"message {message.prefix}"] = skipped.get(f"message {message.prefix}", 0) + 1
+                continue
+            commit_lsn = message.lsn if message.tx < 0 else int(form.batch.transactions.commit_lsn[message.tx])
+            value = form.message(message)
+            yield _single(topic, message.prefix, message.ordinal, value, commit_lsn, message.seq, Op.MESSAGE)
+
+
+def _single(topic: str, table: str, ordinal: int, value: bytes, commit_lsn: int, seq: int, op: Op) -> _Encoded:
+    return _Encoded(
+        topic,
+        table,
+        np.array([ordinal], np.int64),
+        pa.nulls(1, pa.binary()),
+        pa.array([value], pa.binary()),
+        np.array([commit_lsn], np.uint64),
+        np.array([seq], np.int64),
+        op,
+        {},
+    )
+
+
+def _headers(rows: Rows, batch: Batch, checksum: pa.Array) -> dict[str, pa.Array]:
+    count = len(rows)
+    xids = batch.transactions.xid[rows.tx]
+    constant = {
+        "op": rows.op.action.encode(),
+        "schema": rows.relation.schema.encode(),
+        "table": rows.relation.table.encode(),
+        "key_change": b"true" if rows.key_change else None,
+    }
+    return {
+        "commit_lsn": lsn_texts(batch.transactions.commit_lsn[rows.tx]),
+        "seq": pa.array(rows.seq).cast(pa.string()).cast(pa.binary()),
+        "xid": pa.array(xids).cast(pa.string()).cast(pa.binary()),
+        "checksum": checksum,
+        **{header: pa.repeat(pa.scalar(value, pa.binary()), count) for header, value in constant.items()},
+    }
+
+
+def _records(parts: list[_Encoded], skipped: Mapping[str, int]) -> Records:
+    """All parts as one, sorted by ordinal: the order in which they were committed."""
+    topic_names = tuple(dict.fromkeys(part.topic for part in parts))
+    table_names = tuple(dict.fromkeys(part.table for part in parts))
+    sizes = [len(part.ordinal) for part in parts]
+    ordinal = _concat([part.ordinal for part in parts], np.int64)
+    # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal.
+    order = np.argsort(ordinal, kind="stable") if len(parts) > 1 else None
+    headers = HEADERS if any(part.headers for part in parts) else ()
+    return Records(
+        topic_names=topic_names,
+        topics=_sorted(np.repeat([topic_names.index(part.topic) for part in parts], sizes).astype(np.int32), order),
+        keys=_sorted_arrow([part.keys for part in parts], order),
+        values=_sorted_arrow([part.values for part in parts], order),
+        commit_lsn=_sorted(_concat([part.commit_lsn for part in parts], np.uint64), order),
+        seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
+        op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
+        table_names=table_names,
+        tables=_sorted(np.repeat([table_names.index(part.table) for part in parts], sizes).astype(np.int32), order),
+        headers={
+            header: _sorted_arrow(
+                [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
+            )
+            for header in headers
+        },
+        skipped=skipped,
+    )
+
+
+def _concat(arrays: list[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Number]:
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)
+
+
+def _sorted(array: NDArray[_Number], order: NDArray[np.int64] | None) -> NDArray[_Number]:
+    return array if order is None else array[order]
+
+
+def _sorted_arrow(arrays: list[pa.Array], order: NDArray[np.int64] | None) -> pa.Array:
+    if not arrays:
+        return pa.array([], pa.binary())
+    if order is None:
+        return arrays[0]
+    return pa.concat_arrays(arrays).take(pa.array(order))

@@ -1,0 +1,63 @@
+"""What tells one change from another: UUID and checksum, by columns.
+
+The UUID is RFC 9562 version 8: the commit LSN, the change's place in its transaction, and 25 bits of hash of
+where it came from, so that a change that is sent again has the UUID it had before.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from psql_streamer.model import Origin
+
+_HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
+_UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
+_DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
+
+
+def uuids(origin: Origin, commit_lsn: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
+    """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
+    source = zlib.crc32(f"{origin.system_identifier}/{origin.host}/{origin.database}".encode()) >> 7
+    words = np.empty((len(seq), 2), ">u8")
+    high = commit_lsn & np.uint64(0xFFFF_FFFF_FFFF_0000)
+    words[:, 0] = high | np.uint64(0x8000) | ((commit_lsn >> np.uint64(4)) & np.uint64(0xFFF))
+    variant = np.uint64((2 << 62) | (part << 57) | (source << 32))
+    words[:, 1] = (
+        variant | ((commit_lsn & np.uint64(0xF)) << np.uint64(58)) | (seq.astype(np.uint64) & np.uint64(0xFFFF_FFFF))
+    )
+    digits = _HEX[words.view(np.uint8)].view(np.uint8).reshape(len(seq), 32)
+    text = np.full((len(seq), 36), ord("-"), np.uint8)
+    text[:, _DASHED] = digits
+    return _fixed_width(text)
+
+
+def lsn_texts(lsn: NDArray[np.uint64]) -> pa.Array:
+    """`16/B374D848` for each."""
+    high, place = np.unique(lsn >> np.uint64(32), return_inverse=True)
+    leads = pa.array([f"{value:X}/".encode() for value in high.tolist()], pa.binary()).take(pa.array(place))
+    low = (lsn & np.uint64(0xFFFF_FFFF)).astype(">u4")
+    digits = _fixed_width(_UPPER_HEX[low.view(np.uint8)].view(np.uint8).reshape(len(lsn), 8))
+    short = pc.utf8_ltrim(digits.cast(pa.string()), characters="0").cast(pa.binary())
+    return pc.binary_join_element_wise(
+        leads, pc.if_else(pc.equal(short, b""), pa.scalar(b"0", pa.binary()), short), b""
+    )
+
+
+def checksums(texts: pa.Array) -> pa.Array:
+    """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
+    values = texts.to_numpy(zero_copy_only=False).tolist()
+    sums = np.fromiter(map(zlib.crc32, values), ">u4", len(values))
+    return _fixed_width(_HEX[sums.view(np.uint8)].view(np.uint8).reshape(len(values), 8))
+
+
+def _fixed_width(text: NDArray[np.uint8]) -> pa.Array:
+    rows, width = text.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text))]
+    )

@@ -1,0 +1,115 @@
+"""JSON text by columns: string literals and objects, whole Arrow arrays at a time.
+
+Every function takes and gives `binary` arrays of UTF-8. RFC 8259 asks for escapes of `"`, `\\` and U+0000 to
+U+001F only; everything else, U+2028 included, stands as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
+_ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A column of JSON values: `open` + value + `close` for every row.
+
+    values has no nulls when open or close are set: a null must not become a quoted string.
+    """
+
+    values: pa.Array
+    open: bytes = b""
+    close: bytes = b""
+
+
+def escape(texts: pa.Array) -> pa.Array:
+    """What stands between the quotes of JSON string literals; nulls stay."""
+    for code in _to_escape(texts):
+        texts = pc.replace_substring(texts, bytes([code]), _ESCAPES[code])
+    return texts
+
+
+def quoted(texts: pa.Array) -> Piece:
+    """A column of strings."""
+    escaped = escape(texts)
+    if escaped.null_count:
+        return Piece(join(b'"', escaped, b'"', nulls=None))
+    return Piece(escaped, b'"', b'"')
+
+
+def quote(texts: pa.Array) -> pa.Array:
+    """JSON string literals; nulls stay."""
+    return join(b'"', escape(texts.cast(pa.binary())), b'"', nulls=None)
+
+
+def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
+    """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
+    arguments = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in _merged(parts)]
+    if nulls is None:
+        return pc.binary_join_element_wise(*arguments, _EMPTY)
+    return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
+
+
+def name(text: str) -> bytes:
+    """One JSON string literal, for names."""
+    return bytes(quote(pa.array([text.encode()], pa.binary()))[0].as_py())
+
+
+def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | bytes]:
+    """The parts of `{"a":1,"b":2}`, to be joined (with others)."""
+    parts: list[pa.Array | bytes] = [b"{"]
+    for index, (literal, piece) in enumerate(zip(names, pieces, strict=True)):
+        parts += [(b"," if index else b"") + literal + b":" + piece.open, piece.values, piece.close]
+    return [*parts, b"}"]
+
+
+def members_with_gaps(
+    names: Sequence[bytes], pieces: Sequence[Piece], absent: Sequence[NDArray[np.bool_] | None]
+) -> list[pa.Array | bytes]:
+    """As `members`, but row by row without the members that are absent there."""
+    parts: list[pa.Array | bytes] = []
+    for literal, piece, gone in zip(names, pieces, absent, strict=True):
+        lead = b"," + literal + b":" + piece.open
+        if gone is None:
+            parts += [lead, piece.values, piece.close]
+        else:
+            member = join(lead, piece.values, piece.close)
+            parts.append(pc.if_else(pa.array(gone), _EMPTY, member))
+    return [b"{", pc.binary_replace_slice(join(*parts), 0, 1, b""), b"}"]
+
+
+def _to_escape(texts: pa.Array) -> list[int]:
+    """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
+    held = _bytes(texts)
+    found = [code for code in (ord("\\"), ord('"')) if (held == code).any()]
+    low = held < 0x20
+    return found + (np.unique(held[low]).tolist() if low.any() else [])
+
+
+def _bytes(texts: pa.Array) -> NDArray[np.uint8]:
+    """All values of a binary array, back to back."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return np.empty(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)
+    return np.frombuffer(data, np.uint8)[bounds[texts.offset] : bounds[texts.offset + len(texts)]]
+
+
+def _merged(parts: Sequence[pa.Array | bytes]) -> list[pa.Array | bytes]:
+    """Neighbouring constants as one, empty ones gone: every argument of the join costs."""
+    merged: list[pa.Array | bytes] = []
+    for part in parts:
+        if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += part
+        elif not isinstance(part, bytes) or part:
+            merged.append(part)
+    return merged

@@ -1,0 +1,50 @@
+"""Rows as JSON objects: whole images and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from psql_streamer.events import json_text
+from psql_streamer.events.rows import Absent, Values
+from psql_streamer.events.values import json_values
+from psql_streamer.model import Column
+
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+def image_json(values: Values, columns: Sequence[Column], rows: int) -> pa.Array:
+    """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out."""
+    held = [index for index in range(len(columns)) if not _always(values.absent.get(index))]
+    pieces = [json_values(values.arrays[index], columns[index]) for index in held]
+    names = [json_text.name(columns[index].name) for index in held]
+    if not held:
+        return pa.array([b"{}"] * rows, pa.binary())
+    if not values.absent.keys() & set(held):
+        return json_text.join(*json_text.members(names, pieces))
+    absent = [values.absent.get(index) for index in held]
+    return json_text.join(*json_text.members_with_gaps(names, pieces, absent))
+
+
+def key_json(values: Values, columns: Sequence[Column], key: Sequence[int], rows: int) -> pa.Array:
+    """`{"id":1}` of the key columns; null (no key) where there are none."""
+    if not key:
+        return pa.nulls(rows, pa.binary())
+    return image_json(Values(tuple(values.arrays[index] for index in key)), [columns[index] for index in key], rows)
+
+
+def names_json(flags: Absent, columns: Sequence[Column]) -> pa.Array:
+    """`["a","b"]` of every row: the names of the columns flagged there."""
+    parts = [
+        pc.if_else(pa.array(flagged), pa.scalar(b"," + json_text.name(columns[index].name), pa.binary()), _EMPTY)
+        for index, flagged in sorted(flags.items())
+    ]
+    return json_text.join(b"[", pc.binary_replace_slice(json_text.join(*parts), 0, 1, b""), b"]")
+
+
+def _always(absent: NDArray[np.bool_] | None) -> bool:
+    return absent is not None and bool(absent.all())

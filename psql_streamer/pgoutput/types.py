@@ -1,0 +1,118 @@
+"""PostgreSQL's built-in types: how the text form of each becomes JSON. This table is the documentation's table.
+
+OIDs are fixed since they were assigned (PostgreSQL source, src/include/catalog/pg_type.dat). A type that is not
+here goes out as its text form, so that nothing vanishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class JsonForm(Enum):
+    """What PostgreSQL's text form of a value becomes in JSON."""
+
+    NUMBER = "the digits as they are; NaN and Infinity, which JSON cannot say, as strings"
+    INTEGER = "the digits as they are"
+    BOOLEAN = "true or false"
+    TEXT = "a string"
+    EMBEDDED = "the JSON document itself, byte for byte"
+    BASE64 = "a string, base64"
+    TIMESTAMP = "a string, ISO 8601, up to microseconds; infinity, BC and years past 9999 as PostgreSQL writes them"
+    TIMESTAMP_UTC = "a string, ISO 8601 in UTC; else as for timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A built-in type. array_oid: the type of arrays of it (0: has none). delimiter: between its elements."""
+
+    name: str
+    oid: int
+    array_oid: int
+    form: JsonForm
+    delimiter: str = ","
+
+
+BUILT_IN: tuple[PgType, ...] = (
+    PgType("bool", 16, 1000, JsonForm.BOOLEAN),
+    PgType("bytea", 17, 1001, JsonForm.BASE64),
+    PgType("char", 18, 1002, JsonForm.TEXT),
+    PgType("name", 19, 1003, JsonForm.TEXT),
+    PgType("int8", 20, 1016, JsonForm.INTEGER),
+    PgType("int2", 21, 1005, JsonForm.INTEGER),
+    PgType("int2vector", 22, 1006, JsonForm.TEXT),
+    PgType("int4", 23, 1007, JsonForm.INTEGER),
+    PgType("regproc", 24, 1008, JsonForm.TEXT),
+    PgType("text", 25, 1009, JsonForm.TEXT),
+    PgType("oid", 26, 1028, JsonForm.INTEGER),
+    PgType("tid", 27, 1010, JsonForm.TEXT),
+    PgType("xid", 28, 1011, JsonForm.INTEGER),
+    PgType("cid", 29, 1012, JsonForm.INTEGER),
+    PgType("oidvector", 30, 1013, JsonForm.TEXT),
+    PgType("json", 114, 199, JsonForm.EMBEDDED),
+    PgType("xml", 142, 143, JsonForm.TEXT),
+    PgType("point", 600, 1017, JsonForm.TEXT),
+    PgType("lseg", 601, 1018, JsonForm.TEXT),
+    PgType("path", 602, 1019, JsonForm.TEXT),
+    PgType("box", 603, 1020, JsonForm.TEXT, ";"),
+    PgType("polygon", 604, 1027, JsonForm.TEXT),
+    PgType("line", 628, 629, JsonForm.TEXT),
+    PgType("cidr", 650, 651, JsonForm.TEXT),
+    PgType("float4", 700, 1021, JsonForm.NUMBER),
+    PgType("float8", 701, 1022, JsonForm.NUMBER),
+    PgType("circle", 718, 719, JsonForm.TEXT),
+    PgType("macaddr8", 774, 775, JsonForm.TEXT),
+    PgType("money", 790, 791, JsonForm.TEXT),
+    PgType("macaddr", 829, 1040, JsonForm.TEXT),
+    PgType("inet", 869, 1041, JsonForm.TEXT),
+    PgType("bpchar", 1042, 1014, JsonForm.TEXT),
+    PgType("varchar", 1043, 1015, JsonForm.TEXT),
+    PgType("date", 1082, 1182, JsonForm.TEXT),
+    PgType("time", 1083, 1183, JsonForm.TEXT),
+    PgType("timestamp", 1114, 1115, JsonForm.TIMESTAMP),
+    PgType("timestamptz", 1184, 1185, JsonForm.TIMESTAMP_UTC),
+    PgType("interval", 1186, 1187, JsonForm.TEXT),
+    PgType("timetz", 1266, 1270, JsonForm.TEXT),
+    PgType("bit", 1560, 1561, JsonForm.TEXT),
+    PgType("varbit", 1562, 1563, JsonForm.TEXT),
+    PgType("numeric", 1700, 1231, JsonForm.NUMBER),
+    PgType("refcursor", 1790, 2201, JsonForm.TEXT),
+    PgType("regprocedure", 2202, 2207, JsonForm.TEXT),
+    PgType("regoper", 2203, 2208, JsonForm.TEXT),
+    PgType("regoperator", 2204, 2209, JsonForm.TEXT),
+    PgType("regclass", 2205, 2210, JsonForm.TEXT),
+    PgType("regtype", 2206, 2211, JsonForm.TEXT),
+    PgType("uuid", 2950, 2951, JsonForm.TEXT),
+    PgType("txid_snapshot", 2970, 2949, JsonForm.TEXT),
+    PgType("pg_lsn", 3220, 3221, JsonForm.TEXT),
+    PgType("tsvector", 3614, 3643, JsonForm.TEXT),
+    PgType("tsquery", 3615, 3645, JsonForm.TEXT),
+    PgType("regconfig", 3734, 3735, JsonForm.TEXT),
+    PgType("regdictionary", 3769, 3770, JsonForm.TEXT),
+    PgType("jsonb", 3802, 3807, JsonForm.EMBEDDED),
+    PgType("int4range", 3904, 3905, JsonForm.TEXT),
+    PgType("numrange", 3906, 3907, JsonForm.TEXT),
+    PgType("tsrange", 3908, 3909, JsonForm.TEXT),
+    PgType("tstzrange", 3910, 3911, JsonForm.TEXT),
+    PgType("daterange", 3912, 3913, JsonForm.TEXT),
+    PgType("int8range", 3926, 3927, JsonForm.TEXT),
+    PgType("jsonpath", 4072, 4073, JsonForm.TEXT),
+    PgType("regnamespace", 4089, 4090, JsonForm.TEXT),
+    PgType("regrole", 4096, 4097, JsonForm.TEXT),
+    PgType("regcollation", 4191, 4192, JsonForm.TEXT),
+    PgType("int4multirange", 4451, 6150, JsonForm.TEXT),
+    PgType("nummultirange", 4532, 6151, JsonForm.TEXT),
+    PgType("tsmultirange", 4533, 6152, JsonForm.TEXT),
+    PgType("tstzmultirange", 4534, 6153, JsonForm.TEXT),
+    PgType("datemultirange", 4535, 6155, JsonForm.TEXT),
+    PgType("int8multirange", 4536, 6157, JsonForm.TEXT),
+    PgType("pg_snapshot", 5038, 5039, JsonForm.TEXT),
+    PgType("xid8", 5069, 271, JsonForm.INTEGER),
+)
+
+BY_OID: dict[int, PgType] = {kind.oid: kind for kind in BUILT_IN}
+"""Base types by their OID."""
+
+BY_ARRAY_OID: dict[int, PgType] = {kind.array_oid: kind for kind in BUILT_IN if kind.array_oid}
+"""Element types by the OID of their array type."""
