@@ -70,9 +70,15 @@ class PartOptions(BaseModel):
 
 
 class SourceOptions(PartOptions):
-    """What every source's section may hold."""
+    """What every source's section may hold.
+
+    start_retry_interval, send_retry_interval: first pauses, with backoff and jitter after that, before the
+    source is started again and before a batch that a sink did not take is sent to it again.
+    """
 
     type: str
+    start_retry_interval: PositiveDuration = 5.0
+    send_retry_interval: PositiveDuration = 0.1
     verbose: bool = False
     debug: bool = False
 

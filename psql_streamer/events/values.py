@@ -93,9 +93,9 @@ _FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
 def _arrays(values: pa.Array, form: JsonForm, delimiter: str) -> pa.Array:
     """Arrays, value by value but only once for equal ones; their elements go through the same forms."""
     distinct = pc.dictionary_encode(values)
-    rendered = [
-        arrays.to_json(text.decode(), _element(form), delimiter).encode() for text in _objects(distinct.dictionary)
-    ]
+    element = _element(form)
+    texts: list[bytes] = distinct.dictionary.to_pylist()
+    rendered = [arrays.to_json(text.decode(), element, delimiter).encode() for text in texts]
     return pa.array(rendered, pa.binary()).take(distinct.indices)
 
 

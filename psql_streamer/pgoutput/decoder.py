@@ -57,10 +57,19 @@ class _Frames:
     seq: Index
     ordinal: Index
     transactions: Transactions
+    first: int  # 1 when transaction 0 is only a placeholder, since none was open when the block began
+
+    def shown(self) -> Transactions:
+        """The transactions without the placeholder; rows point into these."""
+        of, first = self.transactions, self.first
+        return Transactions(of.commit_lsn[first:], of.xid[first:], of.commit_ts[first:])
+
+    def tx_of(self, at: Index) -> NDArray[np.int32]:
+        return self.tx[at] - np.int32(self.first)
 
     def body(self, index: int) -> bytes:
         """The pgoutput message at `index`, without its type byte."""
-        return self.wire.data[int(self.start[index]) + HEADER + 1 : int(self.end[index])]
+        return bytes(self.wire.data[int(self.start[index]) + HEADER + 1 : int(self.end[index])])
 
     def lsn(self, at: Index) -> NDArray[np.uint64]:
         return self.wire.u64(self.start[at] + 6)
@@ -105,19 +114,25 @@ class Decoder:
         """Whether the blocks so far end inside a transaction."""
         return self._open is not None
 
-    def decode(self, data: bytes, offsets: Sequence[int]) -> Batch:
-        """One block of whole frames. ProtocolError when a byte of it is not what the protocol says."""
+    def decode(
+        self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float = 0.0
+    ) -> Batch:
+        """One block of whole frames; received_at goes into the Batch.
+
+        ProtocolError when a byte of it is not what the protocol says.
+        """
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
         keep = self._not_yet_durable(frames)
         shapes = self._read_relations(frames)
         return Batch(
             origin=self._origin,
             position=self._position(),
-            transactions=frames.transactions,
+            transactions=frames.shown(),
             changes=tuple(self._read_rows(frames, keep, shapes)),
             truncates=tuple(_read_truncates(frames, keep, shapes)),
             messages=tuple(_read_messages(frames, keep, self._resume.lsn)),
             nbytes=2 * len(data),
+            received_at=received_at,
         )
 
     def _position(self) -> Position:
@@ -140,7 +155,9 @@ class Decoder:
         events = np.maximum(weight, tag == ord("M"))
         carried = self._open.changes if self._open else 0
         base = np.concatenate(([-carried], before[begins]))
-        frames = _Frames(wire, start, end, tag, tx, before - base[tx], np.cumsum(events) - events, transactions)
+        ordinal = np.cumsum(events) - events
+        first = 0 if self._open else 1
+        frames = _Frames(wire, start, end, tag, tx, before - base[tx], ordinal, transactions, first)
         self._close_transactions(frames, begins, commits, kind)
         if self._open is not None and len(start):
             self._open.changes = int(counted[-1] - base[-1])
@@ -316,7 +333,7 @@ def _decode_rows(frames: _Frames, relation: Relation, rows: Index) -> Changes:
         op=op,
         seq=frames.seq[rows],
         lsn=frames.lsn(rows),
-        tx=frames.tx[rows],
+        tx=frames.tx_of(rows),
         after=_image(after, after_rows),
         before=_old_image(before, before_rows, key_only, relation),
     )
@@ -353,7 +370,7 @@ def _read_truncates(frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes) -
                     int(frames.ordinal[index]) + place,
                     int(frames.seq[index]) + place,
                     int(frames.lsn(np.array([index]))[0]),
-                    int(frames.tx[index]),
+                    int(frames.tx[index]) - frames.first,
                     message.cascade,
                     message.restart_identity,
                 )
@@ -370,5 +387,5 @@ def _read_messages(frames: _Frames, keep: NDArray[np.bool_], resume: int) -> Ite
                 int(frames.ordinal[index]),
                 int(frames.seq[index]) if message.transactional else 0,
                 message.lsn,
-                int(frames.tx[index]) if message.transactional else -1,
+                int(frames.tx[index]) - frames.first if message.transactional else -1,
             )

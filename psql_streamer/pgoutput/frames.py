@@ -22,6 +22,7 @@ _FRAME = Struct(">BI")
 _XLOG_DATA = Struct(">BIBQQq")
 _KEEPALIVE = Struct(">BIBQqB")
 _COPY_DATA = ord("d")
+_COMMIT = ord("C")
 _KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
 _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy done, command complete, ready
 
@@ -60,6 +61,14 @@ class FrameBuffer:
     def __len__(self) -> int:
         """Bytes held in whole frames."""
         return self._whole
+
+    @property
+    def ends_transaction(self) -> bool:
+        """Whether the last whole frame is a Commit or a keepalive: nothing that belongs to it is still to come."""
+        if not self._offsets:
+            return True
+        last = self._offsets[-1]
+        return self._whole - last <= HEADER or self._bytes[last + HEADER] == _COMMIT
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes of the stream. ProtocolError if they cannot be a backend message."""
@@ -128,3 +137,8 @@ class FrameBuffer:
 def xlog_data(start: int, end: int, payload: bytes) -> bytes:
     """The frame around one pgoutput message, for readers that get messages one by one (libpq's TLS)."""
     return _XLOG_DATA.pack(_COPY_DATA, 4 + 25 + len(payload), ord("w"), start, end, 0) + payload
+
+
+def keepalive(wal_end: int) -> bytes:
+    """A keepalive's frame: all that commits before `wal_end` has been sent."""
+    return _KEEPALIVE.pack(_COPY_DATA, _KEEPALIVE_LENGTH, ord("k"), wal_end, 0, 0)

@@ -1,0 +1,8 @@
+"""`python -m psql_streamer`."""
+
+import sys
+
+from psql_streamer.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

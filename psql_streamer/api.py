@@ -1,0 +1,273 @@
+"""The HTTP API: health, status, statistics, metrics and the debug switch.
+
+/health answers on the event loop and needs nothing else. The others run in a thread each, so that not even a
+Service that hangs keeps /health from answering.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, Header, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from psql_streamer import __version__
+from psql_streamer.errors import StreamerError
+from psql_streamer.interfaces import Service, Status
+from psql_streamer.metrics import CONTENT_TYPE, Metrics
+from psql_streamer.model import Lsn, Stats
+from psql_streamer.status_page import status_page
+
+log = logging.getLogger(__name__)
+
+JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
+
+ENDPOINTS = {
+    "/health": "whether the process lives",
+    "/status": "how every part is doing, and why; 500 when one has a problem",
+    "/stats": "counters of every part",
+    "/metrics": "metrics for Prometheus",
+    "/debug/on": "switch debug messages on",
+    "/debug/off": "switch debug messages off",
+    "/openapi.json": "this API, described",
+}
+
+
+class Health(BaseModel):
+    """The process lives."""
+
+    status: str = "alive"
+
+
+class PartStatus(BaseModel):
+    """How one part is doing; the reason is a sentence for the operator."""
+
+    ok: bool
+    reason: str
+
+
+class StatusReport(BaseModel):
+    """How everything is doing. ok: all parts are."""
+
+    ok: bool
+    parts: dict[str, PartStatus]
+
+
+class DebugState(BaseModel):
+    """What the debug switch is at now."""
+
+    debug: bool
+
+
+class Problem(BaseModel):
+    """A request that cannot be served."""
+
+    error: str
+
+
+class Index(BaseModel):
+    """Where everything is."""
+
+    service: str = "psql-streamer"
+    version: str = __version__
+    endpoints: dict[str, str] = ENDPOINTS
+
+
+Accept = Annotated[str, Header(description="text/plain gives lines of text instead of JSON")]
+
+
+def create_app(service: Service, metrics: Metrics) -> FastAPI:
+    """The API of a running pipeline. From now on the metrics show what `service` says of its parts."""
+    metrics.watch(service)
+    app = FastAPI(
+        title="psql-streamer",
+        version=__version__,
+        summary="Change data capture from PostgreSQL to Kafka",
+        # Their pages load scripts from a CDN.
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.get("/", summary="Where everything is; a status page for browsers", responses=_gives(Index, HTML))
+    def index(accept: Accept = JSON) -> Response:
+        if _preferred(accept, JSON, TEXT, HTML) == HTML:
+            return HTMLResponse(status_page(service.status(), service.stats()))
+        return _answer(accept, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
+
+    @app.get("/health", summary=ENDPOINTS["/health"], responses=_gives(Health, TEXT))
+    async def health(accept: Accept = JSON) -> Response:
+        return _answer(accept, Health(), lambda: ["Alive and well"])
+
+    @app.get("/status", summary=ENDPOINTS["/status"], responses=_gives(StatusReport, TEXT, 200, 500))
+    def status(accept: Accept = JSON) -> Response:
+        parts = service.status()
+        report = StatusReport(
+            ok=all(part.ok for part in parts.values()),
+            parts={name: PartStatus(ok=part.ok, reason=part.reason) for name, part in parts.items()},
+        )
+        return _answer(accept, report, lambda: _status_lines(parts), 200 if report.ok else 500)
+
+    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=_gives(dict[str, dict[str, Any]], TEXT))
+    def stats(accept: Accept = JSON) -> Response:
+        parts = service.stats()
+        return _answer(accept, parts, lambda: _stats_lines(parts))
+
+    @app.get("/metrics", summary=ENDPOINTS["/metrics"], response_class=PlainTextResponse)
+    def prometheus() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    @app.get(
+        "/debug/{switch:path}",
+        summary="Switch debug messages of all parts on or off",
+        responses=_gives(DebugState, TEXT) | _gives(Problem, TEXT, 400),
+    )
+    def debug(switch: str, accept: Accept = JSON) -> Response:
+        if switch not in ("on", "off"):
+            what = f"/debug/{switch} is not there: use /debug/on or /debug/off"
+            return _answer(accept, Problem(error=what), lambda: [what], 400)
+        service.set_debug(switch == "on")
+        return _answer(accept, DebugState(debug=switch == "on"), lambda: [f"Debug is {switch}"])
+
+    return app
+
+
+class ApiServer:
+    """Serves an app in a thread of its own. An empty host is every interface; port 0 takes a free one.
+
+    address: where, as `127.0.0.1:8080` or `[::1]:8080`; after `start` with the port that was taken.
+    Signals stay with the process that owns the main thread.
+    """
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        self.address = _shown_address(host, port)
+        self._host = host
+        self._port = port
+        debug = log.isEnabledFor(logging.DEBUG)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="h11",
+                lifespan="off",
+                log_config=None,
+                log_level="debug" if debug else "warning",
+                access_log=debug,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Return when requests are answered. Raises StreamerError when the address cannot be had."""
+        listener = _listen(self._host, self._port)
+        self.address = _shown_address(*listener.getsockname()[:2])
+        self._thread = threading.Thread(target=self._server.run_on, args=(listener,), name="http-api", daemon=True)
+        self._thread.start()
+        self._server.settled.wait()
+        if not self._server.started:
+            raise StreamerError(f"http {self.address}: the server did not start", "see the log before this message")
+        log.info("HTTP API on http://%s", self.address)
+
+    def stop(self) -> None:
+        """Answer what was asked, for a second at most, and leave. May be called twice, and before start."""
+        self._server.should_exit = True
+        if self._thread:
+            self._thread.join(timeout=5)
+            self._thread = None
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn on a socket that is bound already, saying when it is up or has failed."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.settled = threading.Event()
+
+    def run_on(self, listener: socket.socket) -> None:
+        try:
+            self.run(sockets=[listener])
+        finally:
+            listener.close()
+            self.settled.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.settled.set()
+
+
+_BIND_REMEDIES = {
+    errno.EADDRINUSE: "stop the process that listens there, or set another address with the key http",
+    errno.EACCES: "set a port of 1024 or above with the key http, or grant CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "set an address of this machine, or 0.0.0.0 for all of them, with the key http",
+}
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    where = f"http {_shown_address(host, port)}"
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` has two addresses: take the one that clients without IPv6 find, too.
+        family, _, _, _, sockaddr = min(found, key=lambda info: info[0] != socket.AF_INET)
+        return socket.create_server(sockaddr[:2], family=family)
+    except socket.gaierror as error:
+        raise StreamerError(f"{where}: no such host", "set an address of this machine with the key http") from error
+    except OSError as error:
+        remedy = _BIND_REMEDIES.get(error.errno or 0, "set another address with the key http")
+        raise StreamerError(f"{where}: {os.strerror(error.errno or errno.EIO).lower()}", remedy) from error
+
+
+def _shown_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _answer(accept: str, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    if _preferred(accept, JSON, TEXT) == TEXT:
+        return PlainTextResponse("".join(f"{line}\n" for line in lines()), code, headers)
+    # Counters of a third party's part may hold anything; a stray type must not cost the whole answer.
+    return Response(to_json(body, fallback=str, inf_nan_mode="null"), code, headers, JSON)
+
+
+def _preferred(accept: str, *offers: str) -> str:
+    """The offer that an Accept header (RFC 9110, 12.5.1) likes best; the first of equals, and when none fits."""
+    quality: dict[str, float] = {}
+    for element in accept.lower().split(","):
+        media, *parameters = (item.strip() for item in element.split(";"))
+        given = next((item[2:] for item in parameters if item.startswith("q=")), "1")
+        quality[media] = float(given) if given.replace(".", "", 1).isdigit() else 0.0
+
+    def liking(offer: str) -> float:
+        wildcards = (offer, f"{offer.partition('/')[0]}/*", "*/*")
+        return next((quality[media] for media in wildcards if media in quality), 0.0)
+
+    return max(offers, key=liking)
+
+
+def _status_lines(parts: Mapping[str, Status]) -> list[str]:
+    return [f"{name}: {'ok' if part.ok else 'problem'}: {part.reason}" for name, part in parts.items()]
+
+
+def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
+    return [
+        f"{name}: {' '.join(f'{key}={_shown(key, value)}' for key, value in part.items())}"
+        for name, part in parts.items()
+    ]
+
+
+def _shown(key: str, value: Any) -> str:
+    return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)
+
+
+def _gives(model: Any, other: str, *codes: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of an endpoint that gives `model` as JSON, or `other`."""
+    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}}}} for code in codes or (200,)}

@@ -1,0 +1,66 @@
+"""Which position is durable: batches in flight, times sinks, to the highest contiguous one. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from psql_streamer.model import Position
+
+
+@dataclass(slots=True)
+class _InFlight:
+    ticket: int
+    position: Position
+    since: float
+    waiting_for: set[str]
+
+
+class Tracker:
+    """Batches of one source in the order in which it gave them, until every sink has each.
+
+    Not thread-safe: the caller serialises.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: deque[_InFlight] = deque()
+        self._by_ticket: dict[int, _InFlight] = {}
+        self._tickets = 0
+        self._durable: Position | None = None
+
+    def add(self, position: Position, sinks: Iterable[str], now: float) -> int:
+        """A batch goes to these sinks (none: it is durable as soon as all before it are); its ticket."""
+        self._tickets += 1
+        entry = _InFlight(self._tickets, position, now, set(sinks))
+        self._in_flight.append(entry)
+        self._by_ticket[entry.ticket] = entry
+        self._settle()
+        return entry.ticket
+
+    def done(self, ticket: int, sink: str) -> None:
+        """A sink has everything of the batch durably."""
+        self._by_ticket[ticket].waiting_for.discard(sink)
+        self._settle()
+
+    @property
+    def durable(self) -> Position | None:
+        """Everything up to here is durable in every sink; None before the first batch is."""
+        return self._durable
+
+    def __len__(self) -> int:
+        """Batches in flight."""
+        return len(self._in_flight)
+
+    def oldest(self) -> tuple[float, frozenset[str]] | None:
+        """Since when the oldest batch has been in flight, and which sinks it waits for."""
+        if not self._in_flight:
+            return None
+        first = self._in_flight[0]
+        return first.since, frozenset(first.waiting_for)
+
+    def _settle(self) -> None:
+        while self._in_flight and not self._in_flight[0].waiting_for:
+            entry = self._in_flight.popleft()
+            del self._by_ticket[entry.ticket]
+            self._durable = entry.position

@@ -1,0 +1,202 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from psql_streamer import __version__, logs
+from psql_streamer.config import Config, LogFormat, LogOptions, load
+from psql_streamer.errors import ConfigError, StreamerError
+from psql_streamer.interfaces import Severity
+from psql_streamer.redaction import redact
+
+OK = 0
+FAILED = 1
+BAD_CONFIGURATION = 2
+FOUND_ERRORS = 3
+INTERRUPTED = 130
+
+_EPILOG = """\
+exit codes:
+  0  all is well; the service stopped because it was told to
+  1  the service failed while it ran
+  2  the configuration or the command line cannot be used
+  3  check or validate found errors
+
+Without -config the environment is the configuration: PG_HOST, PG_DATABASE and KAFKA_BROKERS, and as needed PG_PORT,
+PG_USERNAME, PG_PASSWORD, PG_PUBLICATION, PG_SLOT, KAFKA_TOPIC_PREFIX. PSQL_STREAMER__SOURCE__DB1__DSN and the like
+override single keys, with or without a file.
+"""
+_LIBRARIES = ("pyarrow", "pyspark", "confluent-kafka", "psycopg2-binary", "lmdb")
+
+_log = logging.getLogger("psql_streamer.cli")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    arguments = _parser().parse_args(argv)
+    verbosity = getattr(arguments, "verbose", 0) - getattr(arguments, "quiet", 0)
+    logs.configure(_log_options(LogOptions(), arguments), verbosity)
+    try:
+        return int(_COMMANDS[arguments.command or "run"](arguments, verbosity))
+    except ConfigError as error:
+        _complain(error.problems)
+        return BAD_CONFIGURATION
+    except StreamerError as error:
+        _log.debug("where it came from", exc_info=True)
+        _complain([redact(str(error))])
+        return FAILED
+    except BrokenPipeError:
+        # Nobody reads the output any more (`| head`). What is buffered must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(arguments: argparse.Namespace, verbosity: int) -> int:
+    config = _load(arguments)
+    debug = [f"source.{name}" for name, source in config.sources.items() if source.options.debug]
+    debug += [f"sink.{name}" for name, sink in config.sinks.items() if sink.options.debug]
+    logs.configure(_log_options(config.log, arguments), verbosity, debug)
+    for warning in config.warnings:
+        logging.getLogger("psql_streamer.config").warning(warning)
+    # Not at the top: it loads Arrow and the HTTP server, which the other commands have no use for.
+    from psql_streamer import pipeline
+
+    return pipeline.run(config)
+
+
+def _validate(arguments: argparse.Namespace, verbosity: int) -> int:
+    try:
+        config = _load(arguments)
+    except ConfigError as error:
+        return _findings(arguments, [_finding("", Severity.ERROR, problem) for problem in error.problems])
+    found = [_finding("", Severity.WARNING, warning) for warning in config.warnings]
+    if verbosity > 0 and not found and not arguments.json:
+        sys.stdout.write("configuration: ok\n")
+    return _findings(arguments, found)
+
+
+def _check(arguments: argparse.Namespace, verbosity: int) -> int:
+    from psql_streamer import preflight
+
+    try:
+        config = _load(arguments)
+    except ConfigError as error:
+        return _findings(arguments, [_finding("", Severity.ERROR, problem) for problem in error.problems])
+    logs.configure(_log_options(config.log, arguments), verbosity)
+    found = [_finding("", Severity.WARNING, warning) for warning in config.warnings]
+    for report in preflight.check(config):
+        found += [
+            _finding(report.part, each.severity, redact(each.problem), redact(each.remedy)) for each in report.findings
+        ]
+        if verbosity > 0 and not arguments.json:
+            outcome = "ok" if not report.findings else f"{len(report.findings)} found"
+            sys.stdout.write(f"{report.part}: {outcome} ({report.seconds:.2f} s)\n")
+            sys.stdout.flush()
+    return _findings(arguments, found)
+
+
+def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
+    from psql_streamer import demo
+
+    return demo.main(arguments.duration)
+
+
+def _version(_arguments: argparse.Namespace, _verbosity: int) -> int:
+    sys.stdout.write(f"psql-streamer {__version__}\nPython {platform.python_version()}\n")
+    for library in _LIBRARIES:
+        try:
+            sys.stdout.write(f"{library} {version(library)}\n")
+        except PackageNotFoundError:
+            continue  # psycopg2 may be installed under another distribution's name
+    return OK
+
+
+_COMMANDS = {"run": _run, "check": _check, "validate": _validate, "demo": _demo, "version": _version}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="psql-streamer",
+        description="Change data capture: PostgreSQL's WAL as typed, enriched events in Kafka. Without a command: run.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"psql-streamer {__version__}")
+    _add_common(parser)
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    for name, text in {
+        "run": "stream until SIGTERM or SIGINT (the default)",
+        "check": "look at every precondition: servers, rights, topics, Java; silent when all is well",
+        "validate": "look at the configuration only",
+        "demo": "set up PostgreSQL, Kafka and Spark on this machine and stream between them",
+        "version": "print the versions of psql-streamer and what it stands on",
+    }.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name in ("run", "check", "validate"):
+            _add_common(command)
+        if name in ("check", "validate"):
+            command.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+        if name == "demo":
+            command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """Options that may stand before the command as well as after it: absent ones must not hide the other place's."""
+    options: dict[str, Any] = {"default": argparse.SUPPRESS}
+    parser.add_argument("-config", "--config", "-c", type=Path, metavar="FILE", help="the TOML file", **options)
+    parser.add_argument("-v", "--verbose", action="count", help="more messages; repeatable", **options)
+    parser.add_argument("-q", "--quiet", action="count", help="fewer messages; repeatable", **options)
+    formats = [form.value for form in LogFormat]
+    parser.add_argument("--log-format", choices=formats, help="how to log, whatever [log] says", **options)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
+
+
+def _load(arguments: argparse.Namespace) -> Config:
+    return load(getattr(arguments, "config", None), os.environ)
+
+
+def _log_options(options: LogOptions, arguments: argparse.Namespace) -> LogOptions:
+    chosen = getattr(arguments, "log_format", None)
+    return options.model_copy(update={"format": LogFormat(chosen)}) if chosen else options
+
+
+def _finding(part: str, severity: Severity, problem: str, remedy: str = "") -> dict[str, str]:
+    return {"part": part, "severity": severity.value, "problem": problem, "remedy": remedy}
+
+
+def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int:
+    errors = any(finding["severity"] == Severity.ERROR.value for finding in found)
+    if arguments.json:
+        json.dump({"ok": not errors, "findings": found}, sys.stdout, ensure_ascii=False, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for finding in found:
+            where = [finding["part"]] if finding["part"] else []
+            remedy = [finding["remedy"]] if finding["remedy"] else []
+            sys.stdout.write(": ".join([*where, finding["severity"], finding["problem"], *remedy]) + "\n")
+    return FOUND_ERRORS if errors else OK
+
+
+def _complain(problems: list[str]) -> None:
+    for problem in problems:
+        sys.stderr.write(f"psql-streamer: {problem}\n")

@@ -1,0 +1,222 @@
+"""`load`: from a file, or from the environment alone, to a Config."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from psql_streamer import plugins
+from psql_streamer.config import environment, reading
+from psql_streamer.config.document import Document, dotted
+from psql_streamer.config.model import Config, Part, ServiceOptions
+from psql_streamer.config.problems import Problems
+from psql_streamer.config.sections import Section, validate
+from psql_streamer.errors import ConfigError
+from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.options import PartOptions
+from psql_streamer.plugins import PASSTHROUGH, Kind, nearest
+
+AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
+Options = TypeVar("Options", bound=PartOptions)
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """The configuration in the file, with what the environment overrides; without a file, in the environment alone.
+
+    ConfigError holds everything that is wrong with it.
+    """
+    document = environment.without_file(environ) if path is None else reading.read(path)
+    problems = Problems(document)
+    environment.override(document, environ, problems)
+    if path is not None:
+        reading.expand(document, environ, problems)
+    config = _Loader(document, problems).config()
+    if config is None or problems.lines:
+        raise ConfigError(problems.lines)
+    return config
+
+
+class _Loader:
+    def __init__(self, document: Document, problems: Problems) -> None:
+        self._document = document
+        self._problems = problems
+        self._warnings: list[str] = []
+        self._sections = dict(document.tree)
+
+    def config(self) -> Config | None:
+        """The Config; None when there are problems."""
+        source_tables = self._tables(Kind.SOURCE)
+        sink_tables = self._tables(Kind.SINK)
+        handler_tables = self._handler_tables(sink_tables)
+        service = self._service()
+        sources = self._parts(Kind.SOURCE, source_tables, plugins.source_class)
+        sinks = self._parts(Kind.SINK, sink_tables, plugins.sink_class)
+        for name, (_, sink) in sinks.items():
+            self._check_sources(name, sink.strings("sources"), source_tables)
+            self._check_handlers(name, sink)
+        self._check_slots({name: section for name, (_, section) in sources.items()})
+        used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.strings("handlers"))
+        used_handlers.pop(PASSTHROUGH, None)
+        handlers = self._handlers(used_handlers, handler_tables)
+        if service is None or self._problems.lines:
+            return None
+        self._warn_of_unused(sources, sinks, [name for name in handler_tables if name not in used_handlers])
+        return Config(
+            name=self._document.name,
+            http=service.http,
+            ticker_interval=service.ticker_interval,
+            lmdb=Path(service.lmdb),
+            lmdb_map_size=service.lmdb_map_size,
+            drain_timeout=service.drain_timeout,
+            log=service.log,
+            sources=_valid(sources),
+            handlers=_valid(handlers),
+            sinks=_valid(sinks),
+            warnings=tuple(self._warnings),
+        )
+
+    def _tables(self, kind: Kind) -> dict[str, dict[str, Any]]:
+        """The sections of one kind by name; there must be one at least."""
+        tables = self._sections.pop(kind, {})
+        if not isinstance(tables, dict):
+            self._problems.add((kind.value,), f"must be sections: [{kind}.NAME]")
+            return {}
+        if not tables:
+            self._problems.add((), f"there is no {kind}: add a section [{kind}.NAME]")
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                self._problems.add((kind.value, name), f"must be a section: [{dotted((kind.value, name))}]")
+        return {name: table for name, table in tables.items() if isinstance(table, dict)}
+
+    def _handler_tables(self, sink_tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """The sections at the top that are named like a handler."""
+        asked_for = {
+            name
+            for table in sink_tables.values()
+            if isinstance(table.get("handlers"), list)
+            for name in table["handlers"]
+            if isinstance(name, str)
+        }
+        known = (set(plugins.names(Kind.HANDLER)) | {name for name in asked_for if ":" in name}) - {PASSTHROUGH}
+        return {name: self._sections.pop(name) for name in sorted(known & self._sections.keys())}
+
+    def _service(self) -> ServiceOptions | None:
+        if "boltdb" in self._sections:
+            self._take_boltdb(self._sections.pop("boltdb"))
+        also_known = ["boltdb", *Kind, *plugins.names(Kind.HANDLER)]
+        also_known.remove(Kind.HANDLER)
+        also_known.remove(PASSTHROUGH)
+        return validate(self._document, self._problems, ServiceOptions, (), self._sections, also_known).options
+
+    def _take_boltdb(self, value: Any) -> None:
+        if "lmdb" not in self._sections:
+            self._sections["lmdb"] = value
+        elif ("lmdb",) not in self._document.variables:
+            self._problems.add(("boltdb",), "boltdb is another name of lmdb: give one of the two")
+
+    def _parts(
+        self, kind: Kind, tables: Mapping[str, dict[str, Any]], load_class: Callable[[str], type[AnyPart]]
+    ) -> dict[str, tuple[type[AnyPart], Section[Any]]]:
+        """The classes and the options of the sections whose class is known."""
+        parts: dict[str, tuple[type[AnyPart], Section[Any]]] = {}
+        for name, table in tables.items():
+            path: tuple[str, ...] = (kind.value, name)
+            type_name = table.get("type")
+            if not isinstance(type_name, str):
+                what = "is required" if type_name is None else "must be a string"
+                self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.names(kind))}")
+                continue
+            try:
+                cls = load_class(type_name)
+            except ConfigError as error:
+                self._problems.add_all((*path, "type"), error.problems)
+                continue
+            parts[name] = (cls, self._section(cls.Options, path, table))
+        return parts
+
+    def _handlers(
+        self, used: Iterable[str], tables: Mapping[str, Any]
+    ) -> dict[str, tuple[type[Handler], Section[Any]]]:
+        """The handlers that a sink asks for. A section that none asks for is validated all the same."""
+        handlers: dict[str, tuple[type[Handler], Section[Any]]] = {}
+        for name in dict.fromkeys([*used, *tables]):
+            try:
+                cls = plugins.handler_class(name)
+            except ConfigError as error:
+                if name in tables:
+                    self._problems.add_all((name,), error.problems)
+                continue
+            table = tables.get(name, {})
+            if not isinstance(table, dict):
+                self._problems.add((name,), f"must be a section: [{dotted((name,))}]")
+                continue
+            section = self._section(cls.Options, (name,), table)
+            if name in used:
+                handlers[name] = (cls, section)
+        return handlers
+
+    def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
+        section = validate(self._document, self._problems, options, path, table)
+        warnings: Callable[[], Iterable[str]] = getattr(section.options, "warnings", tuple)
+        self._warnings += [f"{self._document.where(path)}: {text}" for text in warnings()]
+        return section
+
+    def _check_sources(self, sink: str, named: tuple[str, ...], sources: Mapping[str, Any]) -> None:
+        path = (Kind.SINK.value, sink, "sources")
+        for name in _repeated(named):
+            self._problems.add(path, f'"{name}" is named twice')
+        for name in dict.fromkeys(named):
+            if name not in sources and sources:
+                self._problems.add(path, f'there is no source "{name}"{nearest(name, sources)}')
+
+    def _check_handlers(self, sink: str, section: Section[Any]) -> None:
+        path = (Kind.SINK.value, sink, "handlers")
+        named = section.strings("handlers")
+        if section.options is not None:  # else it may have said so itself
+            if "handlers" in section.data and not named:
+                self._problems.add(path, f'is empty: ["{PASSTHROUGH}"] leaves events as they are')
+            for name in _repeated(named):
+                self._problems.add(path, f'"{name}" is named twice')
+        for name in dict.fromkeys(named):
+            if name != PASSTHROUGH:
+                try:
+                    plugins.handler_class(name)
+                except ConfigError as error:
+                    self._problems.add_all(path, error.problems)
+
+    def _check_slots(self, sources: Mapping[str, Section[Any]]) -> None:
+        """A replication slot has one reader."""
+        first: dict[str, str] = {}
+        for name, section in sources.items():
+            slot = section.data.get("replicationSlot")
+            if isinstance(slot, str) and first.setdefault(slot, name) != name:
+                self._problems.add(
+                    (Kind.SOURCE.value, name, "replicationSlot"),
+                    f'"{slot}" is the slot of source {first[slot]} already: give each source a slot of its own',
+                )
+
+    def _warn_of_unused(
+        self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]
+    ) -> None:
+        taken = {name for _, sink in sinks.values() for name in sink.strings("sources")}
+        for name in sources:
+            if name not in taken:
+                where = self._document.where((Kind.SOURCE.value, name))
+                self._warnings.append(f"{where}: no sink takes from this source")
+        for name in unused_handlers:
+            where = self._document.where((name,))
+            self._warnings.append(f"{where}: has no effect: no sink has it among its handlers")
+
+
+def _valid(sections: Mapping[str, tuple[type[AnyPart], Section[Any]]]) -> dict[str, Part[AnyPart, Any]]:
+    return {
+        name: Part(name, cls, section.options)
+        for name, (cls, section) in sections.items()
+        if section.options is not None
+    }
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]

@@ -1,0 +1,119 @@
+"""What `load` gives: frozen, validated, with classes in place of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.options import ByteSize, Duration, PartOptions, PositiveDuration, SinkOptions, SourceOptions
+
+AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
+Options = TypeVar("Options", bound=PartOptions)
+
+
+class LogLevel(StrEnum):
+    """From this level on, messages are shown."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    DEBUG = "debug"
+
+
+class LogFormat(StrEnum):
+    """Lines for people, or one JSON object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogOptions(PartOptions):
+    """`[log]`."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAddress:
+    """Where the HTTP API listens; an empty host is every interface, port 0 a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _http_address(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError('is not an address such as "127.0.0.1:8080" or ":8080"')
+    host, colon, port = value.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not (port.isascii() and port.isdigit()) or (":" in host and not bracketed):
+        raise ValueError('is not an address such as "127.0.0.1:8080", ":8080" or "[::1]:8080"')
+    if int(port) > 65535:
+        raise ValueError("is not an address: ports end at 65535")
+    return HttpAddress(host[1:-1] if bracketed else host, int(port))
+
+
+class ServiceOptions(PartOptions):
+    """The keys at the top of the file."""
+
+    http: Annotated[HttpAddress, BeforeValidator(_http_address)]
+    ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
+    lmdb: Annotated[str, Field(min_length=1)]
+    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20)] = 64 << 20
+    drain_timeout: PositiveDuration = 25.0
+    log: LogOptions = LogOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[AnyPart, Options]):
+    """One section: a class, and its options."""
+
+    name: str
+    cls: type[AnyPart]
+    options: Options
+
+    def build(self) -> AnyPart:
+        """The part itself. Does no I/O."""
+        return self.cls(self.name, self.options)  # type: ignore[arg-type]  # options is an instance of cls.Options
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration that can be used.
+
+    name: what messages call it: the file's path as it was given, or `environment`.
+    ticker_interval, drain_timeout: seconds; a ticker_interval of 0 is off. lmdb_map_size: bytes.
+    sources, sinks: by name, in the file's order. handlers: by name, those that a sink asks for (never passthrough).
+    warnings: settings that do not do what one may expect of them.
+    """
+
+    name: str
+    http: HttpAddress
+    ticker_interval: float
+    lmdb: Path
+    lmdb_map_size: int
+    drain_timeout: float
+    log: LogOptions
+    sources: Mapping[str, Part[Source, SourceOptions]]
+    handlers: Mapping[str, Part[Handler, PartOptions]]
+    sinks: Mapping[str, Part[Sink, SinkOptions]]
+    warnings: tuple[str, ...] = ()
+
+    def handler_names(self, sink: str) -> tuple[str, ...]:
+        """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""
+        return tuple(name for name in handlers_of(self.sinks[sink].options) if name in self.handlers)
+
+
+def handlers_of(options: SinkOptions) -> tuple[str, ...]:
+    """What a sink's `handlers` holds; sinks that have no such key take batches as they are."""
+    return tuple(getattr(options, "handlers", ()))

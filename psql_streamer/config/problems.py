@@ -1,0 +1,108 @@
+"""What is wrong with a configuration: collected, and worded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from psql_streamer.config.document import Document, KeyPath
+from psql_streamer.redaction import HIDDEN, redact
+
+_REQUIREMENTS = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a table",
+    "enum": "must be one of {expected}",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be one of {expected}",
+    "mapping_type": "must be a table",
+    "model_type": "must be a table",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_type": "must be a string",
+    "tuple_type": "must be a list",
+}
+"""pydantic's error types, in the words of a TOML file."""
+
+# Shorter ones occur in any text, and nobody could tell them from it.
+_SHORTEST_FRAGMENT = 4
+_SHORTEST_SECRET = 6
+
+
+class Problems:
+    """The problems found so far, a line each."""
+
+    def __init__(self, document: Document) -> None:
+        self.lines: list[str] = []
+        self._document = document
+        self._paths: set[KeyPath] = set()
+
+    def add(self, path: KeyPath, text: str) -> None:
+        """Something is wrong at this place."""
+        self._paths.add(path)
+        line = f"{self._document.where(path)}: {text}"
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def add_all(self, path: KeyPath, texts: Iterable[str]) -> None:
+        """Several things are wrong at this place."""
+        for text in texts:
+            self.add(path, text)
+
+    def add_invalid(self, path: KeyPath, value: Any, errors: Sequence[ErrorDetails]) -> None:
+        """A value is not what its option allows; several errors are the alternatives that it could have been."""
+        if path in self._paths:
+            return  # what is wrong there has been said
+        shown = self._document.shown(path, value)
+        first = errors[0]
+        if first["type"] == "missing":
+            self.add(path, "is required")
+        elif first["type"] == "value_error":
+            self.add(path, self._by_validator(path, value, shown, str(first["ctx"]["error"])))
+        elif first["type"] in ("too_short", "string_too_short"):
+            self.add(path, "must not be empty")
+        else:
+            requirements = list(dict.fromkeys(map(_requirement, errors)))
+            *others, last = [requirements[0], *(text.removeprefix("must be ") for text in requirements[1:])]
+            allowed = f"{', '.join(others)} or {last}" if others else last
+            self.add(path, f"{shown} is not allowed: {allowed}")
+
+    def _by_validator(self, path: KeyPath, value: Any, shown: str, message: str) -> str:
+        """A part's own words. They are not trusted to keep a secret."""
+        message = self._without_secrets(path, value, message)
+        if isinstance(value, dict | list):
+            return message
+        return f"{shown} {message}" if message.startswith("is ") else f"{shown} is not allowed: {message}"
+
+    def _without_secrets(self, path: KeyPath, value: Any, message: str) -> str:
+        if self._document.is_secret(path) and any(fragment in message for fragment in _fragments(str(value))):
+            return "is not allowed (the reason is not shown, it would show a part of the value)"
+        for secret in self._document.secrets():
+            if len(secret) >= _SHORTEST_SECRET:
+                message = message.replace(secret, HIDDEN)
+        return redact(message)
+
+
+def _requirement(error: ErrorDetails) -> str:
+    template = _REQUIREMENTS.get(error["type"])
+    if template is None:
+        return error["msg"][:1].lower() + error["msg"][1:]
+    return template.format_map(error.get("ctx", {})).replace("'", '"')
+
+
+def _fragments(secret: str) -> Iterable[str]:
+    """The pieces of a secret that would give it away; the names in `name=value` are not among them."""
+    values = re.sub(r"\b\w+\s*=", " ", secret)
+    return [piece for piece in re.split(r"\W+", values) if len(piece) >= _SHORTEST_FRAGMENT] or [secret]

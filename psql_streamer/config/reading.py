@@ -1,0 +1,98 @@
+"""The file: TOML -> Document, and `${...}` in its values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from psql_streamer.config.document import Document, KeyPath, dotted, leaves
+from psql_streamer.config.problems import Problems
+from psql_streamer.errors import ConfigError
+from psql_streamer.redaction import is_secret
+
+# Only ${ is special, so that the lone dollar of a password or a regex needs no care; $${ stands for ${ itself.
+_EXPANSION = re.compile(r"\$?\$\{([^}]*)\}")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_DECLARED_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
+
+
+def read(path: Path) -> Document:
+    """The file as it is written; ConfigError when it cannot be read or is not TOML."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        reason = (error.strerror or "cannot be opened").lower()
+        raise ConfigError([f"{path}: cannot be read: {reason}: name the file with -config FILE"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text: byte {error.start} is not part of any character"]) from error
+    try:
+        return Document(str(path), tomli.loads(text))
+    except tomli.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: {_toml_problem(str(error))}"]) from error
+
+
+def expand(document: Document, environ: Mapping[str, str], problems: Problems) -> None:
+    """Replace `${NAME}`, `${NAME:-default}` and `${file:PATH}` in all values that the file gave."""
+    for path, value in leaves(document.tree):
+        if isinstance(value, str) and _EXPANSION.search(value) and not document.from_variable(path):
+            document.templates[path] = value
+            _put(document.tree, path, _expanded(document, path, value, environ, problems))
+
+
+def _expanded(document: Document, path: KeyPath, value: str, environ: Mapping[str, str], problems: Problems) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        inside = match[1]
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        if inside.startswith("file:"):
+            document.hidden.add(path)
+            return _file(inside.removeprefix("file:"), path, problems)
+        variable = _VARIABLE.fullmatch(inside)
+        if variable is None:
+            problems.add(
+                path, "holds a ${...} that is none of ${NAME}, ${NAME:-default}, ${file:PATH}; $${ stands for ${"
+            )
+            return ""
+        name, default = variable[1], variable[2]
+        if is_secret(name):
+            document.hidden.add(path)
+        if default is not None:
+            return environ.get(name) or default
+        if name not in environ:
+            problems.add(path, f"${{{name}}} is not set: set the environment variable, or write ${{{name}:-default}}")
+        return environ.get(name, "")
+
+    return _EXPANSION.sub(replacement, value)
+
+
+def _file(name: str, path: KeyPath, problems: Problems) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        problems.add(path, f"${{file:{name}}} cannot be read: {(error.strerror or 'cannot be opened').lower()}")
+    except UnicodeDecodeError:
+        problems.add(path, f"${{file:{name}}} is not UTF-8 text")
+    return ""
+
+
+def _put(tree: Any, path: KeyPath, value: str) -> None:
+    for key in path[:-1]:
+        tree = tree[key]
+    tree[path[-1]] = value
+
+
+def _toml_problem(message: str) -> str:
+    """tomli's message, with the place first: `line 4: sink.kafka1 is declared twice`."""
+    what, _, place = message.rpartition(" (at ")
+    line = place.partition(",")[0].removesuffix(")") or "the end"
+    twice = _DECLARED_TWICE.fullmatch(what)
+    if twice:
+        path = dotted(tuple(re.findall(r"'((?:[^'\\]|\\.)*)'", twice[1])))
+        return f"{line}: [{path}] is declared twice: every source and sink needs a name of its own"
+    if what == "Cannot overwrite a value":
+        return f"{line}: this key has a value already: remove one of the two"
+    return f"{line}: is not TOML: {what[:1].lower()}{what[1:]}"

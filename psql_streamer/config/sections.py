@@ -1,0 +1,217 @@
+"""One section -> an instance of its options, or problems that name its keys as they were written."""
+
+from __future__ import annotations
+
+import types
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from psql_streamer.config.document import Document, KeyPath, fold
+from psql_streamer.config.problems import Problems
+from psql_streamer.plugins import nearest
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[Options]):
+    """A table of the configuration.
+
+    data: as it was written, under the options' own names. options: None when there are problems.
+    """
+
+    data: Mapping[str, Any]
+    options: Options | None
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """The strings in a list, default included, whether the rest of the section is right or not."""
+        found = self.data.get(key, ()) if self.options is None else getattr(self.options, key, ())
+        return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list | tuple) else ()
+
+
+def validate(
+    document: Document,
+    problems: Problems,
+    options: type[Options],
+    path: KeyPath,
+    table: Mapping[str, Any],
+    also_known: Iterable[str] = (),
+) -> Section[Options]:
+    """The table at `path` as these options; what is wrong with it is added to the problems.
+
+    also_known: names to offer for an unknown key, beside the options' own.
+    """
+    section = _Table(document, problems, path)
+    data = section.canonical(options, table, (), ())
+    section.refuse_booleans(options, data)
+    try:
+        try:
+            return Section(data, options.model_validate(data))
+        except ValidationError as error:
+            if not section.take_texts(data, error.errors()):
+                raise
+        return Section(data, options.model_validate(data))
+    except ValidationError as error:
+        section.report(options, data, error.errors(), also_known)
+        return Section(data, None)
+
+
+class _Table:
+    """A table of the document under its options' own names. Paths are relative to the section."""
+
+    def __init__(self, document: Document, problems: Problems, path: KeyPath) -> None:
+        self._document = document
+        self._problems = problems
+        self._path = path
+        self._written: dict[KeyPath, KeyPath] = {}
+
+    def canonical(self, annotation: Any, value: Any, path: KeyPath, written: KeyPath) -> Any:
+        """The value with every option under the name that its class gives it in TOML."""
+        self._written[path] = written
+        if isinstance(value, list):
+            child = _child(annotation, 0)
+            return [self.canonical(child, item, (*path, i), (*written, i)) for i, item in enumerate(value)]
+        if not isinstance(value, Mapping):
+            return value
+        table: dict[str, Any] = {}
+        for key, item in value.items():
+            name = self._name(annotation, key, (*written, key))
+            if name in table:
+                first = self._written[(*path, name)][-1]
+                self._problems.add(self._place((*path, name)), f"{key} is another name of {first}: give one of the two")
+                continue
+            table[name] = self.canonical(_child(annotation, name), item, (*path, name), (*written, key))
+        return table
+
+    def take_texts(self, data: Any, errors: list[ErrorDetails]) -> bool:
+        """Give options that want a string, or a list of them, the text of the variable that set them.
+
+        PSQL_STREAMER__...__TOPIC_PREFIX=2024 is a number in TOML, and ...__HOSTS=a:1,b:2 is no list.
+        """
+        taken = False
+        for error in errors:
+            path = self._in_data(data, error)
+            text = self._document.texts.get(self._place(path))
+            if text is None:
+                continue
+            if error["type"] == "string_type":
+                _put(data, path, text)
+                taken = True
+            elif error["type"] in ("tuple_type", "list_type") and isinstance(error["input"], str):
+                _put(data, path, [item.strip() for item in text.split(",") if item.strip()])
+                taken = True
+        return taken
+
+    def report(
+        self, options: type[BaseModel], data: Any, errors: list[ErrorDetails], also_known: Iterable[str]
+    ) -> None:
+        """Word every error, at the place where the key was written."""
+        by_path: dict[KeyPath, list[ErrorDetails]] = defaultdict(list)
+        for error in errors:
+            by_path[self._in_data(data, error)].append(error)
+        for path, found in by_path.items():
+            if found[0]["type"] == "extra_forbidden":
+                known = [*_names(_at(options, path[:-1])).values(), *(also_known if len(path) == 1 else ())]
+                key = str(self._place(path)[-1])
+                place = self._place(path if self._place(path) in self._document.variables else path[:-1])
+                self._problems.add(place, f"unknown key {key}{nearest(key, known)}")
+            else:
+                # A validator of a table's keys judges the key, not what it is set to.
+                value = path[-1] if found[0]["loc"][-1] == "[key]" else _get(data, path)
+                self._problems.add_invalid(self._place(path), value, found)
+
+    def refuse_booleans(self, options: type[BaseModel], data: Mapping[str, Any]) -> None:
+        """pydantic takes true for 1; a person who writes `batchSize = true` means something else."""
+        for field, info in options.model_fields.items():
+            name = info.alias or field
+            types_of_field = set(_alternatives(info.annotation))
+            if isinstance(data.get(name), bool) and types_of_field & {int, float} and bool not in types_of_field:
+                self._problems.add(self._place((name,)), f"{str(data[name]).lower()} is not allowed: must be a number")
+
+    def _name(self, annotation: Any, key: str, written: KeyPath) -> str:
+        """What the options call a key: camelCase, or snake_case as pydantic has it; variables have neither."""
+        names = _names(annotation)
+        if key in names:
+            return names[key]
+        if (*self._path, *written) not in self._document.variables:
+            return key
+        if names:
+            return next((name for name in names.values() if fold(name) == fold(key)), key)
+        # A free table of options in dotted names (librdkafka's, Spark's): a variable's name cannot hold the dots.
+        return key if _model(_child(annotation, key)) else key.replace("_", ".")
+
+    def _in_data(self, data: Any, error: ErrorDetails) -> KeyPath:
+        """pydantic's location without its own additions, such as the alternatives of a union."""
+        path: KeyPath = ()
+        for key in error["loc"]:
+            if (isinstance(data, dict) and key in data) or (
+                isinstance(data, list) and isinstance(key, int) and key < len(data)
+            ):
+                data = _get(data, (key,))
+                path = (*path, key)
+        return (*path, error["loc"][-1]) if error["type"] == "missing" else path
+
+    def _place(self, path: KeyPath) -> KeyPath:
+        """Where it was written, in the document."""
+        if path in self._written:
+            return (*self._path, *self._written[path])
+        return (*self._place(path[:-1]), path[-1]) if path else self._path
+
+
+def _names(annotation: Any) -> dict[str, str]:
+    """Every name that a table of this type may use for a key -> the key's name in TOML."""
+    model = _model(annotation)
+    if model is None:
+        return {}
+    aliases = {name: field.alias or name for name, field in model.model_fields.items()}
+    return {**{alias: alias for alias in aliases.values()}, **aliases}
+
+
+def _at(annotation: Any, path: KeyPath) -> Any:
+    for key in path:
+        annotation = _child(annotation, key)
+    return annotation
+
+
+def _child(annotation: Any, key: str | int) -> Any:
+    """The type of what is at `key` in a value of this type; None when nothing is known of it."""
+    model = _model(annotation)
+    if model is not None:
+        return next((f.annotation for name, f in model.model_fields.items() if (f.alias or name) == key), None)
+    for alternative in _alternatives(annotation):
+        arguments = get_args(alternative)
+        if arguments and get_origin(alternative) is not Annotated:
+            return arguments[-1] if isinstance(key, str) else arguments[0]
+    return None
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    for alternative in _alternatives(annotation):
+        if isinstance(alternative, type) and issubclass(alternative, BaseModel):
+            return alternative
+    return None
+
+
+def _alternatives(annotation: Any) -> Iterable[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        for argument in get_args(annotation):
+            yield from _alternatives(argument)
+    elif get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _get(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else data[key]
+    return data
+
+
+def _put(data: Any, path: KeyPath, value: Any) -> None:
+    _get(data, path[:-1])[path[-1]] = value

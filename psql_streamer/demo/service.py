@@ -1,0 +1,168 @@
+"""The service as a user runs it: a configuration file, the ordinary command line, a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg2
+
+from psql_streamer.embedded.java import find_java
+from psql_streamer.embedded.ports import LOOPBACK, free_ports
+from psql_streamer.errors import StreamerError
+
+SLOT = "shop"
+
+ENRICHED = ("vat", "size", "channel")
+"""Columns that the configuration's rule adds to orders."""
+
+_CONFIG = """\
+# What `psql-streamer demo` runs.
+http = {http}
+lmdb = {lmdb}
+
+[log]
+level = "warning"
+
+[source.shop]
+type = "postgres"
+dsn = {dsn}
+publication = {publication}
+replicationSlot = {slot}
+batchSize = 50000
+batchFlushInterval = "50ms"
+
+[sink.kafka]
+type = "kafka"
+sources = ["shop"]
+hosts = {hosts}
+handlers = ["spark"]
+topicPrefix = {prefix}
+
+[spark]
+master = "local[2]"
+
+[spark.tables."shop.orders"]
+sql = \"\"\"
+    SELECT *,
+           CAST(amount * 0.19 AS DECIMAL(12, 2)) AS vat,
+           CASE WHEN amount >= 500 THEN 'large' WHEN amount >= 50 THEN 'medium' ELSE 'small' END AS size,
+           get_json_object(meta, '$.channel') AS channel
+    FROM changes
+\"\"\"
+"""
+
+_START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+_LOG_LINES = 12
+
+
+class ServiceProcess:
+    """`python -m psql_streamer run --config FILE`, with its log beside the file."""
+
+    def __init__(self, folder: Path, dsn: str, publication: str, brokers: str, topic_prefix: str) -> None:
+        self.config_file = folder / "psql-streamer.toml"
+        self.log_file = folder / "service.log"
+        self._dsn = dsn
+        self._port = free_ports(1)[0]
+        self._process: subprocess.Popen[bytes] | None = None
+        values = {
+            "http": f"{LOOPBACK}:{self._port}",
+            "lmdb": str(folder / "positions"),
+            "dsn": dsn,
+            "publication": publication,
+            "slot": SLOT,
+            "hosts": brokers.split(","),
+            "prefix": topic_prefix,
+        }
+        # JSON's strings and lists are TOML's as well.
+        self.config_file.write_text(_CONFIG.format(**{key: json.dumps(value) for key, value in values.items()}))
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP API is."""
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def start(self) -> None:
+        """Return when it streams: /status is good, and a walsender serves its slot."""
+        # What is set for another service must not reach into this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PSQL_STREAMER__")}
+        environment["JAVA_HOME"] = str(find_java().resolve().parent.parent)
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "psql_streamer", "run", "--config", self.config_file],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.config_file.parent,
+                env=environment,
+                # Ctrl-C reaches the demo alone, which stops the service after the shop.
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not (self._status_is_good() and self._slot_is_active()):
+            self.require_running()
+            if time.monotonic() > deadline:
+                raise StreamerError(f"the service did not come up in {_START_SECONDS:.0f} s", self._log_end())
+            time.sleep(0.2)
+
+    def require_running(self) -> None:
+        """StreamerError with the end of its log when it has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            raise StreamerError(f"the service ended with exit code {self._process.returncode}", self._log_end())
+
+    def stop(self) -> None:
+        """SIGTERM: it drains, stores its position, and leaves. StreamerError unless it then exits with 0."""
+        self.require_running()
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise StreamerError(f"the service did not stop in {_STOP_SECONDS:.0f} s", self._log_end()) from None
+        self._process = None
+        if code != 0:
+            raise StreamerError(f"the service ended with exit code {code}", self._log_end())
+
+    def kill(self) -> None:
+        """End it and what it started (the JVM) at once. May be called after `stop`."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def _status_is_good(self) -> bool:
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
+        try:
+            connection.request("GET", "/status")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _slot_is_active(self) -> bool:
+        session = psycopg2.connect(self._dsn)
+        try:
+            with session.cursor() as sql:
+                sql.execute(
+                    "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
+                )
+                return bool(sql.fetchone()[0])
+        finally:
+            session.close()
+
+    def _log_end(self) -> str:
+        lines = [line for line in self.log_file.read_text(errors="replace").splitlines() if line.strip()]
+        return "its log ends with:\n" + "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])

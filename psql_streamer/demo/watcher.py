@@ -1,0 +1,147 @@
+"""What arrives in Kafka: counted completely, shown as far as eyes can follow."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+_LINES_A_SECOND = 8
+_LINE_WIDTH = 150
+_FINISH_SECONDS = 30.0
+
+
+class Watcher(threading.Thread):
+    """Reads topics from their beginning, in the `event` format, until `finish` is called.
+
+    consumed: (table, action) -> events. repeated: how many of them came with an identity (CommitLSN, Seq) that
+    was there before; they are not in `consumed`. latencies: seconds from commit to consumption.
+    error: what ended it early, if anything did.
+    """
+
+    def __init__(
+        self, bootstrap: str, topics: Iterable[str], enriched: Iterable[str], show: Callable[[str], None]
+    ) -> None:
+        super().__init__(name="watcher", daemon=True)
+        self.consumed: Counter[tuple[str, str]] = Counter()
+        self.repeated = 0
+        self.latencies: list[float] = []
+        self.error: str = ""
+        self._seen: set[tuple[int, int]] = set()
+        self._finish_by: float | None = None
+        self._printer = _Printer(show, frozenset(enriched))
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "psql-streamer-demo",  # the client wants one; partitions are assigned, nothing is committed
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 50,
+                "log_level": 0,
+            }
+        )
+        known = self._consumer.list_topics(timeout=20).topics
+        self._partitions = {(topic, partition) for topic in topics for partition in known[topic].partitions}
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in sorted(self._partitions)])
+
+    def run(self) -> None:
+        try:
+            while not self._finished():
+                for message in self._consumer.consume(1000, 0.1):
+                    self._take(message)
+                self._printer.pause()
+        except (KafkaException, ValueError, KeyError) as error:
+            self.error = f"the consumer stopped: {type(error).__name__}: {error}"
+        finally:
+            self._consumer.close()
+
+    def finish(self) -> None:
+        """Read what is there now, to the end of every partition, and stop."""
+        if self.ident is None:
+            self._consumer.close()
+            return
+        self._finish_by = time.monotonic() + _FINISH_SECONDS
+        self.join()
+
+    def _finished(self) -> bool:
+        if self._finish_by is None:
+            return False
+        if all(self._at_end(place) for place in self._partitions):
+            return True
+        if time.monotonic() > self._finish_by:
+            self.error = f"the topics' ends were not reached in {_FINISH_SECONDS:.0f} s"
+            return True
+        return False
+
+    def _at_end(self, place: tuple[str, int]) -> bool:
+        """Whether everything up to the high watermark has been read."""
+        partition = TopicPartition(*place)
+        _, high = self._consumer.get_watermark_offsets(partition, timeout=10)
+        [position] = self._consumer.position([partition])
+        return bool(high == 0 or position.offset >= high)
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.retriable():
+                return
+            raise KafkaException(error)
+        value = message.value()
+        if value is None:
+            return
+        # Numbers stay as they were written: a numeric(12,2) keeps its zeros.
+        event = json.loads(value, parse_float=str)
+        identity = (int(event["CommitLSN"]), int(event["Seq"]))
+        if identity in self._seen:
+            self.repeated += 1
+            return
+        self._seen.add(identity)
+        self.consumed[event["Table"], event["Action"]] += 1
+        latency = (datetime.now(UTC) - datetime.fromisoformat(event["Timestamp"])).total_seconds()
+        self.latencies.append(latency)
+        self._printer.event(event, latency)
+
+
+class _Printer:
+    """One line an event; above a readable rate, the rest is counted in one line."""
+
+    def __init__(self, show: Callable[[str], None], enriched: frozenset[str]) -> None:
+        self._show = show
+        self._enriched = enriched
+        self._second = 0
+        self._shown = 0
+        self._hidden = 0
+
+    def event(self, event: dict[str, Any], latency: float) -> None:
+        self.pause()
+        if self._shown >= _LINES_A_SECOND:
+            self._hidden += 1
+            return
+        self._shown += 1
+        columns = event["Columns"] or event.get("Before") or {}
+        stored = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name not in self._enriched)
+        added = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name in self._enriched)
+        line = f"{event['Table']:<11} {event['Action']:<6} {latency * 1000:>5.0f} ms  {stored}"
+        if added:
+            added = f" | + {added}"
+        room = _LINE_WIDTH - len(added)
+        self._show((line if len(line) <= room else f"{line[: room - 3]}...") + added)
+
+    def pause(self) -> None:
+        """A new second begins: say how many events of the last one had no line."""
+        second = int(time.monotonic())
+        if second == self._second:
+            return
+        if self._hidden:
+            self._show(f"{'':<11} ... and {self._hidden} more")
+        self._second, self._shown, self._hidden = second, 0, 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,188 @@
+"""A real Apache Kafka broker of one's own: KRaft, broker and controller in one JVM."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.embedded.java import find_java
+from psql_streamer.embedded.kafka_jars import kafka_class_path
+from psql_streamer.embedded.ports import LOOPBACK, free_ports, listening
+from psql_streamer.errors import StreamerError
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+_SINGLE_BROKER = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "true",
+    # After a SIGKILL the new process waits until the old one's registration has run out (9 s as shipped).
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+class EmbeddedKafka:
+    """One broker on free loopback ports; replication factors are 1.
+
+    log_dir: where topics live, kept; None: a temporary folder, removed by `close`.
+    num_partitions: of topics that are created automatically.
+    properties: any of server.properties, over the defaults.
+    heap: the JVM's -Xmx.
+    """
+
+    def __init__(
+        self,
+        log_dir: Path | None = None,
+        *,
+        num_partitions: int = 3,
+        properties: Mapping[str, str] | None = None,
+        heap: str = "256m",
+    ) -> None:
+        self._java = find_java()
+        self._class_path = kafka_class_path()
+        self._heap = heap
+        self._run_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-kafka"))
+        self._log_dir = log_dir if log_dir is not None else self._run_dir / "topics"
+        self._port, controller_port = free_ports(2)
+        self.log_file = self._run_dir / "broker.log"
+        self._properties = self._run_dir / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = _SINGLE_BROKER | {
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{self._port},CONTROLLER://{LOOPBACK}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self._port}",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+            "log.dirs": str(self._log_dir),
+            "num.partitions": str(num_partitions),
+        }
+        lines = [f"{name}={value}\n" for name, value in (settings | dict(properties or {})).items()]
+        self._properties.write_text("".join(lines))
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for bootstrap.servers; the same after a restart."""
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def running(self) -> bool:
+        """True while the broker's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Return when the broker answers a metadata request; formats the log folder on the first start."""
+        if not (self._log_dir / "meta.properties").exists():
+            self._format()
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._properties)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._run_dir,
+                # Ctrl-C in a terminal goes to the whole process group; the broker is ours to stop, in its turn.
+                start_new_session=True,
+            )
+        self._wait_until_it_answers(self._process)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Shut down in order, or at once with SIGKILL."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop and start, with the same port and topics."""
+        self.stop(kill=kill)
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove what is temporary."""
+        self.stop(kill=self._log_dir.is_relative_to(self._run_dir))
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _format(self) -> None:
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        # Kafka's Uuid.fromString: 16 bytes in URL-safe base64 without padding, 22 characters.
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        formatted = subprocess.run(
+            self._command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self._run_dir,
+        )
+        if formatted.returncode != 0:
+            said = (formatted.stderr or formatted.stdout).strip()
+            raise StreamerError(f"Kafka could not format {self._log_dir} ({said})", "give an empty, writable folder")
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        return [
+            str(self._java),
+            f"-Xmx{self._heap}",
+            "-XX:+UseSerialGC",
+            "-Xshare:auto",
+            "-Dlog4j2.level=WARN",
+            *("-cp", self._class_path),
+            main_class,
+            *arguments,
+        ]
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if listening(self._port) and self._answers():
+                return
+            time.sleep(0.05)
+        self.stop(kill=True)
+        tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
+        raise StreamerError("embedded Kafka did not start", "its log ends with: " + " | ".join(tail))
+
+    def _answers(self) -> bool:
+        try:
+            AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return True

@@ -1,0 +1,111 @@
+"""Apache Kafka's jars, fetched once into a cache folder by the resolver that is part of pyspark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from psql_streamer.embedded.java import find_java
+from psql_streamer.errors import StreamerError
+
+KAFKA_VERSION = "4.1.1"
+
+_FETCH_SECONDS = 600
+
+
+_LOGGING = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
+
+
+def kafka_class_path(version: str = KAFKA_VERSION) -> str:
+    """The JVM's class path for a broker. Kafka's pom names no logging backend: pyspark's comes first."""
+    logging = [next(_spark_jars().glob(pattern)) for pattern in _LOGGING]
+    return os.pathsep.join([*map(str, logging), f"{kafka_jars(version)}/*"])
+
+
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """The folder with all jars of a broker of this version; the first call downloads about 45 MB.
+
+    Several processes may call it at once: a download becomes visible only when it is whole.
+    """
+    folder = cache_folder() / "kafka" / version
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetching", dir=folder.parent) as scratch:
+        jars = _fetch(version, Path(scratch))
+        try:
+            jars.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/psql-streamer, else ~/.cache/psql-streamer, else (no usable home) a private temporary folder."""
+    for parent in _cache_parents():
+        folder = parent / "psql-streamer"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    folder = Path(tempfile.gettempdir(), f"psql-streamer-cache-{os.geteuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Programs are run from here: nobody else may have made the folder.
+    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        raise StreamerError(f"{folder} belongs to another user", "set XDG_CACHE_HOME to a folder of your own")
+    return folder
+
+
+def _cache_parents() -> list[Path]:
+    parents = [Path(os.environ["XDG_CACHE_HOME"])] if os.environ.get("XDG_CACHE_HOME") else []
+    with suppress(RuntimeError):  # neither HOME nor an account entry
+        parents.append(Path.home() / ".cache")
+    return [parent for parent in parents if parent.is_absolute()]
+
+
+def _fetch(version: str, scratch: Path) -> Path:
+    jars = scratch / "jars"
+    command = [
+        str(find_java()),
+        f"-Divy.default.ivy.user.dir={scratch}",
+        # What spark.jars.packages resolves with; run alone it needs no Spark session.
+        *("-cp", str(next(_spark_jars().glob("ivy-*.jar")))),
+        "org.apache.ivy.Main",
+        "-error",
+        *("-cache", str(scratch / "ivy")),
+        *("-dependency", "org.apache.kafka", "kafka_2.13", version),
+        *("-confs", "default"),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
+    ]
+    try:
+        fetched = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=scratch, timeout=_FETCH_SECONDS
+        )
+        complete = fetched.returncode == 0 and (jars / f"kafka_2.13-{version}.jar").exists()
+    except subprocess.TimeoutExpired:
+        complete = False
+    if not complete:
+        raise StreamerError(
+            f"Apache Kafka {version} could not be fetched from the Maven repository",
+            "check the network, or name running brokers (KAFKA_BROKERS=host:port)",
+        )
+    shutil.rmtree(scratch / "ivy", ignore_errors=True)
+    return jars
+
+
+def _spark_jars() -> Path:
+    package = importlib.util.find_spec("pyspark")
+    for location in (package.submodule_search_locations or []) if package else []:
+        jars = Path(location, "jars")
+        if jars.is_dir():
+            return jars
+    raise StreamerError("pyspark with its jars is not installed", "pip install pyspark")

@@ -1,0 +1,204 @@
+"""A PostgreSQL server of one's own, ready for logical replication."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import psycopg2
+from psycopg2.extensions import make_dsn
+
+from psql_streamer.embedded.ports import LOOPBACK, free_ports
+from psql_streamer.embedded.postgres_binaries import (
+    major_version,
+    reachable_binaries,
+    server_account,
+    server_binaries,
+)
+from psql_streamer.errors import StreamerError
+
+__all__ = ["EmbeddedPostgres", "server_binaries"]
+
+_SETTINGS = {
+    "wal_level": "logical",
+    "max_wal_senders": "20",
+    "max_replication_slots": "20",
+    "max_connections": "50",
+    "shared_buffers": "64MB",
+    # The data dies with the machine's temporary folder anyway; a crash of the server alone stays safe.
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+
+# "Shutting Down the Server" in PostgreSQL's documentation: the postmaster's signals.
+_STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+
+
+class EmbeddedPostgres:
+    """A server in a data folder of its own, on a unix socket and a free loopback port; everybody is trusted.
+
+    bin_dir: folder of initdb and postgres, see server_binaries.
+    data_dir: made when missing or empty, and kept; None: a temporary one, removed by `close`.
+    settings: override the server's settings; read at every start.
+
+    Works as root too: the server then runs as an unprivileged account, which must be able to reach data_dir.
+    """
+
+    def __init__(self, bin_dir: Path, data_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+        version = major_version(bin_dir)
+        if version is None:
+            raise StreamerError(f"no PostgreSQL server in {bin_dir}", "name the folder that holds initdb and postgres")
+        self.version = version
+        self.settings = _SETTINGS | dict(settings or {})
+        self.port = free_ports(1)[0]
+        self._account = server_account()
+        # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
+        self.socket_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-pg"))
+        self._own(self.socket_dir)
+        self.data_dir = data_dir if data_dir is not None else self.socket_dir / "data"
+        self.log_file = self.socket_dir / "server.log"
+        self._bin_dir = reachable_binaries(bin_dir, self._account, self.socket_dir / "install")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return when the server answers; makes the data folder on the first start."""
+        if not (self.data_dir / "PG_VERSION").exists():
+            self._initdb()
+        self._write_settings()
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._bin_dir / "postgres", "-D", self.data_dir],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C in a terminal goes to the whole process group; the server is ours to stop, in its turn.
+                start_new_session=True,
+                **self._as_account(),
+            )
+        self._wait_until_it_answers(self._process)
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        """Shut down as pg_ctl does; `immediate` is a crash: the next start recovers from the WAL."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(_STOP_SIGNALS[mode])
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(_STOP_SECONDS)
+
+    def restart(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        """Stop and start, with the same port and socket."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the socket folder (with the data, unless a data_dir was given)."""
+        self.stop("immediate" if self.data_dir.is_relative_to(self.socket_dir) else "fast")
+        shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    def dsn(self, database: str = "postgres", *, tcp: bool = False) -> str:
+        """A libpq connection string for the superuser `postgres`, over the unix socket unless `tcp`."""
+        host = LOOPBACK if tcp else str(self.socket_dir)
+        return str(make_dsn(host=host, port=self.port, user="postgres", dbname=database))
+
+    @property
+    def bin_dir(self) -> Path:
+        """Where the programs run from (pg_recvlogical, psql, ...)."""
+        return self._bin_dir
+
+    @property
+    def running(self) -> bool:
+        """True while the server's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _initdb(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._own(self.data_dir)
+        made = subprocess.run(
+            [
+                self._bin_dir / "initdb",
+                *("--pgdata", self.data_dir),
+                *("--username", "postgres"),
+                *("--auth", "trust"),
+                *("--encoding", "UTF8"),
+                "--no-locale",
+                "--no-sync",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            **self._as_account(),
+        )
+        if made.returncode != 0:
+            account = f" as {self._account.pw_name}" if self._account else ""
+            raise StreamerError(
+                f"initdb could not make {self.data_dir}{account} ({made.stderr.strip() or 'it said nothing'})",
+                "give a data folder that this account can reach and write",
+            )
+        with (self.data_dir / "postgresql.conf").open("a") as conf:
+            conf.write("include_if_exists = 'embedded.conf'\n")
+
+    def _write_settings(self) -> None:
+        fixed = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": str(self.socket_dir),
+        }
+        settings = {name: value.replace("'", "''") for name, value in (self.settings | fixed).items()}
+        conf = self.data_dir / "embedded.conf"
+        conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
+        self._own(conf)
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                psycopg2.connect(self.dsn(), connect_timeout=5).close()
+                return
+            except psycopg2.OperationalError:
+                time.sleep(0.02)
+        self.stop("immediate")
+        tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
+        raise StreamerError(
+            f"embedded PostgreSQL {self.version} did not start",
+            "its log ends with: " + " | ".join(tail) if tail else f"its log {self.log_file} is empty",
+        )
+
+    def _own(self, path: Path) -> None:
+        if self._account is not None:
+            os.chown(path, self._account.pw_uid, self._account.pw_gid)
+
+    def _as_account(self) -> dict[str, Any]:
+        """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+        options: dict[str, Any] = {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}}
+        if self._account is not None:
+            options |= {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+        return options

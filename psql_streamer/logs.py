@@ -1,0 +1,116 @@
+"""Logging: text for people or JSON for machines, on stderr, without secrets.
+
+The service's loggers are children of `psql_streamer`: `psql_streamer.source.db1`, `psql_streamer.sink.kafka1`. Every
+other library speaks from `warning` on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TextIO
+
+from psql_streamer.config import LogFormat, LogLevel, LogOptions
+from psql_streamer.errors import StreamerError
+from psql_streamer.redaction import redact
+
+SERVICE = "psql_streamer"
+# The packages that ship parts log under their module's name when no part is concerned.
+_OURS = (SERVICE, "sources", "sinks")
+_LEVELS = [logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
+_NAMES = {
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.DEBUG: logging.DEBUG,
+}
+
+
+_configured = {"level": logging.INFO}
+
+
+def configure(options: LogOptions, verbosity: int = 0, debug: Iterable[str] = (), stream: TextIO | None = None) -> None:
+    """Set up logging for the process.
+
+    verbosity: steps from the configured level, up (`-v`) or down (`-q`). debug: parts whose own `debug` is on, as
+    `source.db1`. stream: stderr unless given.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if options.format is LogFormat.JSON else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    _configured["level"] = _level(options.level, verbosity)
+    set_debug(on=False)
+    for part in debug:
+        set_part_debug(part, on=True)
+
+
+def set_debug(*, on: bool) -> None:
+    """Switch debug messages of the whole service while it runs; off is the configured level, for every part."""
+    for name in _OURS:
+        logging.getLogger(name).setLevel(logging.DEBUG if on else _configured["level"])
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(f"{SERVICE}."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def set_part_debug(part: str, *, on: bool) -> None:
+    """Switch debug messages of one part, named as in `/status`: `source.db1`."""
+    logging.getLogger(f"{SERVICE}.{part}").setLevel(logging.DEBUG if on else logging.NOTSET)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z INFO    source.db1: connected`, with the traceback of an unexpected exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; more for a traceback."""
+        message, traceback = _said(record)
+        line = f"{_time(record)} {record.levelname:<7} {_part(record)}: {message}"
+        return f"{line}\n{traceback}" if traceback else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, part, message, and traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the message holds."""
+        message, traceback = _said(record)
+        entry = {"time": _time(record), "level": record.levelname.lower(), "part": _part(record), "message": message}
+        if traceback:
+            entry["traceback"] = traceback
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _said(record: logging.LogRecord) -> tuple[str, str]:
+    """The message and the traceback, redacted.
+
+    An error of ours explains itself: its text joins the message, and where it came from shows with debug only.
+    """
+    message = record.getMessage()
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return redact(message), ""
+    if isinstance(error, StreamerError):
+        if str(error) not in message:
+            message = f"{message}: {error}"
+        if not logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+            return redact(message), ""
+    return redact(message), redact(logging.Formatter().formatException((type(error), error, error.__traceback__)))
+
+
+def _part(record: logging.LogRecord) -> str:
+    return record.name.removeprefix(f"{SERVICE}.")
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _level(level: LogLevel, verbosity: int) -> int:
+    place = _LEVELS.index(_NAMES[level]) + verbosity
+    return _LEVELS[max(0, min(place, len(_LEVELS) - 1))]

@@ -1,0 +1,92 @@
+"""Java's default partitioner over a whole column of keys: `toPositive(murmur2(key)) % partitions`.
+
+The same key lands in the same partition as it does from a Java producer (kafka-clients,
+org.apache.kafka.clients.producer.internals.BuiltInPartitioner and org.apache.kafka.common.utils.Utils.murmur2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+NO_PARTITION = -1
+"""librdkafka's RD_KAFKA_PARTITION_UA: the client chooses; for records without a key."""
+
+_SEED = 0x9747B28C
+_M = np.uint32(0x5BD1E995)
+
+
+def partitions(keys: pa.BinaryArray, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The partition of every key, NO_PARTITION for a null key.
+
+    counts: how many partitions the topic of each key has, one element a key, each above zero.
+    """
+    chosen = (murmur2(keys).view(np.int32) & 0x7FFFFFFF) % counts
+    if keys.null_count:
+        chosen[np.asarray(keys.is_null())] = NO_PARTITION
+    return chosen
+
+
+def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
+    """The 32-bit MurmurHash2 of every key, seeded as Java does; of a null key, that of no bytes.
+
+    Works word by word over all keys at once, the longest keys first, so that those which still have a word
+    are always a leading slice.
+    """
+    words, starts, lengths = _bytes_of(keys)
+    order = None if _all_equal(lengths) else np.argsort(-lengths, kind="stable")
+    if order is not None:
+        starts, lengths = starts[order], lengths[order]
+    hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
+    whole = lengths >> 2
+    for step in range(int(whole[0]) if len(whole) else 0):
+        active = int(np.searchsorted(-whole, -step, side="left"))
+        _mix(hashes[:active], words[starts[:active] + 4 * step])
+    _mix_tail(hashes, words, starts + 4 * whole, lengths & 3)
+    _finish(hashes)
+    if order is None:
+        return hashes
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted
+
+
+def _bytes_of(keys: pa.BinaryArray) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+    """The little-endian word that begins at every byte of the data; where each key starts; how long it is."""
+    _, offsets_buffer, data = keys.buffers()
+    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    offsets = np.frombuffer(offsets_buffer, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(keys) else (0, 0)
+    padded = np.zeros(last - first + 4, np.uint8)
+    if last > first:
+        padded[:-4] = np.frombuffer(data, np.uint8)[first:last]
+    words = np.ndarray((len(padded) - 3,), np.dtype("<u4"), padded, strides=(1,))
+    return words, offsets[:-1] - first, np.diff(offsets)
+
+
+def _all_equal(lengths: NDArray[np.int64]) -> bool:
+    return len(lengths) == 0 or bool((lengths == lengths[0]).all())
+
+
+def _mix(hashes: NDArray[np.uint32], word: NDArray[np.uint32]) -> None:
+    word *= _M
+    word ^= word >> np.uint32(24)
+    word *= _M
+    hashes *= _M
+    hashes ^= word
+
+
+def _mix_tail(
+    hashes: NDArray[np.uint32], words: NDArray[np.uint32], tails: NDArray[np.int64], left: NDArray[np.int64]
+) -> None:
+    """The one to three bytes behind the last whole word: the low bytes of the word that begins there."""
+    masks = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)[left]
+    mixed = (hashes ^ (words[tails] & masks)) * _M
+    np.copyto(hashes, mixed, where=left > 0)
+
+
+def _finish(hashes: NDArray[np.uint32]) -> None:
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)

@@ -1,0 +1,352 @@
+"""PostgreSQL's text form <-> Arrow's types, a whole column at a time.
+
+`cast` and `to_text` are each other's inverse for every value that the Arrow type holds exactly. Arrow's range
+is held to Spark's: dates and timestamps of the years 1 to 9999. The text forms are those of the connection's
+settings: DateStyle ISO, TimeZone UTC, bytea_output hex, extra_float_digits 1
+(PostgreSQL source, src/backend/utils/adt: date.c, timestamp.c, float.c, numeric.c, varlena.c).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from psql_streamer.model import Column
+
+NUMERIC_OID = 1700
+TEXT_OID = 25
+
+_MAX_DECIMAL_PRECISION = 38
+_VARHDRSZ = 4
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type of a column: `string`, PostgreSQL's text form, for every type that has no counterpart."""
+    return _form(column).arrow
+
+
+def cast(texts: pa.BinaryArray, column: Column) -> pa.Array:
+    """The typed values of a column's text forms; null where the type cannot hold a value exactly, and for null.
+
+    texts: UTF-8 as it came over the wire. What the type cannot hold: NaN in a decimal, `infinity`, years before
+    Christ and past 9999 in dates and timestamps, text that is not of the column's type at all.
+    """
+    form = _form(column)
+    return form.parse(_dense(texts, pa.binary()), form.arrow)
+
+
+def to_text(values: pa.Array, column: Column) -> pa.BinaryArray:
+    """PostgreSQL's text form of typed values; null stays null.
+
+    values: of type `arrow_type(column)`.
+    """
+    form = _form(column)
+    texts = form.render(_dense(values, form.arrow))
+    return texts if texts.type.equals(pa.binary()) else texts.view(pa.binary())
+
+
+def column_of(name: str, kind: pa.DataType, key: bool = False) -> Column | None:
+    """The PostgreSQL column that holds an Arrow type as it is; None for types without a counterpart (nested ones)."""
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return Column(name, NUMERIC_OID, _typmod(kind.precision, kind.scale), key)
+    oid = _NATURAL_OIDS.get(kind)
+    return None if oid is None else Column(name, oid, -1, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    arrow: pa.DataType
+    parse: Callable[[pa.Array, pa.DataType], pa.Array]
+    render: Callable[[pa.Array], pa.Array]
+
+
+def _form(column: Column) -> _Form:
+    if column.type_oid == NUMERIC_OID:
+        return _numeric_form(column.typmod)
+    return _FORMS.get(column.type_oid, _TEXT_FORM)
+
+
+def _dense(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array itself, or one array of a chunked one, which slices and sockets like to give."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array if array.type.equals(kind) else array.cast(kind)
+
+
+# --- text
+
+
+def _parse_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:  # a SQL_ASCII database holds any bytes
+        return pa.array([_decoded(text) for text in texts.to_pylist()], kind)
+
+
+def _decoded(text: bytes | None) -> str | None:
+    try:
+        return None if text is None else text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _render_text(values: pa.Array) -> pa.Array:
+    return values
+
+
+# --- booleans and numbers
+
+
+def _parse_bool(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    true = pc.equal(texts, b"t")
+    known = pc.or_(true, pc.equal(texts, b"f"))
+    return pc.if_else(known, true, pa.scalar(None, kind))
+
+
+def _render_bool(values: pa.Array) -> pa.Array:
+    return pc.if_else(values, pa.scalar(b"t", pa.binary()), pa.scalar(b"f", pa.binary()))
+
+
+def _parser(pattern: str) -> Callable[[pa.Array, pa.DataType], pa.Array]:
+    """A parser by Arrow's own cast; where that refuses the column, only what the pattern matches is cast.
+
+    The pattern leaves nothing to Arrow that it refuses but numbers out of range; those go one by one.
+    """
+
+    def parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+        strings = texts.view(pa.string())
+        try:
+            return strings.cast(kind)
+        except pa.ArrowInvalid:
+            fits = pc.match_substring_regex(texts, pattern)
+        plain = pc.if_else(fits, strings, pa.scalar(None, pa.string()))
+        try:
+            return plain.cast(kind)
+        except pa.ArrowInvalid:
+            return _cast_each(plain, kind)
+
+    return parse
+
+
+def _cast_each(strings: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Null for every value that Arrow refuses: halves the column until the culprits stand alone."""
+    try:
+        return strings.cast(kind)
+    except pa.ArrowInvalid:
+        if len(strings) == 1:
+            return pa.nulls(1, kind)
+    middle = len(strings) // 2
+    return pa.concat_arrays([_cast_each(strings[:middle], kind), _cast_each(strings[middle:], kind)])
+
+
+def _render_by_cast(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string())
+
+
+def _render_float(fixed_below: float) -> Callable[[pa.Array], pa.Array]:
+    """PostgreSQL writes fixed notation from 1e-4 to 1e15 (float8) or 1e6 (float4), else an exponent of two digits."""
+
+    def render(values: pa.Array) -> pa.Array:
+        size = pc.abs(values)
+        plain = pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, min(fixed_below, 1e14)))
+        simple = pc.or_kleene(plain, pc.equal(size, 0))
+        texts = values.cast(pa.string())
+        if pc.all(simple).as_py() is not False:
+            return texts
+        others = values.filter(pc.invert(simple)).to_numpy(zero_copy_only=False)
+        written = pa.array([_float_text(value, fixed_below) for value in others], pa.string())
+        return pc.replace_with_mask(texts, pc.invert(pc.fill_null(simple, True)), written)
+
+    return render
+
+
+def _float_text(value: np.floating, fixed_below: float) -> str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if 1e-4 <= abs(value) < fixed_below:
+        return np.format_float_positional(value, unique=True, trim="-")
+    return np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
+
+
+# --- numeric
+
+
+def _numeric_form(typmod: int) -> _Form:
+    """numeric(p, s) is a decimal where it has one; without precision, or a scale outside 0..p, it stays text.
+
+    typmod holds the precision in its upper half and the scale, 11 bits with sign, in its lower (numeric.c,
+    make_numeric_typmod).
+    """
+    if typmod < _VARHDRSZ:
+        return _TEXT_FORM
+    precision = ((typmod - _VARHDRSZ) >> 16) & 0xFFFF
+    scale = (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
+    if not (0 < precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
+        return _TEXT_FORM
+    return _Form(pa.decimal128(precision, scale), _parse_decimal, _render_decimal)
+
+
+def _typmod(precision: int, scale: int) -> int:
+    return ((precision << 16) | scale) + _VARHDRSZ
+
+
+def _render_decimal(values: pa.Array) -> pa.Array:
+    """Digits without an exponent, which Arrow's own cast falls into for small values of a large scale."""
+    scale = values.type.scale
+    if scale == 0:
+        return values.cast(pa.string())
+    unscaled = pa.Array.from_buffers(
+        pa.decimal128(_MAX_DECIMAL_PRECISION, 0), len(values), values.buffers(), values.null_count, values.offset
+    )
+    digits = unscaled.cast(pa.string())
+    negative = pc.starts_with(digits, "-")
+    padded = pc.ascii_lpad(pc.ascii_ltrim(digits, "-"), width=scale + 1, padding="0")
+    whole = pc.utf8_slice_codeunits(padded, 0, -scale)
+    fraction = pc.utf8_slice_codeunits(padded, -scale)
+    return pc.binary_join_element_wise(pc.if_else(negative, "-", ""), whole, ".", fraction, "").cast(pa.string())
+
+
+# --- dates and times
+
+
+_BEFORE_CHRIST = re.compile(r"(-?\d+)(-.*)")
+
+
+def _render_date(values: pa.Array) -> pa.Array:
+    return _with_era(values.cast(pa.string()))
+
+
+def _render_timestamp(values: pa.Array) -> pa.Array:
+    return _with_era(_second_digits(values))
+
+
+def _render_timestamptz(values: pa.Array) -> pa.Array:
+    naive = values.cast(pa.int64()).cast(pa.timestamp("us"))
+    return _with_era(pc.binary_join_element_wise(_second_digits(naive), "+00", ""))
+
+
+def _second_digits(values: pa.Array) -> pa.Array:
+    """Arrow writes six digits of a second, PostgreSQL only as many as it needs."""
+    return pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "", max_replacements=1)
+
+
+def _with_era(texts: pa.Array) -> pa.Array:
+    """Arrow counts the years before Christ as 0, -1, ...; PostgreSQL as 1 BC, 2 BC, ..."""
+    before = pc.match_substring_regex(texts, "^(?:-|0000)")
+    if not pc.any(before).as_py():
+        return texts
+    years = [_BEFORE_CHRIST.fullmatch(text) for text in texts.filter(before).to_pylist()]
+    written = [f"{1 - int(year[1]):04d}{year[2]} BC" for year in years if year]
+    return pc.replace_with_mask(texts, pc.fill_null(before, False), pa.array(written, pa.string()))
+
+
+# --- bytea
+
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_BAD = 255
+
+
+def _nibbles() -> NDArray[np.uint8]:
+    table = np.full(256, _BAD, np.uint8)
+    table[_HEX_DIGITS] = np.arange(16)
+    table[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+    return table
+
+
+_NIBBLES = _nibbles()
+
+
+def _parse_bytea(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """`\\x` and two hex digits a byte. All values are decoded at once, in one buffer."""
+    fits = pc.fill_null(pc.match_substring_regex(texts, rb"^\\x(?:[0-9a-fA-F]{2})*$"), False)
+    whole = pc.if_else(fits, texts, pa.scalar(b"\\x", pa.binary()))
+    offsets, text = _bytes_of(whole)
+    keep = np.ones(len(text), np.bool_)
+    keep[offsets[:-1]] = False
+    keep[offsets[:-1] + 1] = False
+    digits = _NIBBLES[text[keep]]
+    data = (digits[0::2] << 4) | digits[1::2]
+    ends = (offsets - 2 * np.arange(len(offsets))) // 2
+    decoded = _binary_array(ends, data)
+    return pc.if_else(fits, decoded, pa.scalar(None, kind))
+
+
+def _render_bytea(values: pa.Array) -> pa.Array:
+    valid = values.is_valid()
+    offsets, data = _bytes_of(pc.fill_null(values, b""))
+    starts = 2 * (offsets + np.arange(len(offsets)))
+    text = np.empty(starts[-1], np.uint8)
+    digit = np.ones(len(text), np.bool_)
+    digit[starts[:-1]] = False
+    digit[starts[:-1] + 1] = False
+    text[starts[:-1]] = ord("\\")
+    text[starts[:-1] + 1] = ord("x")
+    text[digit] = np.stack((_HEX_DIGITS[data >> 4], _HEX_DIGITS[data & 15]), axis=1).ravel()
+    return pc.if_else(valid, _binary_array(starts, text), pa.scalar(None, pa.binary()))
+
+
+def _bytes_of(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Offsets from 0, and the bytes they point into, of a binary array without nulls."""
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
+
+
+def _binary_array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+    """A binary array; ArrowInvalid when its bytes are more than the 2 GB that its offsets can count."""
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise pa.ArrowInvalid("a bytea column of one batch is larger than 2 GB")
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+# --- the table
+
+_CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,6})?"
+_parse_integer = _parser(r"^-?\d+$")
+_parse_float = _parser(r"^(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|NaN|-?Infinity)$")
+_parse_decimal = _parser(r"^-?\d+(?:\.\d+)?$")
+_parse_date = _parser(r"^\d{4}-\d\d-\d\d$")
+_parse_timestamp = _parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}$")
+_parse_zoned = _parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}[+-]\d\d(?::?\d\d)?$")
+
+_TEXT_FORM = _Form(pa.string(), _parse_text, _render_text)
+
+_FORMS: dict[int, _Form] = {
+    16: _Form(pa.bool_(), _parse_bool, _render_bool),
+    17: _Form(pa.binary(), _parse_bytea, _render_bytea),
+    20: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    21: _Form(pa.int16(), _parse_integer, _render_by_cast),
+    23: _Form(pa.int32(), _parse_integer, _render_by_cast),
+    26: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    28: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    700: _Form(pa.float32(), _parse_float, _render_float(1e6)),
+    701: _Form(pa.float64(), _parse_float, _render_float(1e15)),
+    1082: _Form(pa.date32(), _parse_date, _render_date),
+    1114: _Form(pa.timestamp("us"), _parse_timestamp, _render_timestamp),
+    1184: _Form(pa.timestamp("us", tz="UTC"), _parse_zoned, _render_timestamptz),
+}
+"""Types by OID; numeric is apart, for its type depends on its typmod. Everything else is text."""
+
+_NATURAL_OIDS: dict[pa.DataType, int] = {
+    pa.bool_(): 16,
+    pa.binary(): 17,
+    pa.int64(): 20,
+    pa.int16(): 21,
+    pa.int32(): 23,
+    pa.string(): TEXT_OID,
+    pa.float32(): 700,
+    pa.float64(): 701,
+    pa.date32(): 1082,
+    pa.timestamp("us"): 1114,
+    pa.timestamp("us", tz="UTC"): 1184,
+}

@@ -1,0 +1,83 @@
+"""`check`: every precondition of a configuration, without changing anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from psql_streamer.config import Config, Part
+from psql_streamer.errors import StreamerError
+from psql_streamer.interfaces import Finding, Severity
+
+# A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
+_BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")
+_BOLT_PAGE_HEADER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the check of one part gave. part: `store`, `source.db1`. seconds: how long it took."""
+
+    part: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the service would not work."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def check(config: Config) -> Iterator[Report]:
+    """The reports on the store, the sources, the handlers and the sinks, in this order, each when it is ready."""
+    yield _report("store", partial(_store, config.lmdb))
+    for kind, parts in (("source", config.sources), ("handler", config.handlers), ("sink", config.sinks)):
+        for name, part in parts.items():
+            yield _report(f"{kind}.{name}", partial(_checked, part))
+
+
+def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
+    began = time.monotonic()
+    findings: list[Finding] = []
+    try:
+        findings.extend(look())  # keeps what a check found before it failed
+    except StreamerError as error:
+        findings.append(Finding(Severity.ERROR, error.what, error.remedy))
+    except Exception as error:  # a third party's part may raise anything, and the others are still to be looked at
+        problem = f"its check failed with {type(error).__name__}: {error}"
+        findings.append(Finding(Severity.ERROR, problem, "report this to the author of the part"))
+    return Report(part, tuple(findings), time.monotonic() - began)
+
+
+def _checked(part: Part[Any, Any]) -> Iterable[Finding]:
+    findings: Iterable[Finding] = part.build().check()
+    return findings
+
+
+def _store(path: Path) -> Iterator[Finding]:
+    folder = path if path.is_dir() else path.parent
+    if path.is_file() and _is_bolt(path):
+        remedy = "name another path; the service starts where the slot's own position is"
+        yield Finding(Severity.ERROR, f"lmdb: {path} is a Bolt file of the Go service", remedy)
+    elif not folder.is_dir():
+        yield Finding(Severity.ERROR, f"lmdb: the folder {folder} does not exist", f"mkdir -p {folder}")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        remedy = f"give the user that runs the service the right to write to {folder}"
+        yield Finding(Severity.ERROR, f"lmdb: the folder {folder} cannot be written to", remedy)
+    elif path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        remedy = f"give the user that runs the service the right to read and write {path}"
+        yield Finding(Severity.ERROR, f"lmdb: {path} cannot be opened", remedy)
+
+
+def _is_bolt(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_BOLT_PAGE_HEADER + len(_BOLT_MAGIC))
+    except OSError:
+        return False
+    return head[_BOLT_PAGE_HEADER:] == _BOLT_MAGIC

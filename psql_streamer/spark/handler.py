@@ -1,0 +1,112 @@
+"""The Spark handler: every table of a micro-batch goes to Spark typed, through its rule, and comes back in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import pyarrow as pa
+
+from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.interfaces import Finding, Handler, Severity
+from psql_streamer.model import Batch, Changes, Lsn, Transactions
+from psql_streamer.options import PartOptions
+from psql_streamer.spark.coercion import coerced, uncoercible
+from psql_streamer.spark.failures import failure
+from psql_streamer.spark.images import ROW, Sent, image_identity, receive, send
+from psql_streamer.spark.lineage import fields_of, schema_of, with_row
+from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.rules import Rule, Rules
+from psql_streamer.spark.session import Session, java_problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class SparkHandler(Handler):
+    """Types every column, applies the rules of [spark.tables], and gives the changes back in commit order."""
+
+    Options: ClassVar[type[PartOptions]] = SparkOptions
+
+    def __init__(self, name: str, options: PartOptions) -> None:
+        super().__init__(name, options)
+        self._options = cast(SparkOptions, options)
+        self._session = Session(self._options)
+        self._spark: SparkSession | None = None
+        self._rules = Rules({})
+        self._schemas: dict[pa.Schema, StructType] = {}
+
+    def check(self) -> Iterable[Finding]:
+        """Java, and the functions that the rules name. Starts no JVM."""
+        problem = None if self._options.remote else java_problem()
+        if problem is not None:
+            yield Finding(Severity.ERROR, *problem)
+        for name, rule in self._options.tables.items():
+            try:
+                Rules({name: rule})
+            except HandlerRefused as error:
+                yield Finding(Severity.ERROR, error.what, error.remedy)
+
+    def start(self) -> None:
+        """Start the JVM (some seconds), or connect; again after HandlerUnavailable."""
+        self._rules = Rules(self._options.tables)
+        self._spark = self._session.start()
+
+    def handle(self, batch: Batch) -> Batch:
+        """Every table of the batch through Spark, one after the other."""
+        done = [self._transform(changes, batch.transactions) for changes in batch.changes if len(changes)]
+        return replace(batch, changes=tuple(changes for changes in done if changes is not None))
+
+    def stop(self) -> None:
+        """Let the session go; the last handler to stop ends the JVM."""
+        self._spark = None
+        self._session.stop()
+
+    def _transform(self, changes: Changes, transactions: Transactions) -> Changes | None:
+        rule = self._rules.of(changes.relation)
+        where = f"{changes.relation}, rule {rule.name!r}" if rule.name else f"{changes.relation}"
+        sent = send(changes, transactions, rule.names)
+        try:
+            return self._run(sent, rule, where)
+        except Exception as error:
+            raise self._failure(error, sent, transactions, where) from error
+
+    def _run(self, sent: Sent, rule: Rule, where: str) -> Changes | None:
+        spark = self._spark or self._restarted()
+        frame = spark.createDataFrame(sent.table, self._schema(sent))
+        if rule.coerce:
+            frame = coerced(frame, rule.coerce, where)
+        result = with_row(rule.apply(frame))
+        if result is None:
+            raise HandlerRefused(
+                f"{where}: the result does not say which change a row belongs to",
+                f"add {ROW} to its select list; a result of aggregates has no changes to belong to",
+            )
+        return receive(sent, fields_of(result), result.toArrow(), where)
+
+    def _restarted(self) -> SparkSession:
+        self.start()
+        return cast("SparkSession", self._spark)
+
+    def _schema(self, sent: Sent) -> StructType:
+        """One schema object per shape of a table, so that Spark meets its generated code again."""
+        shape = sent.table.schema
+        if shape not in self._schemas:
+            self._schemas[shape] = schema_of(shape)
+        return self._schemas[shape]
+
+    def _failure(self, error: Exception, sent: Sent, transactions: Transactions, where: str) -> HandlerError:
+        found = uncoercible(error)
+        if found is not None:
+            column, image = found
+            commit_lsn, seq = image_identity(sent, transactions, image)
+            return HandlerRefused(
+                f"{where}: the value of column {sent.changes.columns[column].name} in change "
+                f"({Lsn(commit_lsn)}, {seq}) cannot be coerced",
+                "choose a type that holds every value, or convert it in the rule's sql",
+            )
+        if not self._session.alive:
+            self._spark = None
+        return failure(error, where, self._session.alive)

@@ -1,0 +1,56 @@
+"""The [spark] section of the configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from psql_streamer.options import PartOptions
+
+
+def _spark_setting(value: object) -> object:
+    """TOML has numbers and booleans; Spark's settings are strings."""
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+
+
+def _spark_key(key: str) -> str:
+    if not key.startswith("spark."):
+        raise ValueError("is not a Spark setting: their names begin with spark.")
+    return key
+
+
+class TableRule(PartOptions):
+    """What becomes of a table's changes. An empty rule sends them through Spark as they are.
+
+    coerce: column -> Spark type, applied before `sql` and `function`.
+    sql: a query over the view `changes`.
+    function: "module:function" that takes and gives a DataFrame.
+    """
+
+    coerce: dict[str, str] = Field(default_factory=dict)
+    sql: str | None = Field(default=None, min_length=1)
+    function: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TableRule:
+        if self.sql is not None and self.function is not None:
+            raise ValueError("holds both sql and function: keep one, a function can call df.sparkSession.sql")
+        return self
+
+
+class SparkOptions(PartOptions):
+    """Which Spark, and what it does per table.
+
+    master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
+    conf: any spark.* setting; it wins over what the handler sets itself.
+    tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
+    """
+
+    master: str = Field(default="local[*]", min_length=1)
+    remote: str | None = Field(default=None, pattern=r"^sc://.+")
+    app_name: str = Field(default="psql-streamer", min_length=1)
+    conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
+        default_factory=dict
+    )
+    tables: dict[str, TableRule] = Field(default_factory=dict)

@@ -1,0 +1,110 @@
+"""The rules of [spark.tables]: which one a table has, and what it makes of a DataFrame of changes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Relation
+from psql_streamer.spark.options import TableRule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VIEW = "changes"
+"""The view that a rule's SQL reads."""
+
+_GLOB = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, ready to run. `name` is its key in [spark.tables]."""
+
+    name: str
+    sql: str | None = None
+    function: Callable[[DataFrame], DataFrame] | None = None
+    coerce: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> bool:
+        """Whether it changes nothing."""
+        return self.sql is None and self.function is None and not self.coerce
+
+    def names(self, column: str) -> bool:
+        """Whether the rule may use a column by its name: a function may use any."""
+        return self.function is not None or (self.sql is not None and column.lower() in self.sql.lower())
+
+    def apply(self, changes: DataFrame) -> DataFrame:
+        """The rule's result over the changes (`coerce` is done already)."""
+        if self.sql is not None:
+            changes.createOrReplaceTempView(VIEW)
+            return changes.sparkSession.sql(self.sql)
+        if self.function is not None:
+            return self._call(self.function, changes)
+        return changes
+
+    def _call(self, function: Callable[[DataFrame], DataFrame], changes: DataFrame) -> DataFrame:
+        from pyspark.errors import PySparkException
+
+        try:
+            result = function(changes)
+        except PySparkException:
+            raise
+        except Exception as error:
+            raise HandlerRefused(
+                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}", "correct it"
+            ) from error
+        if not hasattr(result, "toArrow"):
+            raise HandlerRefused(
+                f"the function of [spark.tables] {self.name!r} gave a {type(result).__name__}", "return a DataFrame"
+            )
+        return result
+
+
+IDENTITY = Rule("")
+"""What a table without a rule has."""
+
+
+class Rules:
+    """All rules. Constructing it imports the functions that they name; HandlerRefused when one is not there."""
+
+    def __init__(self, tables: Mapping[str, TableRule]) -> None:
+        self._rules = {name: _rule(name, options) for name, options in tables.items()}
+
+    def of(self, relation: Relation) -> Rule:
+        """The rule of a table: "schema.table", else "table", else the first glob that fits one of them."""
+        names = (f"{relation.schema}.{relation.table}", relation.table)
+        for name in names:
+            if name in self._rules:
+                return self._rules[name]
+        for pattern, rule in self._rules.items():
+            if any(mark in pattern for mark in _GLOB) and any(fnmatchcase(name, pattern) for name in names):
+                return rule
+        return IDENTITY
+
+
+def _rule(name: str, options: TableRule) -> Rule:
+    function = None if options.function is None else _function(name, options.function)
+    return Rule(name, options.sql, function, options.coerce)
+
+
+def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
+    module, _, attribute = path.partition(":")
+    where = f"[spark.tables] {rule!r}: function {path!r}"
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError as error:
+        raise HandlerRefused(
+            f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
+        ) from error
+    except Exception as error:
+        raise HandlerRefused(f"{where}: importing {module} raised {type(error).__name__}", "correct it") from error
+    if not callable(found):
+        raise HandlerRefused(f"{where} does not exist in {module}", "correct the name")
+    function: Callable[[DataFrame], DataFrame] = found
+    return function

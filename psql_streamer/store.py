@@ -1,0 +1,141 @@
+"""The position store: LMDB, one record a source, on disk before `put` returns."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from psql_streamer.errors import StoreError
+from psql_streamer.model import Lsn, Position
+
+_DATABASE = b"positions"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered of a source: how far its changes are durable, and of which stream that is true."""
+
+    position: Position
+    fence: Mapping[str, str]
+
+
+class Store:
+    """One LMDB file. One process at a time holds it; a second one is refused.
+
+    path: the file (its lock lies beside it as `PATH-lock`, and `PATH-owner` names the process).
+    """
+
+    def __init__(self, path: Path, map_size: int = 64 << 20) -> None:
+        self._path = path
+        self._map_size = map_size
+        self._environment: Any = None
+        self._database: Any = None
+        self._owner = -1
+
+    def open(self) -> None:
+        """StoreError when the file cannot be used, or another process does."""
+        self._claim()
+        try:
+            self._environment = lmdb.open(str(self._path), map_size=self._map_size, subdir=False, max_dbs=1, mode=0o600)
+            self._database = self._environment.open_db(_DATABASE)
+        except lmdb.Error as error:
+            self.close()
+            raise self._unusable(error) from None
+
+    def get(self, source: str) -> Record | None:
+        """What is remembered of a source; None when nothing is."""
+        with self._environment.begin(db=self._database) as transaction:
+            value = transaction.get(source.encode())
+        return None if value is None else self._decode(source, value)
+
+    def all(self) -> dict[str, Record]:
+        """Every record, by source."""
+        with self._environment.begin(db=self._database) as transaction:
+            return {
+                bytes(key).decode(): self._decode(bytes(key).decode(), value) for key, value in transaction.cursor()
+            }
+
+    def put(self, source: str, record: Record) -> None:
+        """Remember; on return it is on disk (LMDB's commit syncs)."""
+        position = record.position
+        value = json.dumps(
+            {
+                "lsn": str(position.lsn),
+                "commit_lsn": str(position.commit_lsn),
+                "changes": position.changes,
+                "fence": dict(record.fence),
+            }
+        )
+        try:
+            with self._environment.begin(write=True, db=self._database) as transaction:
+                transaction.put(source.encode(), value.encode())
+        except lmdb.Error as error:
+            raise self._unusable(error) from None
+
+    def forget(self, source: str) -> bool:
+        """Remove a source's record; whether there was one."""
+        try:
+            with self._environment.begin(write=True, db=self._database) as transaction:
+                return bool(transaction.delete(source.encode()))
+        except lmdb.Error as error:
+            raise self._unusable(error) from None
+
+    def close(self) -> None:
+        """Give the file back. May be called twice."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+
+    def _claim(self) -> None:
+        """LMDB itself lets several processes write; two of them would move each other's positions."""
+        owner = self._path.with_name(self._path.name + "-owner")
+        try:
+            self._owner = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"lmdb: {self._path} cannot be opened ({error.strerror})",
+                f"make sure that the folder {self._path.parent} exists and that this user may write to it",
+            ) from None
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._owner, 32).decode("ascii", "replace").strip() or "unknown"
+            self.close()
+            raise StoreError(
+                f"lmdb: {self._path} is in use by PID {holder}", "stop that process, or set lmdb to another path"
+            ) from None
+        os.ftruncate(self._owner, 0)
+        os.pwrite(self._owner, str(os.getpid()).encode(), 0)
+
+    def _unusable(self, error: lmdb.Error) -> StoreError:
+        if isinstance(error, lmdb.MapFullError):
+            return StoreError(f"lmdb: {self._path} is full", "raise lmdbMapSize")
+        if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.CorruptedError):
+            return StoreError(
+                f"lmdb: {self._path} is not an LMDB file of this service",
+                "name another path, or move the file away (the Go service's BoltDB file cannot be taken over)",
+            )
+        return StoreError(
+            f"lmdb: {self._path} cannot be used ({error})", "look at the disk's free space and the file's permissions"
+        )
+
+    def _decode(self, source: str, value: bytes) -> Record:
+        try:
+            fields = json.loads(bytes(value))
+            position = Position(Lsn.parse(fields["lsn"]), Lsn.parse(fields["commit_lsn"]), int(fields["changes"]))
+            return Record(position, dict(fields["fence"]))
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                f'lmdb: the record of source "{source}" in {self._path} cannot be read',
+                f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
+            ) from None

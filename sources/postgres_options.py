@@ -1,0 +1,35 @@
+"""The options of a `postgres` source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from psql_streamer.model import NO_LSN
+from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
+
+
+def _publications(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class PostgresOptions(SourceOptions):
+    """[source.NAME] type = "postgres".
+
+    batch_size, batch_bytes: upper bounds of a micro-batch in messages and bytes of WAL; batches are smaller whenever
+    the service keeps up. wal_position_override: start here and not at the stored position, once at each start.
+    wal_retain: how many bytes of WAL the confirmed position stays behind, so that one can go back.
+    """
+
+    dsn: str = Field(min_length=1)
+    publications: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_publications), Field(min_length=1)
+    ] = Field(alias="publication")
+    replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
+    timeout: PositiveDuration = 2.0
+    batch_size: int = Field(default=20_000, gt=0)
+    batch_bytes: Annotated[ByteSize, Field(gt=0)] = 8 << 20
+    batch_flush_interval: PositiveDuration = 1.0
+    wal_position_override: LsnOption = NO_LSN
+    wal_retain: ByteSize = 0

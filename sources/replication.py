@@ -1,0 +1,252 @@
+"""The COPY BOTH session with a walsender, over psycopg2's logical replication connection.
+
+Two ways to take the stream off the connection, with the same bytes as result:
+- RawStream reads the socket itself, in large pieces, when the connection is not encrypted. libpq would hand over one
+  message a call, which costs ten times as much as finding the messages in a piece of the stream.
+- LibpqStream goes through psycopg2's read_message where TLS or GSSAPI stands between the socket and the protocol.
+
+Protocol: PostgreSQL documentation, "Streaming Replication Protocol" and "Message Formats".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from typing import Any, Protocol
+
+import psycopg2
+import psycopg2.extensions
+import psycopg2.extras
+
+from psql_streamer.errors import SourceUnavailable
+from psql_streamer.pgoutput.frames import Control, FrameBuffer, keepalive, xlog_data
+from sources.server_errors import from_fields, from_psycopg2
+
+_POSTGRES_EPOCH = 946_684_800
+_RECEIVE = 1 << 18
+_STATUS = struct.Struct(">cIcQQQqB")
+_PINNED = {
+    # What a value's text form depends on; events must not change with a server's or a role's settings.
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    # A session that only streams must not be ended by limits made for queries.
+    "statement_timeout": "0",
+    "idle_session_timeout": "0",
+}
+
+
+def connect(dsn: str, timeout: float, application_name: str) -> Any:
+    """A psycopg2 LogicalReplicationConnection with every setting pinned that the text form of values depends on.
+
+    timeout: seconds for the connection to be made (libpq counts whole seconds, at least 2).
+    """
+    try:
+        given = psycopg2.extensions.parse_dsn(dsn)
+        # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
+        options = " ".join([given.get("options", ""), *(f"-c {name}={value}" for name, value in _PINNED.items())])
+        return psycopg2.connect(
+            psycopg2.extensions.make_dsn(
+                dsn,
+                options=options.strip(),
+                client_encoding="UTF8",
+                connect_timeout=max(2, round(timeout)),
+                application_name=given.get("application_name", application_name),
+                # With GSSAPI encryption left to chance the socket's bytes may not be the protocol's.
+                gssencmode=given.get("gssencmode", "disable"),
+            ),
+            connection_factory=psycopg2.extras.LogicalReplicationConnection,
+        )
+    except psycopg2.Error as error:
+        raise from_psycopg2(error, dsn) from None
+
+
+def identify(connection: Any) -> tuple[str, int]:
+    """The cluster's system identifier and its timeline (IDENTIFY_SYSTEM)."""
+    with connection.cursor() as cursor:
+        cursor.execute("IDENTIFY_SYSTEM")
+        system_identifier, timeline, _, _ = cursor.fetchone()
+    return str(system_identifier), int(timeline)
+
+
+def start_command(slot: str, lsn: int, publications: list[str]) -> str:
+    """START_REPLICATION for pgoutput's protocol version 1, with logical messages."""
+    names = ",".join('"' + name.replace('"', '""') + '"' for name in publications)
+    options = {"proto_version": "1", "publication_names": names, "messages": "true"}
+    quoted = ", ".join(f'"{name}" ' + "'" + value.replace("'", "''") + "'" for name, value in options.items())
+    slot_name = '"' + slot.replace('"', '""') + '"'
+    return f"START_REPLICATION SLOT {slot_name} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
+
+
+class Stream(Protocol):
+    """A started replication stream."""
+
+    def fileno(self) -> int:
+        """For select: readable when `receive` has something to do."""
+
+    def receive(self, frames: FrameBuffer) -> int:
+        """Feed what has arrived without waiting; the number of bytes, 0 when there was nothing.
+
+        SourceError when the server ended the stream.
+        """
+
+    def send_status(self, received: int, confirmed: int) -> None:
+        """Tell the server what was received and what it may forget (Standby status update)."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+def open_stream(connection: Any, command: str, deadline: float) -> Stream:
+    """Start replication on a connection; `deadline` (time.monotonic) bounds the wait for the server's answer."""
+    info = connection.info
+    encrypted = info.ssl_in_use or info.dsn_parameters.get("gssencmode", "disable") != "disable"
+    return LibpqStream(connection, command) if encrypted else RawStream(connection, command, deadline)
+
+
+class RawStream:
+    """Reads and writes the connection's socket itself; libpq made the connection and is not used after that.
+
+    Safe because libpq holds nothing back: the server sends nothing between the end of one command and the next.
+    """
+
+    def __init__(self, connection: Any, command: str, deadline: float) -> None:
+        self._connection = connection
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        self._socket.setblocking(False)
+        self._unsent = bytearray()
+        self._piece = bytearray(_RECEIVE)
+        query = command.encode() + b"\0"
+        self._send(b"Q" + struct.pack(">I", 4 + len(query)) + query)
+        self._surplus = self._wait_for_copy(deadline)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, frames: FrameBuffer) -> int:
+        if self._surplus:
+            frames.feed(self._surplus)
+            count, self._surplus = len(self._surplus), b""
+        else:
+            count = self._receive_into(frames)
+        for control in frames.controls:
+            _raise_if_over(control)
+        frames.controls.clear()
+        return count
+
+    def send_status(self, received: int, confirmed: int) -> None:
+        now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+        self._send(_STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, 0))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._connection.close()
+
+    def _receive_into(self, frames: FrameBuffer) -> int:
+        try:
+            count = self._socket.recv_into(self._piece)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+        if count == 0:
+            raise SourceUnavailable("the server closed the connection")
+        frames.feed(memoryview(self._piece)[:count])
+        return count
+
+    def _send(self, data: bytes) -> None:
+        """Send without waiting; what the socket does not take now goes first next time."""
+        self._unsent += data
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+        del self._unsent[:sent]
+
+    def _wait_for_copy(self, deadline: float) -> bytes:
+        """Read up to CopyBothResponse ('W'); the bytes behind it belong to the stream."""
+        held = bytearray()
+        while True:
+            while len(held) >= 5 and len(held) >= 1 + int.from_bytes(held[1:5], "big"):
+                end = 1 + int.from_bytes(held[1:5], "big")
+                control = Control(chr(held[0]), bytes(held[5:end]))
+                del held[:end]
+                if control.kind == "W":
+                    return bytes(held)
+                _raise_if_over(control)
+            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise SourceUnavailable("the server did not start replication in time")
+            try:
+                piece = self._socket.recv(_RECEIVE)
+            except OSError as error:
+                raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+            if not piece:
+                raise SourceUnavailable("the server closed the connection")
+            held += piece
+
+
+class LibpqStream:
+    """Takes messages from psycopg2 one by one and puts the frames back around them."""
+
+    def __init__(self, connection: Any, command: str) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._wal_end = 0
+        try:
+            # psycopg2 answers keepalives itself; our own status messages keep their own time.
+            self._cursor.start_replication_expert(command, decode=False, status_interval=3600)
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, connection.dsn) from None
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+    def receive(self, frames: FrameBuffer) -> int:
+        count = 0
+        try:
+            while count < _RECEIVE:
+                message = self._cursor.read_message()
+                if message is None:
+                    return count + self._feed_keepalive(frames)
+                self._wal_end = max(self._wal_end, message.wal_end)
+                frames.feed(xlog_data(message.data_start, message.wal_end, message.payload))
+                count += len(message.payload)
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, self._connection.dsn) from None
+        return count
+
+    def send_status(self, received: int, confirmed: int) -> None:
+        try:
+            self._cursor.send_feedback(
+                write_lsn=received, flush_lsn=confirmed, apply_lsn=confirmed, reply=False, force=True
+            )
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, self._connection.dsn) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _feed_keepalive(self, frames: FrameBuffer) -> int:
+        """psycopg2 keeps keepalives to itself, but says how far the server's WAL end had got."""
+        if self._cursor.wal_end <= self._wal_end:
+            return 0
+        self._wal_end = self._cursor.wal_end
+        piece = keepalive(self._wal_end)
+        frames.feed(piece)
+        return len(piece)
+
+
+def _raise_if_over(control: Control) -> None:
+    """Errors and ends of the stream raise; notices and changed parameters are nothing to us."""
+    if control.kind == "E":
+        fields = (field for field in control.body.split(b"\0") if field)
+        raise from_fields({chr(field[0]): field[1:].decode("utf-8", "replace") for field in fields})
+    if control.kind in "cCZ":
+        raise SourceUnavailable("the server ended the replication stream")
