@@ -86,11 +86,12 @@ class SourceOptions(PartOptions):
 class SinkOptions(PartOptions):
     """What every sink's section may hold.
 
-    handlers: names of the handlers that a batch passes before the sink gets it.
-    format, key, headers and routing belong to the sinks that encode events.
+    queue_bytes: memory that batches may take while they wait for the sink (for each of its handlers as much again);
+    when it is full, reading stops.
     """
 
     type: str
     sources: tuple[str, ...] = Field(min_length=1)
+    queue_bytes: Annotated[ByteSize, Field(gt=0)] = 32 << 20
     verbose: bool = False
     debug: bool = False

@@ -161,8 +161,9 @@ class Session:
 
     def wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
-        query = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text"
-        return Lsn.parse(self.value(query) or str(NO_LSN))
+        standby = self.value("SELECT pg_is_in_recovery()")
+        function = "pg_last_wal_replay_lsn" if standby else "pg_current_wal_insert_lsn"
+        return Lsn.parse(self.value(f"SELECT {function}()::text") or str(NO_LSN))
 
     def status_interval(self) -> float:
         """Seconds between standby status updates: well inside of wal_sender_timeout."""
