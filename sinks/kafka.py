@@ -1,0 +1,199 @@
+"""The Kafka sink: encodes a batch, routes it, and returns when every event is durable."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.errors import SinkRefused, SinkUnavailable, StreamerError
+from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.model import Batch, Lsn, Stats
+from psql_streamer.partitioner import NO_PARTITION, partitions
+from psql_streamer.records import Records
+from sinks.dead_letters import advice, deliver_dead_letters, describe
+from sinks.kafka_check import check_kafka
+from sinks.kafka_delivery import Delivery, Headers, Rejections, Rows
+from sinks.kafka_options import KafkaSinkOptions
+from sinks.kafka_topics import Topics
+
+log = logging.getLogger(__name__)
+
+
+class Encoder(Protocol):
+    """Makes records of a batch; psql_streamer.events has the formats."""
+
+    def encode(self, batch: Batch) -> Records:
+        """The batch's records, in commit order."""
+
+
+class KafkaSink(Sink):
+    """Writes to Kafka; a batch is done when every record of it is acknowledged, or dead-lettered.
+
+    encoder: makes the records; None for the one that the options describe.
+    """
+
+    Options = KafkaSinkOptions
+
+    def __init__(self, name: str, options: KafkaSinkOptions, encoder: Encoder | None = None) -> None:
+        super().__init__(name, options)
+        self._options = options
+        self._encoder = encoder or _encoder(options)
+        self._own_partitioner = "partitioner" not in options.kafka
+        self._delivery: Delivery | None = None
+        self._topics: Topics | None = None
+        self._debug = options.debug
+        self._state = Status(True, "not started")
+        self._counts = dict.fromkeys(("events", "bytes", "batches", "skipped", "dead_lettered", "retries"), 0)
+
+    def check(self) -> Iterable[Finding]:
+        """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
+        return check_kafka(self.name, self._options)
+
+    def start(self) -> None:
+        """Make the client. It connects when it is first needed: brokers that are away are no reason to fail."""
+        options = self._options
+        properties = options.properties()
+        self._delivery = Delivery(properties, options.patience)
+        self._topics = Topics(
+            self._delivery,
+            timeout=options.timeout,
+            interval=options.rebalance_interval,
+            patience=options.patience,
+            create=options.create_topics,
+            admin=lambda: AdminClient({**properties}),
+        )
+        self._state = Status(True, "started, nothing written yet")
+
+    def write(self, batch: Batch) -> None:
+        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic."""
+        started = time.monotonic()
+        try:
+            records = self._encoder.encode(batch)
+            rejected = self._write(records)
+        except StreamerError as error:
+            self._counts["retries"] += isinstance(error, SinkUnavailable)
+            self._state = Status(False, str(error))
+            raise
+        self._count(records, len(rejected))
+        self._state = Status(True, f"wrote up to {batch.position}")
+        if self._debug:
+            seconds = time.monotonic() - started
+            log.info("sink %s: wrote %d records in %.1f ms", self.name, len(records), seconds * 1000)
+
+    def interrupt(self) -> None:
+        """As Sink.interrupt."""
+        if self._delivery is not None:
+            self._delivery.interrupt()
+
+    def stop(self) -> None:
+        """As Sink.stop."""
+        if self._delivery is not None:
+            self._delivery.close()
+        self._delivery = self._topics = None
+
+    def status(self) -> Status:
+        """Whether the last write worked."""
+        return self._state
+
+    def stats(self) -> Stats:
+        """events and bytes acknowledged, batches, rows skipped for want of a topic, dead_lettered, retries."""
+        return dict(self._counts)
+
+    def set_debug(self, on: bool) -> None:
+        """With debug, a line per batch."""
+        self._debug = on
+
+    def _write(self, records: Records) -> Rejections:
+        """Deliver, and put aside what is rejected; returns what was put aside."""
+        if self._delivery is None or self._topics is None:
+            raise SinkRefused(f"sink {self.name} is not started")
+        if not len(records):
+            return {}
+        try:
+            rows = self._rows(records, self._topics)
+            rejected = self._delivery.deliver(rows)
+        except SinkUnavailable:
+            self._topics.forget()
+            raise
+        if rejected:
+            self._put_aside(self._delivery, self._topics, records, rows, rejected)
+        if self._options.verbose:
+            self._log_each(records, rows)
+        return rejected
+
+    def _rows(self, records: Records, topics: Topics) -> Rows:
+        """The records' columns as lists, which librdkafka's binding takes fastest one by one."""
+        used = np.unique(records.topics)
+        counts = topics.partitions(records.topic_names[i] for i in used)
+        by_index = np.zeros(len(records.topic_names), np.int32)
+        by_index[used] = list(counts.values())
+        chosen = partitions(records.keys, by_index[records.topics]) if self._own_partitioner else None
+        names = np.array(records.topic_names, object)
+        return Rows(
+            topics=names[records.topics].tolist(),
+            values=_bytes(records.values),
+            keys=_bytes(records.keys),
+            partitions=[NO_PARTITION] * len(records) if chosen is None else chosen.tolist(),
+            headers=_headers(records) if records.headers else None,
+        )
+
+    def _put_aside(
+        self, delivery: Delivery, topics: Topics, records: Records, rows: Rows, rejected: Rejections
+    ) -> None:
+        topic = self._options.dead_letter_topic
+        if topic:
+            topics.partitions([topic])
+            refused = deliver_dead_letters(delivery, topic, records, rows, rejected)
+            log.warning("sink %s: %d records went to topic %s", self.name, len(rejected) - len(refused), topic)
+        else:
+            refused = rejected
+        for index, error in refused.items():
+            where = topic or rows.topics[index]
+            what = f'topic "{where}" rejects {describe(records, rows, index)}: {error.str()}'
+            raise SinkRefused(what, advice(error))
+
+    def _count(self, records: Records, dead_lettered: int) -> None:
+        self._counts["events"] += len(records) - dead_lettered
+        self._counts["bytes"] += _size(records.keys) + _size(records.values)
+        self._counts["batches"] += 1
+        self._counts["skipped"] += sum(records.skipped.values())
+        self._counts["dead_lettered"] += dead_lettered
+
+    def _log_each(self, records: Records, rows: Rows) -> None:
+        for i, topic in enumerate(rows.topics):
+            table = records.table_names[records.tables[i]]
+            commit = Lsn(int(records.commit_lsn[i]))
+            log.info("sink %s: %s, commit %s, change %d, to %s", self.name, table, commit, records.seq[i], topic)
+
+
+def _encoder(options: KafkaSinkOptions) -> Encoder:
+    from psql_streamer.events import Encoder as EventEncoder
+
+    return EventEncoder(options.format, options.router(), options.key_columns, options.headers)
+
+
+def _bytes(column: pa.BinaryArray) -> list[bytes | None]:
+    listed: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+    return listed
+
+
+def _headers(records: Records) -> list[Headers]:
+    names = tuple(records.headers)
+    columns = [_bytes(column) for column in records.headers.values()]
+    return [
+        [(name, value) for name, value in zip(names, row, strict=True) if value is not None]
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _size(column: pa.BinaryArray) -> int:
+    """Bytes of all elements together."""
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    offsets = np.frombuffer(column.buffers()[1], width)
+    return int(offsets[column.offset + len(column)]) - int(offsets[column.offset]) if len(column) else 0

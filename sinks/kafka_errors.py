@@ -1,0 +1,43 @@
+"""What Kafka's error codes mean to a sink. One table; https://kafka.apache.org/protocol#protocol_error_codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError
+
+from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
+
+REJECTED: Mapping[int, str] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes",
+    KafkaError.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
+    KafkaError.INVALID_RECORD: "look at the topic's settings (a compacted topic takes no record without a key)",
+    KafkaError.INVALID_TIMESTAMP: "look at the topic's message.timestamp settings and at both clocks",
+    KafkaError.POLICY_VIOLATION: "ask who runs the brokers which policy refuses it",
+    KafkaError._INVALID_DIFFERENT_RECORD: "look at the topic's settings",
+}
+"""The record, or one that shared its request, can never be delivered; with what could be done about it."""
+
+REFUSED: Mapping[int, str] = {
+    KafkaError._AUTHENTICATION: "check the security.* and sasl.* properties of the sink",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "check sasl.username and sasl.password of the sink",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "check sasl.mechanism of the sink",
+    KafkaError.ILLEGAL_SASL_STATE: "check security.protocol of the sink",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the sink's user Write, Describe and (for new topics) Create on it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user IdempotentWrite and (for new topics) Create",
+    KafkaError.TOPIC_EXCEPTION: "give a topic name that Kafka allows",
+    KafkaError.INVALID_REQUIRED_ACKS: "set requiredAcks to -1",
+    KafkaError.INVALID_PARTITIONS: "correct createTopics.partitions",
+    KafkaError.INVALID_REPLICATION_FACTOR: "correct createTopics.replicationFactor: no more than there are brokers",
+    KafkaError.INVALID_CONFIG: "correct createTopics.config",
+    KafkaError.UNSUPPORTED_VERSION: "use brokers of version 0.11 or newer",
+}
+"""Somebody has to change something first; with what."""
+
+
+def sink_error(what: str, error: KafkaError) -> SinkError:
+    """The exception for an error that concerns the whole sink, or a whole topic, rather than a record."""
+    said = f"{what}: {error.str()}"
+    if error.code() in REFUSED:
+        return SinkRefused(said, REFUSED[error.code()])
+    return SinkUnavailable(said)

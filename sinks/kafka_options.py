@@ -1,0 +1,187 @@
+"""The `[sink.NAME]` section of a Kafka sink, and what it means in librdkafka's terms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from confluent_kafka import KafkaException, Producer
+from pydantic import AfterValidator, Field, model_validator
+
+from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
+from psql_streamer.routing import Router
+
+Property = str | int | float | bool
+"""A librdkafka property's value as TOML gives it."""
+
+QUEUE_BYTES = 64 << 20
+"""What librdkafka may hold of a batch at once; the produce loop waits when it is full."""
+
+QUEUE_RECORDS = 200_000
+
+_OURS: Mapping[str, str] = {
+    "bootstrap.servers": "hosts sets it",
+    "metadata.broker.list": "hosts sets it",
+    "transactional.id": "this sink does not write in transactions",
+    "delivery.report.only.error": "the sink awaits every delivery itself",
+}
+"""Properties that a section may not pass through, and why."""
+
+
+def _host_and_port(host: str) -> str:
+    found = re.fullmatch(r"[^\s,/]+:(\d{1,5})", host)
+    if not found or not 0 < int(found[1]) < 1 << 16:
+        raise ValueError('is not "host:port"')
+    return host
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names a handler twice")
+    return names
+
+
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("is empty; name at least one")
+    return names
+
+
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(_some)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(_some), AfterValidator(_distinct)]
+
+
+class CreateTopics(PartOptions):
+    """`[sink.NAME.createTopics]`: make missing topics instead of leaving that to the broker.
+
+    partitions, replication_factor: -1 is the broker's default. config: topic settings (`cleanup.policy`).
+    """
+
+    partitions: int = Field(default=-1, ge=-1, le=100_000)
+    replication_factor: int = Field(default=-1, ge=-1, le=1000)
+    config: Mapping[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _no_zeros(self) -> Self:
+        if 0 in (self.partitions, self.replication_factor):
+            raise ValueError("partitions and replicationFactor are 1 or more, or -1 for the broker's default")
+        return self
+
+
+class KafkaSinkOptions(SinkOptions):
+    """A Kafka sink's section. docs/kafka.md says what each key does and why its default is what it is."""
+
+    hosts: Hosts
+    handlers: Handlers = ("spark",)
+
+    table_topic_mapping: Mapping[str, str] = Field(default_factory=dict)
+    topic_prefix: str = ""
+    topic_fallback: str = ""
+    message_topic: str = ""
+    dead_letter_topic: str = ""
+    create_topics: CreateTopics | None = None
+
+    format: Literal["event", "envelope"] = "event"
+    key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
+    headers: bool = False
+
+    timeout: PositiveDuration = 2.0
+    max_attempts: int = Field(default=3, gt=0)
+    rebalance_interval: PositiveDuration = 15.0
+    required_acks: int = Field(default=-1, ge=-1, le=1000)
+    asynchronous: bool = Field(default=False, alias="async")
+    batch_size: int | None = Field(default=None, gt=0, le=1_000_000)
+    batch_timeout: PositiveDuration = 0.005
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+    kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a single acknowledgement after which a delivery has failed."""
+        return self.timeout * self.max_attempts
+
+    @property
+    def key_columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Key columns by table; "*" stands for every table that is not named."""
+        if isinstance(self.key, Mapping):
+            return self.key
+        return {"*": self.key} if self.key else {}
+
+    def router(self) -> Router:
+        """The topics that this section describes. ValueError for a rule that cannot work."""
+        return Router(self.table_topic_mapping, self.topic_prefix, self.topic_fallback, self.message_topic)
+
+    def properties(self) -> dict[str, str]:
+        """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
+        ours: dict[str, Property] = {
+            "bootstrap.servers": ",".join(self.hosts),
+            "client.id": "psql-streamer",
+            "enable.idempotence": self.required_acks == -1,
+            "acks": self.required_acks,
+            "compression.type": self.compression,
+            "linger.ms": self.batch_timeout * 1000,
+            # An answer that takes longer than `timeout` costs an attempt: the request is sent again.
+            "request.timeout.ms": max(1, round(self.timeout * 1000)),
+            "socket.timeout.ms": max(10, round(self.timeout * 1000)),
+            # Records do not expire one by one: Delivery gives up when nothing moves, see there.
+            "message.timeout.ms": 0,
+            "topic.metadata.refresh.interval.ms": max(10, round(self.rebalance_interval * 1000)),
+            "queue.buffering.max.messages": QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
+            # The broker judges the compressed size; a guess of ours would refuse what it would take.
+            "message.max.bytes": QUEUE_BYTES,
+            # For records without a key, and the same as ours for the others.
+            "partitioner": "murmur2_random",
+            # Errors reach the log through error_cb, once each, and not every 50 ms on stderr.
+            "log_level": 6 if self.debug else 0,
+        }
+        if self.batch_size is not None:
+            ours["batch.num.messages"] = self.batch_size
+        merged = {name: _text(value) for name, value in (ours | dict(self.kafka)).items()}
+        if merged["enable.idempotence"] != "true":
+            # Without idempotence a retry can overtake the request behind it; one at a time keeps the order.
+            merged.setdefault("max.in.flight.requests.per.connection", "1")
+        return merged
+
+    def warnings(self) -> Iterator[str]:
+        """What the section asks for and may be sorry for."""
+        if self.required_acks == 0:
+            yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
+        elif self.required_acks > 0:
+            yield (
+                f"requiredAcks = {self.required_acks}: an event can be lost with the broker that confirmed it, "
+                "and a retry can repeat it; use -1"
+            )
+        if self.asynchronous:
+            yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
+        if self.batch_size is not None and self.batch_size < 1000:
+            yield f"batchSize = {self.batch_size}: small requests cost throughput; without it the client takes 10000"
+
+    @model_validator(mode="after")
+    def _topics_make_sense(self) -> Self:
+        if not (self.table_topic_mapping or self.topic_prefix or self.topic_fallback):
+            raise ValueError("no event has a topic: set tableTopicMapping, topicPrefix or topicFallback")
+        for table, topic in self.table_topic_mapping.items():
+            if topic == self.topic_fallback:
+                raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
+        self.router()
+        return self
+
+    @model_validator(mode="after")
+    def _client_takes_the_properties(self) -> Self:
+        for name in self.kafka:
+            if name in _OURS:
+                raise ValueError(f'kafka."{name}" cannot be set here: {_OURS[name]}')
+        # Without brokers a client validates its properties and connects nowhere.
+        properties = self.properties() | {"log_level": "0"}
+        del properties["bootstrap.servers"]
+        try:
+            Producer(properties)
+        except KafkaException as error:
+            raise ValueError(f"kafka: {error.args[0].str()}") from None
+        return self
+
+
+def _text(value: Property) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,86 @@
+"""Sinks that keep nothing: one logs what passes, one counts it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.model import Batch, Stats
+from psql_streamer.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+
+class StubOptions(SinkOptions):
+    """A stub sink's section.
+
+    handlers: none by default, batches come as the source gave them; `["spark"]` measures Spark without Kafka.
+    """
+
+    handlers: tuple[str, ...] = ()
+
+
+class StubDiscardSink(Sink):
+    """Counts and discards. `debug` logs a line per batch, `verbose` one per table and action; never row values."""
+
+    Options = StubOptions
+
+    def __init__(self, name: str, options: StubOptions) -> None:
+        super().__init__(name, options)
+        self._counts = {"events": 0, "bytes": 0, "batches": 0}
+        self._line_per_batch = options.debug
+
+    def check(self) -> Iterable[Finding]:
+        """Nothing can be wrong."""
+        return ()
+
+    def start(self) -> None:
+        """Nothing to acquire."""
+
+    def write(self, batch: Batch) -> None:
+        """Count the batch. Never waits, never fails."""
+        self._counts["events"] += len(batch)
+        self._counts["bytes"] += batch.nbytes
+        self._counts["batches"] += 1
+        if self._line_per_batch or self.options.verbose:
+            self._log(batch)
+
+    def interrupt(self) -> None:
+        """Nothing ever waits."""
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+    def status(self) -> Status:
+        """Always well."""
+        return Status(True, f"took {self._counts['events']} events")
+
+    def stats(self) -> Stats:
+        """events, bytes (of the batches in memory), batches."""
+        return dict(self._counts)
+
+    def set_debug(self, on: bool) -> None:
+        """Switch the line per batch."""
+        self._line_per_batch = on
+
+    def _log(self, batch: Batch) -> None:
+        actions = Counter[str]()
+        for schema, table, op, rows in batch.counts():
+            actions[op.action] += rows
+            if self.options.verbose:
+                log.info("sink %s: %s.%s: %d %s", self.name, schema, table, rows, op.action)
+        what = ", ".join(f"{rows} {action}" for action, rows in actions.items()) or "no changes"
+        log.info("sink %s: %s, up to %s", self.name, what, batch.position)
+
+
+class StubLogSink(StubDiscardSink):
+    """As StubDiscardSink, with a line per batch always."""
+
+    def __init__(self, name: str, options: StubOptions) -> None:
+        super().__init__(name, options)
+        self._line_per_batch = True
+
+    def set_debug(self, on: bool) -> None:
+        """The line per batch stays."""
