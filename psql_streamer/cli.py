@@ -15,8 +15,9 @@ from typing import Any
 
 from psql_streamer import __version__, logs
 from psql_streamer.config import Config, LogFormat, LogOptions, load
-from psql_streamer.errors import ConfigError, StreamerError
+from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
+from psql_streamer.plugins import nearest
 from psql_streamer.redaction import redact
 
 OK = 0
@@ -107,6 +108,26 @@ def _check(arguments: argparse.Namespace, verbosity: int) -> int:
     return _findings(arguments, found)
 
 
+def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
+    from psql_streamer.store import Store
+
+    config = _load(arguments)
+    name = arguments.forget
+    if name is not None and name not in config.sources:
+        raise ConfigError([f'{config.name}: there is no source "{name}"{nearest(name, config.sources)}'])
+    store = Store(config.lmdb, config.lmdb_map_size)
+    store.open()
+    try:
+        if name is None:
+            for source, record in store.all().items():
+                sys.stdout.write(f"{source} {record.position}\n")
+        elif not store.forget(name):
+            raise StoreError(f"{config.lmdb} holds no position of source {name}", "there is nothing to forget")
+    finally:
+        store.close()
+    return OK
+
+
 def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
@@ -123,7 +144,14 @@ def _version(_arguments: argparse.Namespace, _verbosity: int) -> int:
     return OK
 
 
-_COMMANDS = {"run": _run, "check": _check, "validate": _validate, "demo": _demo, "version": _version}
+_COMMANDS = {
+    "run": _run,
+    "check": _check,
+    "validate": _validate,
+    "position": _position,
+    "demo": _demo,
+    "version": _version,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,14 +169,20 @@ def _parser() -> argparse.ArgumentParser:
         "run": "stream until SIGTERM or SIGINT (the default)",
         "check": "look at every precondition: servers, rights, topics, Java; silent when all is well",
         "validate": "look at the configuration only",
+        "position": "show the stored positions, or forget one; the service must not be running",
         "demo": "set up PostgreSQL, Kafka and Spark on this machine and stream between them",
         "version": "print the versions of psql-streamer and what it stands on",
     }.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if name in ("run", "check", "validate"):
+        if name in ("run", "check", "validate", "position"):
             _add_common(command)
         if name in ("check", "validate"):
             command.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+        if name == "position":
+            forget = command.add_subparsers(metavar="forget SOURCE").add_parser("forget", allow_abbrev=False)
+            command.set_defaults(forget=None)
+            forget.add_argument("forget", metavar="SOURCE", help="its next start is where its slot is")
+            _add_common(forget)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
     return parser

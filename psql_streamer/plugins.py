@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from psql_streamer.errors import ConfigError
@@ -45,7 +46,7 @@ _NOT_IN_THIS_VERSION = {
 def names(kind: Kind) -> tuple[str, ...]:
     """The names that `type` (for handlers: `handlers`) may hold, sorted."""
     builtin = {PASSTHROUGH} if kind is Kind.HANDLER else set()
-    return tuple(sorted(builtin | {point.name for point in entry_points(group=kind.group)}))
+    return tuple(sorted(builtin | _points(kind).keys()))
 
 
 def source_class(type_name: str) -> type[Source]:
@@ -99,10 +100,16 @@ def _load(kind: Kind, type_name: str) -> object:
 def _entry_point(kind: Kind, type_name: str) -> EntryPoint:
     if _CLASS_PATH.fullmatch(type_name):
         return EntryPoint(type_name, type_name, kind.group)
-    found = list(entry_points(group=kind.group, name=type_name))
-    if not found:
+    found = _points(kind).get(type_name)
+    if found is None:
         raise ConfigError([f'"{type_name}" is not a known {kind}{nearest(type_name, names(kind))}'])
-    return found[0]
+    return found
+
+
+@cache
+def _points(kind: Kind) -> dict[str, EntryPoint]:
+    """The entry points by name. Looking for them reads every package's metadata, so it is done once."""
+    return {point.name: point for point in entry_points(group=kind.group)}
 
 
 def _not_a(kind: Kind, type_name: str) -> ConfigError:

@@ -60,8 +60,10 @@ def _checked(part: Part[Any, Any]) -> Iterable[Finding]:
 
 
 def _store(path: Path) -> Iterator[Finding]:
-    folder = path if path.is_dir() else path.parent
-    if path.is_file() and _is_bolt(path):
+    folder = path.parent
+    if path.is_dir():
+        yield Finding(Severity.ERROR, f"lmdb: {path} is a folder", f'name a file in it: lmdb = "{path / "positions"}"')
+    elif path.is_file() and _is_bolt(path):
         remedy = "name another path; the service starts where the slot's own position is"
         yield Finding(Severity.ERROR, f"lmdb: {path} is a Bolt file of the Go service", remedy)
     elif not folder.is_dir():

@@ -70,6 +70,7 @@ class _Loader:
             lmdb=Path(service.lmdb),
             lmdb_map_size=service.lmdb_map_size,
             drain_timeout=service.drain_timeout,
+            start_timeout=service.start_timeout,
             log=service.log,
             sources=_valid(sources),
             handlers=_valid(handlers),

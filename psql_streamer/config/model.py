@@ -71,6 +71,7 @@ class ServiceOptions(PartOptions):
     lmdb: Annotated[str, Field(min_length=1)]
     lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20)] = 64 << 20
     drain_timeout: PositiveDuration = 25.0
+    start_timeout: PositiveDuration = 30.0
     log: LogOptions = LogOptions()
 
 
@@ -92,7 +93,7 @@ class Config:
     """A configuration that can be used.
 
     name: what messages call it: the file's path as it was given, or `environment`.
-    ticker_interval, drain_timeout: seconds; a ticker_interval of 0 is off. lmdb_map_size: bytes.
+    ticker_interval, drain_timeout, start_timeout: seconds; a ticker_interval of 0 is off. lmdb_map_size: bytes.
     sources, sinks: by name, in the file's order. handlers: by name, those that a sink asks for (never passthrough).
     warnings: settings that do not do what one may expect of them.
     """
@@ -103,6 +104,7 @@ class Config:
     lmdb: Path
     lmdb_map_size: int
     drain_timeout: float
+    start_timeout: float
     log: LogOptions
     sources: Mapping[str, Part[Source, SourceOptions]]
     handlers: Mapping[str, Part[Handler, PartOptions]]

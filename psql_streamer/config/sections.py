@@ -122,7 +122,7 @@ class _Table:
                 self._problems.add(place, f"unknown key {key}{nearest(key, known)}")
             else:
                 # A validator of a table's keys judges the key, not what it is set to.
-                value = path[-1] if found[0]["loc"][-1] == "[key]" else _get(data, path)
+                value = path[-1] if found[0]["loc"][-1:] == ("[key]",) else _get(data, path)
                 self._problems.add_invalid(self._place(path), value, found)
 
     def refuse_booleans(self, options: type[BaseModel], data: Mapping[str, Any]) -> None:
