@@ -273,7 +273,7 @@ def _parse_bytea(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     keep[offsets[:-1]] = False
     keep[offsets[:-1] + 1] = False
     digits = _NIBBLES[text[keep]]
-    data = (digits[0::2] << 4) | digits[1::2]
+    data: NDArray[np.uint8] = digits[0::2] * np.uint8(16) + digits[1::2]
     ends = (offsets - 2 * np.arange(len(offsets))) // 2
     decoded = _binary_array(ends, data)
     return pc.if_else(fits, decoded, pa.scalar(None, kind))

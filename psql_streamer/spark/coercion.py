@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
 _MARK = "psql-streamer cannot coerce"
+_CORRUPT = "psql_streamer_corrupt"
 _FOUND = re.compile(rf"{_MARK} column (\d+) of image (\d+)")
 
 
@@ -44,10 +45,24 @@ def uncoercible(error: Exception) -> tuple[int, int] | None:
 
 def _cast(at: int, name: str, kind: str) -> str:
     column = _quoted(name)
-    source = f"try_parse_json({column})" if _NESTED.match(kind) else column
-    cast = f"try_cast({source} AS {kind})"
     message = f"concat('{_MARK} column {at} of image ', {ROW})"
-    return f"CASE WHEN {column} IS NOT NULL AND {cast} IS NULL THEN raise_error({message}) ELSE {cast} END"
+    value, failed = _from_json(column, kind) if _NESTED.match(kind) else _from_text(column, kind)
+    return f"CASE WHEN {column} IS NOT NULL AND {failed} THEN raise_error({message}) ELSE {value} END"
+
+
+def _from_text(column: str, kind: str) -> tuple[str, str]:
+    """SQL of the value, and of whether it could not be had."""
+    value = f"try_cast({column} AS {kind})"
+    return value, f"{value} IS NULL"
+
+
+def _from_json(column: str, kind: str) -> tuple[str, str]:
+    """As _from_text. Spark tells of a field of the wrong type, at any depth, in a column for corrupt records only,
+    which has its place in a struct: so the document goes into one."""
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
+    schema = f"value {kind}, {_CORRUPT} STRING".replace("'", "\\'")
+    parsed = f"from_json(concat('{{\"value\":', {column}, '}}'), '{schema}', {options})"
+    return f"{parsed}.value", f"{parsed}.{_CORRUPT} IS NOT NULL"
 
 
 def _quoted(name: str) -> str:

@@ -106,7 +106,7 @@ def image_identity(sent: Sent, transactions: Transactions, image: int) -> tuple[
 # --- metadata columns
 
 Rows = NDArray[np.int64]
-_ACTIONS = pa.array([op.action if op in set(Op) else None for op in range(256)], pa.string())
+_ACTIONS = pa.array([Op(byte).action if byte in set(Op) else None for byte in range(256)], pa.string())
 
 
 def _image_names(changes: Changes, _: Transactions, rows: Rows) -> pa.Array:

@@ -19,8 +19,22 @@ drops it from anything that is computed."""
 
 # Plan nodes that give their child's rows with all of its columns. Their output follows from their children's.
 _PASS_ALL = frozenset(
-    "Filter GlobalLimit Generate Join LocalLimit RebalancePartitions Repartition RepartitionByExpression ResolvedHint "
-    "Sample Sort SubqueryAlias View Window".split()
+    {
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Join",
+        "LocalLimit",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "View",
+        "Window",
+    }
 )
 
 
@@ -63,10 +77,11 @@ def with_row(result: DataFrame) -> DataFrame | None:
 def _carried(spark: SparkSession, plan: Any) -> DataFrame | None:
     from pyspark.sql import DataFrame
 
-    carried = _carry(spark._jvm, plan)
+    jvm: Any = spark._jvm
+    carried = _carry(jvm, plan)
     if carried is None:
         return None
-    dataset = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, carried[0])
+    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, carried[0])
     return DataFrame(dataset, spark)
 
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -79,7 +79,7 @@ class Session:
             return self._spark
         self.stop()
         if self._options.remote is not None:
-            self._spark = _connect(self._options)
+            self._spark = _connect(self._options.remote, self._options.conf)
         else:
             self._jvm = _acquire(self._options)
             self._spark = self._jvm.spark.newSession()
@@ -163,11 +163,12 @@ class _Jvm:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        launch: Callable[[SparkConf, dict[str, Any]], Any] = launch_gateway
         conf = SparkConf(loadDefaults=False).setAll(list(self._settings().items()))
         try:
             with _environment(_jvm_environment(self.options)), self._stderr.open("wb") as stderr, _own_signals():
                 streams = {"start_new_session": True, "stdout": stderr, "stderr": stderr}
-                self._gateway = launch_gateway(conf, streams)
+                self._gateway = launch(conf, streams)
                 return SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         except Exception as error:
             raise self._not_started(error) from error
@@ -285,16 +286,18 @@ def _own_signals() -> Iterator[None]:
 # --- Spark Connect
 
 
-def _connect(options: SparkOptions) -> SparkSession:
+def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:
         raise HandlerRefused(
             f"[spark] remote needs a package that is not installed ({error})", "pip install 'pyspark[connect]'"
         ) from None
-    settings = {key: SETTINGS[key] for key in SETTINGS if key.startswith("spark.sql.session.")} | options.conf
+    builder: Any = RemoteSession.builder.remote(url)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        builder.config(key, value)
     try:
-        session: SparkSession = RemoteSession.builder.remote(options.remote).config(map=settings).create()
+        session: SparkSession = builder.create()
         # The first call that the server has to answer.
         _ = session.version
     except Exception as error:
