@@ -1,0 +1,1 @@
+"""Throughput against pg_recvlogical: `python -m benchmarks`."""

@@ -1,0 +1,82 @@
+"""One run of psql-streamer over the backlog, in a process of its own: `python -m benchmarks.drain CONFIG END_LSN`.
+
+Prints one JSON object: seconds from the start of the source to the moment at which everything is durable and its
+position stored, CPU seconds by process, peak resident memory by process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from psql_streamer import logs
+from psql_streamer.config import load
+from psql_streamer.metrics import Metrics
+from psql_streamer.model import Lsn, Position
+from psql_streamer.pipeline import Pipeline
+
+
+class _Watch(Metrics):
+    """Says when the position that is stored has reached the end."""
+
+    def __init__(self, end: Lsn) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self._end = end
+
+    def position_stored(self, source: str, position: Position) -> None:
+        super().position_stored(source, position)
+        if position.lsn >= self._end:
+            self.reached.set()
+
+
+def main(config_file: str, end_lsn: str) -> None:
+    """Drain, and print what it took."""
+    config = load(Path(config_file), os.environ)
+    logs.configure(config.log, verbosity=-1)
+    watch = _Watch(Lsn.parse(end_lsn))
+    pipeline = Pipeline(config, watch)
+    try:
+        pipeline.start_sinks()
+        before = processes()
+        began = time.monotonic()
+        pipeline.start_sources()
+        if not watch.reached.wait(600):
+            raise SystemExit("the backlog was not drained in ten minutes")
+        seconds = time.monotonic() - began
+        after = processes()
+    finally:
+        pipeline.close()
+    cpu = {name: round(used - before.get(name, (0.0, 0))[0], 3) for name, (used, _) in after.items()}
+    memory = {name: peak for name, (_, peak) in after.items()}
+    print(json.dumps({"seconds": round(seconds, 3), "cpu": cpu, "peak_rss": memory}))
+
+
+def processes() -> dict[str, tuple[float, int]]:
+    """CPU seconds and peak resident bytes of this process and its descendants: main, reader, jvm."""
+    found: dict[str, tuple[float, int]] = {}
+    pending = [os.getpid()]
+    while pending:
+        pid = pending.pop()
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            status = Path(f"/proc/{pid}/status").read_text()
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pending += map(int, (task / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        name = "main" if pid == os.getpid() else "reader" if "sources.reader" in command else "jvm"
+        used = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        peak = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+        known = found.get(name, (0.0, 0))
+        found[name] = (known[0] + used, max(known[1], peak))
+    return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
