@@ -1,0 +1,119 @@
+"""Real servers for the tests: PostgreSQL and Apache Kafka, started once a session.
+
+PSQL_STREAMER_TEST_DSN     use this server instead of starting one
+PSQL_STREAMER_TEST_KAFKA   use these brokers (host:port,...) instead of starting one
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.embedded.mock_kafka import MockKafka
+from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from tests.database import Database, fresh_database
+
+GIVEN_DSN = os.environ.get("PSQL_STREAMER_TEST_DSN")
+GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
+
+
+@cache
+def _versions() -> list[int]:
+    return [] if GIVEN_DSN else sorted(server_binaries())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`every_postgres`: once for each version on this machine; everything else runs on the newest."""
+    if "every_postgres" in metafunc.fixturenames:
+        versions: list[int | None] = [*_versions()] or [None]
+        metafunc.parametrize(
+            "every_postgres",
+            versions,
+            indirect=True,
+            ids=[f"postgres{version}" if version else "given" for version in versions],
+            scope="session",
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests last, so that a quick failure shows quickly."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(scope="session")
+def postgres_servers() -> Iterator[Callable[[int | None], str]]:
+    """Version (None: the newest) -> DSN of a running server; each is started when first asked for."""
+    running: dict[int, EmbeddedPostgres] = {}
+
+    def dsn(version: int | None) -> str:
+        if GIVEN_DSN:
+            return GIVEN_DSN
+        binaries = server_binaries()
+        wanted = version or max(binaries)
+        if wanted not in running:
+            server = EmbeddedPostgres(binaries[wanted])
+            running[wanted] = server
+            server.start()
+        return running[wanted].dsn()
+
+    try:
+        yield dsn
+    finally:
+        for server in running.values():
+            server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_servers: Callable[[int | None], str]) -> str:
+    """DSN of the superuser on a server with wal_level=logical, shared by all tests: do not stop it."""
+    return postgres_servers(None)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[EmbeddedPostgres]:
+    """A server of this test alone, running, to be stopped, killed and reconfigured at will."""
+    binaries = server_binaries()
+    with EmbeddedPostgres(binaries[max(binaries)]) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[Database]:
+    """A fresh database of this test alone."""
+    with fresh_database(postgres, f"test_{uuid.uuid4().hex[:12]}") as made:
+        yield made
+
+
+@pytest.fixture
+def every_postgres(request: pytest.FixtureRequest, postgres_servers: Callable[[int | None], str]) -> Iterator[Database]:
+    """As `database`, once on each PostgreSQL version that is present."""
+    with fresh_database(postgres_servers(request.param), f"test_{uuid.uuid4().hex[:12]}") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """bootstrap.servers of a real Apache Kafka, shared by all tests: do not stop it."""
+    if GIVEN_KAFKA:
+        yield GIVEN_KAFKA
+        return
+    with EmbeddedKafka() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def mock_kafka() -> Iterator[MockKafka]:
+    """librdkafka's mock cluster, one broker, of this test alone: for faults."""
+    with MockKafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """What the names of this test's topics begin with."""
+    return f"t{uuid.uuid4().hex[:10]}"

@@ -1,0 +1,35 @@
+"""Runs the decoder over frames, cut into blocks as a test wants them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from psql_streamer.model import NO_LSN, Batch, Origin, Position
+from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.frames import Block
+
+ORIGIN = Origin(source="test", host="localhost", database="postgres")
+BEGINNING = Position(NO_LSN)
+
+
+def decoder(resume: Position = BEGINNING) -> Decoder:
+    return Decoder(ORIGIN, resume)
+
+
+def block(frames: Sequence[bytes]) -> Block:
+    """These frames as FrameBuffer would give them."""
+    return Block(b"".join(frames), array("I", list(accumulate(map(len, frames), initial=0))[:-1]))
+
+
+def blocks(frames: Sequence[bytes], size: int) -> Iterator[Block]:
+    """The frames in blocks of `size`, the last one perhaps smaller."""
+    for start in range(0, len(frames), size):
+        yield block(frames[start : start + size])
+
+
+def decode(frames: Sequence[bytes], size: int, resume: Position = BEGINNING) -> list[Batch]:
+    """A batch for each block of `size` frames, from one decoder."""
+    machine = decoder(resume)
+    return [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]

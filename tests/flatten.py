@@ -1,0 +1,96 @@
+"""A columnar Batch as the oracle's list of changes, a row at a time, in commit order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.model import Batch, Changes, Image, LogicalMessage, Relation, Truncate
+from tests.naive_pgoutput import ABSENT, NaiveChange, NaiveRelation, NaiveRow
+
+
+def flatten(batch: Batch) -> list[NaiveChange]:
+    """The changes sorted by ordinal; what the model promises of a Batch's arrays is asserted on the way."""
+    found: list[tuple[int, NaiveChange]] = []
+    for changes in batch.changes:
+        found += _rows(batch, changes)
+    found += [(truncate.ordinal, _truncate(batch, truncate)) for truncate in batch.truncates]
+    found += [(message.ordinal, _message(batch, message)) for message in batch.messages]
+    ordinals = [ordinal for ordinal, _ in found]
+    assert len(set(ordinals)) == len(ordinals), "two changes with one ordinal"
+    assert len(found) == len(batch)
+    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+
+
+def flatten_all(batches: Iterable[Batch]) -> list[NaiveChange]:
+    return [change for batch in batches for change in flatten(batch)]
+
+
+def _rows(batch: Batch, changes: Changes) -> list[tuple[int, NaiveChange]]:
+    rows = len(changes)
+    assert rows > 0, "a group of changes without changes"
+    for array in (changes.ordinal, changes.seq, changes.lsn, changes.tx):
+        assert len(array) == rows
+    assert changes.columns == changes.relation.columns
+    relation = _relation(changes.relation)
+    after, before = _image(changes, changes.after), _image(changes, changes.before)
+    return [
+        (
+            int(changes.ordinal[i]),
+            NaiveChange(
+                chr(changes.op[i]),
+                *_place(batch, int(changes.tx[i]), int(changes.seq[i]), int(changes.lsn[i])),
+                relation=relation,
+                after=after.get(i),
+                before=before.get(i),
+            ),
+        )
+        for i in range(rows)
+    ]
+
+
+def _image(changes: Changes, image: Image) -> dict[int, NaiveRow]:
+    assert len(image.columns) == len(changes.relation.columns)
+    assert np.all(np.diff(image.rows) > 0), "rows of an image are strictly increasing"
+    assert not len(image) or (image.rows[0] >= 0 and image.rows[-1] < len(changes))
+    columns = []
+    for index, array in enumerate(image.columns):
+        assert array.type == pa.binary()
+        array.validate(full=True)
+        cells = array.to_pylist()
+        assert len(cells) == len(image)
+        for row in np.flatnonzero(image.absent.get(index, np.zeros(len(image), dtype=bool))):
+            assert cells[row] is None, "an absent cell is null in its array"
+            cells[row] = ABSENT
+        columns.append(cells)
+    return {row: tuple(cells[at] for cells in columns) for at, row in enumerate(image.rows.tolist())}
+
+
+def _truncate(batch: Batch, truncate: Truncate) -> NaiveChange:
+    return NaiveChange(
+        "T",
+        *_place(batch, truncate.tx, truncate.seq, truncate.lsn),
+        relation=_relation(truncate.relation),
+        detail=(truncate.cascade, truncate.restart_identity),
+    )
+
+
+def _message(batch: Batch, message: LogicalMessage) -> NaiveChange:
+    return NaiveChange(
+        "M", *_place(batch, message.tx, message.seq, message.lsn), detail=(message.prefix, message.content)
+    )
+
+
+def _place(batch: Batch, tx: int, seq: int, lsn: int) -> tuple[int, int, int, int | None, int | None]:
+    if tx < 0:
+        return lsn, seq, lsn, None, None
+    transactions = batch.transactions
+    assert tx < len(transactions)
+    return int(transactions.commit_lsn[tx]), seq, lsn, int(transactions.xid[tx]), int(transactions.commit_ts[tx])
+
+
+def _relation(relation: Relation) -> NaiveRelation:
+    columns = tuple((column.name, column.type_oid, column.typmod, column.key) for column in relation.columns)
+    return NaiveRelation(relation.oid, relation.schema, relation.table, chr(relation.replica_identity), columns)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from psql_streamer.demo import shop
+from psql_streamer.demo.shop import Shop
+from psql_streamer.demo.watcher import Watcher
+from psql_streamer.embedded.mock_kafka import MockKafka
+from tests.database import Database
+
+
+def test_the_shop_counts_what_postgresql_committed(every_postgres: Database) -> None:
+    shop.create(every_postgres.dsn)
+    announced: list[str] = []
+    writer = Shop(every_postgres.dsn, announced.append)
+    writer.start()
+    wait_until(lambda: writer.transactions >= 60 or not writer.is_alive())
+    writer.close()
+    assert writer.error is None
+    for table in shop.TABLES:
+        left = every_postgres.value(f"SELECT count(*) FROM shop.{table}")
+        assert writer.committed[table, "insert"] - writer.committed[table, "delete"] == left
+    assert {action for _, action in writer.committed} == {"insert", "update", "delete"}
+    kinds = sorted(text.partition(":")[0] for text in announced)
+    assert kinds == ["ALTER TABLE shop.orders ADD COLUMN coupon", "ROLLBACK", "ROLLBACK TO SAVEPOINT"]
+
+
+def test_a_shop_whose_server_goes_away_says_so(database: Database) -> None:
+    shop.create(database.dsn)
+    writer = Shop(database.dsn, print)
+    writer.start()
+    wait_until(lambda: writer.transactions > 3)
+    database.execute("ALTER TABLE shop.orders RENAME TO closed")
+    wait_until(lambda: not writer.is_alive())
+    assert "shop.orders" in str(writer.error)
+
+
+def test_the_watcher_counts_each_identity_once_and_reads_to_the_end(mock_kafka: MockKafka) -> None:
+    produce(mock_kafka, [event(seq) for seq in (0, 1, 1, 2)])
+    watcher = Watcher(mock_kafka.bootstrap, ["t"], (), print)
+    watcher.start()
+    watcher.finish()
+    assert watcher.error == ""
+    assert watcher.consumed == {("orders", "insert"): 3}
+    assert watcher.repeated == 1
+
+
+def test_the_watcher_shows_what_was_added_apart_and_counts_what_it_does_not_show(mock_kafka: MockKafka) -> None:
+    produce(mock_kafka, [event(seq) for seq in range(100)])
+    lines: list[str] = []
+    watcher = Watcher(mock_kafka.bootstrap, ["t"], ["vat"], lines.append)
+    watcher.start()
+    wait_until(lambda: any("... and" in line for line in lines))
+    watcher.finish()
+    assert lines[0].startswith("orders      insert")
+    assert lines[0].endswith("amount=12.50 | + vat=2.40")
+    hidden = sum(int(line.split()[2]) for line in lines if "... and" in line)
+    assert len([line for line in lines if line.startswith("orders")]) + hidden == 100
+
+
+@pytest.mark.parametrize("value", [b"not json", b'{"Table": "orders"}'])
+def test_an_event_that_is_none_ends_the_watcher_with_a_reason(mock_kafka: MockKafka, value: bytes) -> None:
+    produce(mock_kafka, [value])
+    watcher = Watcher(mock_kafka.bootstrap, ["t"], (), print)
+    watcher.start()
+    wait_until(lambda: not watcher.is_alive())
+    assert watcher.error.startswith("the consumer stopped")
+
+
+def event(seq: int) -> bytes:
+    now = datetime.now(UTC).isoformat()
+    return (
+        b'{"Table":"orders","Action":"insert","CommitLSN":1,"Seq":%d,"Timestamp":%s,'
+        b'"Columns":{"amount":12.50,"vat":2.40}}' % (seq, json.dumps(now).encode())
+    )
+
+
+def produce(cluster: MockKafka, values: list[Any]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for value in values:
+        producer.produce("t", value)
+    assert producer.flush(30) == 0
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

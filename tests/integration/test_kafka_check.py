@@ -1,0 +1,30 @@
+"""What `check` finds out about a Kafka sink's brokers and topics."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.interfaces import Severity
+from sinks.kafka import KafkaSink
+from tests.kafka_sinks import Canned, create_topic, options
+
+
+def test_check_is_silent_when_all_is_well(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    assert not list(KafkaSink("kafka1", options(kafka, topicFallback=topic), Canned([])).check())
+
+
+def test_check_says_that_nobody_answers_and_creates_no_topic(kafka: str, topic_prefix: str) -> None:
+    (finding,) = KafkaSink("kafka1", options("127.0.0.1:1", timeout="500ms"), Canned([])).check()
+    assert finding.severity is Severity.ERROR
+    assert "127.0.0.1:1" in finding.problem
+    assert "refused" in finding.problem
+    assert not list(KafkaSink("kafka1", options(kafka, topicFallback=topic_prefix), Canned([])).check())
+    assert topic_prefix not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
+
+
+def test_check_warns_of_a_topic_that_takes_less_than_a_request(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="2000")
+    (finding,) = KafkaSink("kafka1", options(kafka, topicFallback=topic), Canned([])).check()
+    assert finding.severity is Severity.WARNING
+    assert '"batch.size" = 2000' in finding.remedy

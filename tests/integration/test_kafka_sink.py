@@ -1,0 +1,215 @@
+"""What the Kafka sink writes, and what becomes of a record that Kafka never takes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.errors import SinkRefused
+from tests.kafka_reader import consume
+from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, random_bytes, started, wait_until
+
+
+def test_every_record_is_in_kafka_when_write_returns(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=6)
+    rows: list[Row] = [(topic, b"%d" % (i % 100), b"value %d" % i) for i in range(20_000)]
+    with started(kafka, Canned(rows)) as sink:
+        sink.write(BATCH)
+        found = consume(kafka, [topic])
+        assert sorted((r.key, r.value) for r in found) == sorted((key, value) for _, key, value in rows)
+        assert sink.stats()["events"] == 20_000
+        assert sink.status().ok
+
+
+def test_records_of_one_key_keep_their_order(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=6)
+    with started(kafka, Canned([(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)])) as sink:
+        sink.write(BATCH)
+    for records in by_partition(consume(kafka, [topic])).values():
+        latest: dict[bytes | None, int] = {}
+        for record in records:
+            assert int(record.value or b"") > latest.get(record.key, -1)
+            latest[record.key] = int(record.value or b"")
+
+
+def test_keys_land_where_the_clients_own_java_compatible_partitioner_puts_them(kafka: str, topic_prefix: str) -> None:
+    ours, theirs = (create_topic(kafka, f"{topic_prefix}.{name}", partitions=7) for name in ("ours", "theirs"))
+    keys = [b"", b"a", b'{"id":1}', *(b'{"id":%d,"region":"%s"}' % (i, b"x" * (i % 9)) for i in range(2000))]
+    with started(kafka, Canned([(ours, key, b"") for key in keys])) as sink:
+        sink.write(BATCH)
+    other = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"})
+    for key in keys:
+        other.produce(theirs, b"", key)
+    other.flush()
+    found = consume(kafka, [ours, theirs])
+    assert {(r.key, r.partition) for r in found if r.topic == ours} == {
+        (r.key, r.partition) for r in found if r.topic == theirs
+    }
+
+
+def test_a_tombstone_and_a_record_without_a_key_arrive_as_such(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    with started(kafka, Canned([(topic, b"k", None), (topic, None, b"v")])) as sink:
+        sink.write(BATCH)
+    assert {(r.key, r.value) for r in consume(kafka, [topic])} == {(b"k", None), (None, b"v")}
+
+
+def test_headers_are_written_and_null_ones_left_out(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    headers = {"op": [b"insert", b"update"], "key_change": [None, b"true"]}
+    with started(kafka, Canned([(topic, b"1", b"a"), (topic, b"1", b"b")], headers)) as sink:
+        sink.write(BATCH)
+    assert [r.headers for r in consume(kafka, [topic])] == [
+        {"op": b"insert"},
+        {"op": b"update", "key_change": b"true"},
+    ]
+
+
+def test_a_topic_that_the_broker_creates_by_itself_is_written_in_the_first_write(kafka: str, topic_prefix: str) -> None:
+    with started(kafka, Canned([(topic_prefix, b"1", b"a")])) as sink:
+        sink.write(BATCH)
+    assert len(consume(kafka, [topic_prefix])) == 1
+
+
+def test_create_topics_makes_them_as_asked(kafka: str, topic_prefix: str) -> None:
+    section = {"partitions": 5, "replicationFactor": 1, "config": {"cleanup.policy": "compact"}}
+    with started(kafka, Canned([(topic_prefix, b"1", b"a")]), createTopics=section) as sink:
+        sink.write(BATCH)
+    metadata = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10)
+    assert len(metadata.topics[topic_prefix].partitions) == 5
+
+
+def test_an_own_partitioner_is_left_in_charge(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=5)
+    keys = [b"%d" % i for i in range(500)]
+    with started(kafka, Canned([(topic, key, b"") for key in keys]), kafka={"partitioner": "fnv1a"}) as sink:
+        sink.write(BATCH)
+    partitions = {r.key: r.partition for r in consume(kafka, [topic])}
+    assert all(partitions[key] == _fnv1a_sarama(key) % 5 for key in keys)
+
+
+def _fnv1a_sarama(key: bytes) -> int:
+    """FNV-1a as Sarama partitions by it: the hash as a signed number, its magnitude."""
+    h = 0x811C9DC5
+    for byte in key:
+        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return 0x100000000 - h if h >> 31 else h
+
+
+def test_batches_larger_than_the_clients_queue_go_through_it(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    rows: list[Row] = [(topic, b"%d" % i, b"x" * 100) for i in range(5000)]
+    with started(kafka, Canned(rows), kafka={"queue.buffering.max.messages": 100}) as sink:
+        sink.write(BATCH)
+    assert len(consume(kafka, [topic])) == 5000
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_weaker_acknowledgements_are_possible(kafka: str, topic_prefix: str, acks: int) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with started(kafka, Canned([(topic, b"%d" % i, b"") for i in range(100)]), requiredAcks=acks) as sink:
+        sink.write(BATCH)
+        wait_until(lambda: len(consume(kafka, [topic])) == 100)
+
+
+@pytest.mark.parametrize("headers", [{}, {"op": [b"insert", b"insert"]}], ids=["without headers", "with headers"])
+def test_a_record_too_large_stops_with_its_identity_and_both_choices(
+    kafka: str, topic_prefix: str, headers: dict[str, list[bytes | None]]
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="2000")
+    rows: list[Row] = [(topic, b"k", b"fits"), (topic, b"k", random_bytes(5000))]
+    with started(kafka, Canned(rows, headers), compression="none") as sink:
+        with pytest.raises(SinkRefused) as refused:
+            sink.write(BATCH)
+        assert not sink.status().ok
+    said = str(refused.value)
+    for part in (
+        topic,
+        "public.orders",
+        "16/B374D848",
+        "change 1",
+        "5001 bytes",
+        "max.message.bytes",
+        "deadLetterTopic",
+    ):
+        assert part in said
+
+
+def test_a_record_too_large_goes_to_the_dead_letter_topic_and_its_neighbours_to_theirs(
+    kafka: str, topic_prefix: str
+) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="2000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    large = random_bytes(5000)
+    rows: list[Row] = [(topic, b"k", b"%03d" % i + (large if i in (50, 150) else b"")) for i in range(200)]
+    with started(kafka, Canned(rows), compression="none", deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+        assert sink.stats()["dead_lettered"] == 2
+        assert sink.stats()["events"] == 198
+    found = consume(kafka, [topic, dead])
+    values = [r.value for r in found if r.topic == topic]
+    assert list(dict.fromkeys(values)) == [value for _, _, value in rows if len(value or b"") == 3]
+    assert in_order_after_the_last_repeat(values)
+    letters = [r for r in found if r.topic == dead]
+    assert [(r.key, r.value) for r in letters] == [(b"k", b"050" + large), (b"k", b"150" + large)]
+    assert letters[0].headers == {
+        "dead_letter_reason": b"Broker: Message size too large",
+        "dead_letter_topic": topic.encode(),
+        "dead_letter_table": b"public.orders",
+        "dead_letter_commit_lsn": b"16/B374D848",
+        "dead_letter_seq": b"50",
+    }
+
+
+def in_order_after_the_last_repeat(values: list[bytes | None]) -> bool:
+    """What a consumer that keeps the last value of a key ends up with is the last value written."""
+    last_pass = values[
+        max(i for i, value in enumerate(values) if value == min(values[-100:], key=lambda v: v or b"")) :
+    ]
+    return last_pass == sorted(last_pass, key=lambda value: value or b"")
+
+
+def test_a_record_too_large_for_the_dead_letter_topic_as_well_is_cut_and_says_so(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="2000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead", max_message_bytes="2000")
+    large = random_bytes(9000)
+    with started(kafka, Canned([(topic, b"k", large)]), compression="none", deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+    (letter,) = consume(kafka, [dead])
+    assert letter.value is not None
+    assert 500 < len(letter.value) < 2000
+    assert large.startswith(letter.value)
+    assert letter.headers["dead_letter_truncated_from"] == b"9001"
+
+
+def test_a_record_that_the_topic_does_not_allow_takes_none_of_its_request_with_it(
+    kafka: str, topic_prefix: str
+) -> None:
+    compacted = create_topic(kafka, f"{topic_prefix}.compacted", cleanup_policy="compact")
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    rows: list[Row] = [(compacted, None if i == 7 else b"%d" % i, b"%d" % i) for i in range(20)]
+    with started(kafka, Canned(rows), deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+    found = consume(kafka, [compacted, dead])
+    assert {r.value for r in found if r.topic == compacted} == {b"%d" % i for i in range(20) if i != 7}
+    assert [r.value for r in found if r.topic == dead] == [b"7"]
+
+
+def test_a_large_record_that_compresses_well_is_no_problem(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with started(kafka, Canned([(topic, b"k", b"x" * 5_000_000)])) as sink:
+        sink.write(BATCH)
+    assert [len(r.value or b"") for r in consume(kafka, [topic])] == [5_000_000]
+
+
+def test_logs_name_events_and_never_show_their_values(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with caplog.at_level(logging.DEBUG), started(kafka, Canned([(topic, b"geheim", b"geheim")]), verbose=True) as sink:
+        sink.write(BATCH)
+    assert f"public.orders, commit 16/B374D848, change 0, to {topic}" in caplog.text
+    assert "geheim" not in caplog.text

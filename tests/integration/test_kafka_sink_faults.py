@@ -1,0 +1,169 @@
+"""The Kafka sink when brokers are away, restart, or refuse it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.interfaces import Severity
+from sinks.kafka import KafkaSink
+from tests.kafka_reader import consume
+from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
+
+
+def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_they_are_back(
+    topic_prefix: str,
+) -> None:
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+        rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(1000)]
+        with started(broker.bootstrap, Canned(rows), timeout="300ms") as sink:
+            sink.write(BATCH)
+            broker.stop(kill=True)
+            with pytest.raises(SinkUnavailable, match=r"not acknowledged.*(refused|transport|Disconnected|closed)"):
+                sink.write(BATCH)
+            assert not sink.status().ok
+            with pytest.raises(SinkUnavailable, match="no metadata"):
+                sink.write(BATCH)
+            broker.start()
+            write_until_it_works(sink)
+            assert sink.status().ok
+            assert sink.stats()["retries"] >= 2
+        values = [r.key for r in consume(broker.bootstrap, [topic])]
+        assert len(values) >= 2000
+        assert set(values) == {key for _, key, _ in rows}
+
+
+def test_a_broker_that_restarts_under_a_write_delays_it_and_loses_nothing(topic_prefix: str) -> None:
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+        rows: list[Row] = [(topic, b"%d" % (i % 10), b"%d" % i) for i in range(20_000)]
+        with started(broker.bootstrap, Canned(rows), maxAttempts=30) as sink:
+            sink.write(BATCH)
+            broker.stop()
+            restart = threading.Thread(target=broker.start)
+            restart.start()
+            write_until_it_works(sink)
+            restart.join()
+        for records in by_partition(consume(broker.bootstrap, [topic])).values():
+            last = {r.key: r.value for r in records}
+            assert all(value == b"%d" % (19_990 + int(key or b"")) for key, value in last.items())
+
+
+def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does() -> None:
+    with EmbeddedKafka(properties={"auto.create.topics.enable": "false"}) as broker:
+        with started(broker.bootstrap, Canned([("absent", b"1", b"a")]), timeout="200ms") as sink:
+            with pytest.raises(SinkUnavailable, match=r'"absent" does not exist.*--create --topic absent'):
+                sink.write(BATCH)
+            create_topic(broker.bootstrap, "absent")
+            sink.write(BATCH)
+        findings = list(KafkaSink("kafka1", options(broker.bootstrap), Canned([])).check())
+        assert [f.severity for f in findings] == [Severity.ERROR]
+        assert "--create --topic events" in findings[0].remedy
+
+
+def test_interrupt_ends_a_write_that_waits_for_brokers(topic_prefix: str) -> None:
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker.bootstrap, topic_prefix)
+        with started(broker.bootstrap, Canned([(topic, b"1", b"a")]), timeout="1m") as sink:
+            sink.write(BATCH)
+            broker.stop(kill=True)
+            raised: list[BaseException] = []
+
+            def write() -> None:
+                try:
+                    sink.write(BATCH)
+                except SinkUnavailable as error:
+                    raised.append(error)
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            time.sleep(0.3)  # so that the write is waiting; earlier would do as well, and test less
+            sink.interrupt()
+            writer.join(5)
+            assert not writer.is_alive()
+            assert "interrupted" in str(raised[0])
+
+
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "streamer",
+    "sasl.password": "not-the-secret",
+}
+
+JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" '
+    'user_admin="secret" user_streamer="secret";'
+)
+
+
+@pytest.fixture
+def sasl_broker() -> Iterator[tuple[str, str]]:
+    """Two addresses of a broker: for its administrator, and for user streamer with the password secret."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    broker = EmbeddedKafka(
+        properties={
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:admin;User:ANONYMOUS",
+        }
+    )
+    # The broker picks its own plain listener; this one stands beside it.
+    settings = broker._properties.read_text()
+    for name in ("listeners=", "advertised.listeners="):
+        settings = settings.replace(f"\n{name}", f"\n{name}SASL_PLAINTEXT://127.0.0.1:{port},")
+    broker._properties.write_text("\n" + settings)
+    with broker:
+        create_topic(broker.bootstrap, "events")
+        yield broker.bootstrap, f"127.0.0.1:{port}"
+
+
+def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    rows: list[Row] = [("events", b"1", b"a")]
+    wrong = pytest.raises(SinkRefused, match=r"(?i)authentication.*sasl")
+    with started(address, Canned(rows), timeout="500ms", kafka=SASL) as sink, wrong:
+        sink.write(BATCH)
+    (finding,) = KafkaSink("kafka1", options(address, kafka=SASL), Canned([])).check()
+    assert finding.severity is Severity.ERROR
+    assert "Authentication failed" in finding.problem
+    assert "not-the-secret" not in str(finding)
+
+    right = SASL | {"sasl.password": "secret"}
+    with started(address, Canned(rows), timeout="500ms", kafka=right) as sink:
+        with pytest.raises(SinkRefused, match=r'"events".*grant the sink'):
+            sink.write(BATCH)
+        grant(plain, AclOperation.DESCRIBE)
+        (finding,) = KafkaSink("kafka1", options(address, kafka=right), Canned([])).check()
+        assert finding.problem == 'sink kafka1: no permission to write to topic "events"'
+        with pytest.raises(SinkRefused, match=r'"events".*grant the sink'):
+            sink.write(BATCH)
+        grant(plain, AclOperation.WRITE)
+        sink.write(BATCH)
+        assert sink.status().ok
+
+
+def grant(bootstrap: str, operation: AclOperation) -> None:
+    allowed = (ResourcePatternType.LITERAL, "User:streamer", "*", operation, AclPermissionType.ALLOW)
+    acl = AclBinding(ResourceType.TOPIC, "events", *allowed)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_acls([acl])[acl].result()

@@ -1,0 +1,100 @@
+"""Kafka sinks fed with records made by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from psql_streamer.errors import SinkUnavailable
+from psql_streamer.model import Batch, Lsn, Op, Origin, Position, Transactions
+from psql_streamer.records import Records
+from sinks.kafka import KafkaSink
+from sinks.kafka_options import KafkaSinkOptions
+from tests.kafka_reader import Record
+
+BATCH = Batch(
+    Origin("db1", "localhost", "shop"),
+    Position(Lsn(0x1000)),
+    Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64)),
+)
+
+Row = tuple[str, bytes | None, bytes | None]
+"""Topic, key, value."""
+
+
+class Canned:
+    """An encoder that gives the records it was made with, whatever the batch holds."""
+
+    def __init__(self, rows: Sequence[Row], headers: dict[str, list[bytes | None]] | None = None) -> None:
+        topic_names = tuple(dict.fromkeys(topic for topic, _, _ in rows))
+        self.records = Records(
+            topic_names=topic_names,
+            topics=np.array([topic_names.index(topic) for topic, _, _ in rows], np.int32),
+            keys=pa.array([key for _, key, _ in rows], pa.binary()),
+            values=pa.array([value for _, _, value in rows], pa.binary()),
+            commit_lsn=np.full(len(rows), 0x16B374D848, np.uint64),
+            seq=np.arange(len(rows)),
+            op=np.full(len(rows), Op.INSERT, np.uint8),
+            table_names=("public.orders",),
+            tables=np.zeros(len(rows), np.int32),
+            headers={name: pa.array(column, pa.binary()) for name, column in (headers or {}).items()},
+        )
+
+    def encode(self, batch: Batch) -> Records:  # noqa: ARG002 - it is canned
+        return self.records
+
+
+def options(bootstrap: str, **section: Any) -> KafkaSinkOptions:
+    given = {"type": "kafka", "sources": ["db1"], "hosts": bootstrap.split(","), "topicFallback": "events"}
+    return KafkaSinkOptions.model_validate(given | section)
+
+
+@contextmanager
+def started(bootstrap: str, encoder: Canned, **section: Any) -> Iterator[KafkaSink]:
+    sink = KafkaSink("kafka1", options(bootstrap, **section), encoder)
+    sink.start()
+    try:
+        yield sink
+    finally:
+        sink.stop()
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> str:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result()
+    return topic
+
+
+def by_partition(records: list[Record]) -> dict[int, list[Record]]:
+    ordered: dict[int, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.offset):
+        ordered.setdefault(record.partition, []).append(record)
+    return ordered
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        time.sleep(0.02)
+
+
+def write_until_it_works(sink: KafkaSink, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return sink.write(BATCH)
+        except SinkUnavailable:
+            assert time.monotonic() < deadline
+
+
+def random_bytes(count: int) -> bytes:
+    return np.random.default_rng(1).bytes(count)

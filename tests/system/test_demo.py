@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> None:
+    done = subprocess.run(
+        demo("8"), env=os.environ | {"KAFKA_BROKERS": kafka}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal: every committed row is one event" in done.stdout
+    assert done.stderr == ""
+
+
+def test_ctrl_c_ends_the_demo_with_its_summary(kafka: str) -> None:
+    with subprocess.Popen(
+        demo("600"),
+        env=os.environ | {"KAFKA_BROKERS": kafka},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        read_until(running.stdout, "orders      insert")
+        running.send_signal(signal.SIGINT)
+        rest, errors = running.communicate(timeout=120)
+    assert running.returncode == 0, rest + errors
+    assert "equal: every committed row is one event" in rest
+    assert errors == ""
+
+
+def test_brokers_that_are_not_there_are_named_in_one_line() -> None:
+    done = subprocess.run(
+        demo("5"), env=os.environ | {"KAFKA_BROKERS": "127.0.0.1:1"}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert "check KAFKA_BROKERS" in done.stderr
+
+
+def demo(duration: str) -> list[str]:
+    return [sys.executable, "-m", "psql_streamer", "demo", "--duration", duration]
+
+
+def read_until(lines: Iterator[str], beginning: str) -> None:
+    assert any(line.startswith(beginning) for line in lines), f"no line begins with {beginning!r}"

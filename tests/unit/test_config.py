@@ -1,0 +1,295 @@
+"""A configuration that can be used becomes frozen values; one that cannot tells everything that is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.config import HttpAddress, LogFormat, LogLevel, load
+from psql_streamer.errors import ConfigError
+from psql_streamer.model import Lsn
+from sinks.kafka import KafkaSink
+from sources.postgres import PostgresSource
+from tests.config_files import MINIMAL, PARTS, problems_of, with_line, written
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_a_minimal_file_gives_the_parts_and_the_defaults(tmp_path: Path) -> None:
+    config = load(written(tmp_path, MINIMAL), {})
+    assert config.http == HttpAddress("127.0.0.1", 8080)
+    assert (config.ticker_interval, config.drain_timeout) == (0, 25)
+    assert (config.log.level, config.log.format) == (LogLevel.INFO, LogFormat.TEXT)
+    assert list(config.sources) == ["db1"]
+    assert list(config.sinks) == ["kafka1"]
+    assert config.handlers == {}
+    assert config.handler_names("kafka1") == ()
+    assert config.warnings == ()
+    assert isinstance(config.sources["db1"].build(), PostgresSource)
+    assert isinstance(config.sinks["kafka1"].build(), KafkaSink)
+    assert config.sources["db1"].build().name == "db1"
+
+
+def test_a_file_of_the_go_service_loads_unchanged() -> None:
+    config = load(DATA / "go-psql-streamer.toml", {})
+    assert config.lmdb == Path("/var/lib/psql-streamer/psql-streamer.db")
+    assert config.ticker_interval == 60
+    assert list(config.sources) == ["orders", "billing"]
+    assert list(config.sinks) == ["kafka", "log", "discard"]
+    orders = config.sources["orders"].options
+    assert orders.debug
+    assert getattr(orders, "wal_retain") == 16 << 20  # noqa: B009  # the contract's type does not have it
+    assert config.sinks["kafka"].options.sources == ("orders", "billing")
+    assert config.handlers == {}
+
+
+def test_the_spark_handler_is_the_default_of_a_kafka_sink(tmp_path: Path) -> None:
+    config = load(written(tmp_path, MINIMAL.replace('handlers = ["passthrough"]\n', "")), {})
+    assert config.handler_names("kafka1") == ("spark",)
+    assert list(config.handlers) == ["spark"]
+
+
+def test_snake_case_is_accepted(tmp_path: Path) -> None:
+    text = MINIMAL.replace("replicationSlot", "replication_slot").replace("topicPrefix", "topic_prefix")
+    config = load(written(tmp_path, text), {})
+    assert config.sources["db1"].options.model_dump()["replication_slot"] == "slot1"
+
+
+def test_both_spellings_of_a_key_are_one_too_many(tmp_path: Path) -> None:
+    text = with_line(MINIMAL, "[source.db1]", 'replication_slot = "other"')
+    assert any("is another name of" in problem for problem in problems_of(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (":8080", "", 8080),
+        ("localhost:0", "localhost", 0),
+        ("[::1]:80", "::1", 80),
+        ("10.0.0.1:65535", "10.0.0.1", 65535),
+    ],
+)
+def test_http_is_written_as_go_writes_addresses(tmp_path: Path, text: str, host: str, port: int) -> None:
+    config = load(written(tmp_path, MINIMAL.replace("127.0.0.1:8080", text)), {})
+    assert config.http == HttpAddress(host, port)
+    assert str(config.http) == text
+
+
+@pytest.mark.parametrize("text", ["8080", "localhost", "::1:80", "host:http", ":65536", "", ":-1"])
+def test_an_http_address_without_a_port_is_refused(tmp_path: Path, text: str) -> None:
+    [problem] = problems_of(tmp_path, MINIMAL.replace("127.0.0.1:8080", text))
+    assert f': http: "{text}" is not an address' in problem
+
+
+def test_an_lsn_is_written_as_postgresql_or_as_go_does(tmp_path: Path) -> None:
+    for written_as in ('"16/B374D848"', str(int(Lsn.parse("16/B374D848")))):
+        config = load(written(tmp_path, with_line(MINIMAL, "[source.db1]", f"walPositionOverride = {written_as}")), {})
+        assert config.sources["db1"].options.model_dump()["wal_position_override"] == Lsn.parse("16/B374D848")
+
+
+def test_boltdb_and_lmdb_together_are_one_too_many(tmp_path: Path) -> None:
+    [problem] = problems_of(tmp_path, f'boltdb = "/x"\n{MINIMAL}')
+    assert problem.endswith("boltdb: boltdb is another name of lmdb: give one of the two")
+
+
+def test_a_part_of_ones_own_is_named_by_its_class(tmp_path: Path) -> None:
+    text = f"""{MINIMAL}
+        [sink.mine]
+        type = "{PARTS}:MemorySink"
+        sources = ["db1"]
+        greeting = "hello"
+        """
+    sink = load(written(tmp_path, text), {}).sinks["mine"].build()
+    assert sink.options.model_dump()["greeting"] == "hello"
+
+
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
+    text = """
+        http = "8080"
+        tickerInterval = "-1s"
+        lmbd = "/x"
+        [source.db1]
+        type = "postgres"
+        dsn = "host=a"
+        publication = "p"
+        replicationSlot = "s"
+        batchSize = -5
+        timeout = "5 parsecs"
+        [source.db2]
+        type = "postgras"
+        [source.db3]
+        type = "kafka"
+        hosts = ["k:9092"]
+        topics = ["t"]
+        groupID = "g"
+        [sink.kafka1]
+        type = "kafka"
+        sources = ["db1", "db9", "db1"]
+        hosts = ["k:9092"]
+        handlers = ["spork"]
+        batchSize = 1.5
+        async = "maybe"
+        topicprefix = "x"
+        """
+    name = tmp_path / "psql-streamer.toml"
+    problems = "\n".join(problems_of(tmp_path, text))
+    for problem in (
+        f'{name}: http: "8080" is not an address such as "127.0.0.1:8080", ":8080" or "[::1]:8080"',
+        f'{name}: tickerInterval: "-1s" is not allowed: must be at least 0',
+        f"{name}: unknown key lmbd; did you mean lmdb?",
+        f"{name}: lmdb: is required",
+        f"{name}: source.db1.batchSize: -5 is not allowed: must be greater than 0",
+        f'{name}: source.db1.timeout: "5 parsecs" is not a duration such as "100ms", "1s" or "5m"',
+        f'{name}: source.db2.type: "postgras" is not a known source; did you mean postgres?',
+        f"{name}: source.db3.type: reading from Kafka is not available in this version",
+        f'{name}: sink.kafka1.sources: there is no source "db9"; did you mean db3?',
+        f'{name}: sink.kafka1.sources: "db1" is named twice',
+        f'{name}: sink.kafka1.handlers: "spork" is not a known handler; did you mean spark?',
+        f"{name}: sink.kafka1.batchSize: 1.5 is not allowed: must be a whole number",
+        f'{name}: sink.kafka1.async: "maybe" is not allowed: must be true or false',
+        f"{name}: sink.kafka1: unknown key topicprefix; did you mean topicPrefix?",
+    ):
+        assert problem in problems
+    assert "groupID" not in problems
+
+
+def problem_cases() -> dict[str, tuple[str, str]]:
+    """Name -> a file, and what is said about it."""
+    kafka1 = "[sink.kafka1]"
+    without_source = MINIMAL.partition("[source.db1]")[0] + kafka1 + MINIMAL.partition(kafka1)[2]
+    return {
+        "no source": (without_source, "there is no source: add a section [source.NAME]"),
+        "no sink": (MINIMAL.partition(kafka1)[0], "there is no sink: add a section [sink.NAME]"),
+        "source is a value": (
+            f"source = 5\n{without_source}",
+            "source: must be sections: [source.NAME]",
+        ),
+        "a section is a value": (
+            with_line(MINIMAL, "[source.db1]", "", before="[source]\nx = 1"),
+            "source.x: must be a section",
+        ),
+        "no type": (MINIMAL.replace('type = "postgres"\n', ""), "source.db1.type: is required: one of postgres"),
+        "a type that is a number": (MINIMAL.replace('"postgres"', "5"), "source.db1.type: must be a string: one of"),
+        "a class that is not there": (
+            MINIMAL.replace('"postgres"', '"sources.postgres:Nobody"'),
+            "is not a source: it must be",
+        ),
+        "a module that is not there": (
+            MINIMAL.replace('"postgres"', '"nobody.here:Source"'),
+            "cannot be imported: No module",
+        ),
+        "a sink as a source": (MINIMAL.replace('"postgres"', '"sinks.kafka:KafkaSink"'), "is not a source: it must be"),
+        "no sources": (MINIMAL.replace('sources = ["db1"]\n', ""), "sink.kafka1.sources: is required"),
+        "empty sources": (MINIMAL.replace('["db1"]', "[]"), "sink.kafka1.sources: must not be empty"),
+        "empty handlers": (MINIMAL.replace('["passthrough"]', "[]"), "sink.kafka1.handlers: is empty"),
+        "handlers twice": (MINIMAL.replace('["passthrough"]', '["spark", "spark"]'), "sink.kafka1.handlers: "),
+        "a number for a list": (
+            MINIMAL.replace('["db1"]', "5"),
+            "sink.kafka1.sources: 5 is not allowed: must be a list",
+        ),
+        "true for a number": (with_line(MINIMAL, "[source.db1]", "batchSize = true"), "batchSize: true is not allowed"),
+        "unknown section": (f"{MINIMAL}\n[sinks.x]\ny = 1", "unknown key sinks; did you mean sink?"),
+        "unknown key far from all": (
+            with_line(MINIMAL, "[log]", "zzz = 1"),
+            "log: unknown key zzz; known: level, format",
+        ),
+        "unknown level": (
+            with_line(MINIMAL, "[log]", 'level = "loud"'),
+            'log.level: "loud" is not allowed: must be one of',
+        ),
+        "no topic": (MINIMAL.replace('topicPrefix = "shop"\n', ""), "sink.kafka1: no event has a topic"),
+        "a fallback that is mapped": (
+            with_line(MINIMAL, kafka1, 'topicFallback = "t"\ntableTopicMapping = {orders = "t"}'),
+            "is the topicFallback already",
+        ),
+        "a bad librdkafka option": (
+            f'{MINIMAL}\n[sink.kafka1.kafka]\n"linger.mss" = 5',
+            "linger.mss",
+        ),
+        "unused spark section": (
+            f"{MINIMAL}\n[spark]\nmasster = 'x'",
+            "spark: unknown key masster; did you mean master?",
+        ),
+        "spark is a value": (f"spark = 5\n{MINIMAL}", "spark: must be a section: [spark]"),
+        "a spark setting of another name": (
+            f"{MINIMAL}\n[spark.conf]\n'driver.memory' = '1g'",
+            '"driver.memory" is not a Spark setting',
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", problem_cases())
+def test_one_problem_gives_one_clear_line(tmp_path: Path, name: str) -> None:
+    text, expected = problem_cases()[name]
+    problems = problems_of(tmp_path, text)
+    assert any(expected in problem for problem in problems), problems
+    assert len(problems) == 1, problems
+
+
+def test_one_slot_has_one_source(tmp_path: Path) -> None:
+    second = """
+        [source.db2]
+        type = "postgres"
+        dsn = "host=b"
+        publication = "p"
+        replication_slot = "slot1"
+        """
+    [problem] = problems_of(tmp_path, MINIMAL + second)
+    assert '"slot1" is the slot of source db1 already' in problem
+
+
+def test_two_sinks_of_one_name_are_named_with_their_line(tmp_path: Path) -> None:
+    text = f"{MINIMAL}\n[sink.kafka1]\ntype = 'stub_log'\n"
+    line = text.splitlines().index("[sink.kafka1]", text[: text.rindex("[sink.kafka1]")].count("\n")) + 1
+    [problem] = problems_of(tmp_path, text)
+    assert f": line {line}: [sink.kafka1] is declared twice: every source and sink needs a name of its own" in problem
+
+
+def test_a_key_given_twice_is_named_with_its_line(tmp_path: Path) -> None:
+    [problem] = problems_of(tmp_path, f'http = ":1"\n{MINIMAL.lstrip()}')
+    assert problem.endswith(": line 2: this key has a value already: remove one of the two")
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_line(tmp_path: Path) -> None:
+    [problem] = problems_of(tmp_path, "http = \n")
+    assert ": line 1: is not TOML: invalid value" in problem
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^/nowhere/x\.toml: cannot be read: no such file or directory: name the file"
+    ):
+        load(Path("/nowhere/x.toml"), {})
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: is a directory"):
+        load(tmp_path, {})
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'http = "\xe9"')
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load(path, {})
+
+
+def test_a_source_that_no_sink_takes_from_gives_a_warning(tmp_path: Path) -> None:
+    text = f"""{MINIMAL}
+        [source.db2]
+        type = "postgres"
+        dsn = "host=b"
+        publication = "p"
+        replicationSlot = "slot2"
+        """
+    [warning] = load(written(tmp_path, text), {}).warnings
+    assert warning.endswith("source.db2: no sink takes from this source")
+
+
+def test_settings_without_effect_give_warnings(tmp_path: Path) -> None:
+    text = with_line(MINIMAL, "[sink.kafka1]", "async = true\nrequiredAcks = 0") + "\n[spark]\n"
+    warnings = "\n".join(load(written(tmp_path, text), {}).warnings)
+    assert "sink.kafka1: async = true has no effect" in warnings
+    assert "sink.kafka1: requiredAcks = 0" in warnings
+    assert "spark: has no effect: no sink has it among its handlers" in warnings

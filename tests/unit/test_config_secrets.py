@@ -1,0 +1,170 @@
+"""No problem, warning or representation shows a secret, whatever is wrong with the file."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psql_streamer.redaction import is_secret, redact
+from tests.config_files import problems_of
+
+SECRET = "Xq7Zr9Kw"
+"""In every secret of these tests; it is no part of any word that a message may need."""
+
+words = st.text(string.ascii_lowercase, min_size=1, max_size=8)
+secrets = st.builds(lambda before, after: f"{before}{SECRET}{after}", words, words)
+dsns = st.one_of(
+    secrets,
+    secrets.map(lambda secret: f"host=db password={secret}"),
+    secrets.map(lambda secret: f"host=db password='{secret} {secret}'"),
+    secrets.map(lambda secret: f"postgres://user:{secret}@host/db?x={secret}"),
+)
+harmless = st.one_of(
+    words, st.integers(-10, 10), st.booleans(), st.floats(allow_nan=False), st.lists(words, max_size=2)
+)
+secret_values = st.one_of(
+    dsns,
+    st.lists(dsns, min_size=1, max_size=2),
+    st.dictionaries(words, dsns, min_size=1, max_size=2),
+)
+secret_keys = st.sampled_from(
+    ["dsn", "password", "sasl.password", "ssl.key.password", "clientSecret", "api_token", "dsns"]
+)
+keys = st.one_of(
+    words,
+    st.sampled_from(
+        [
+            "type",
+            "publication",
+            "replicationSlot",
+            "batchSize",
+            "timeout",
+            "sources",
+            "hosts",
+            "handlers",
+            "format",
+            "key",
+        ]
+    ),
+)
+tables = st.builds(
+    lambda plain, hidden, nested: {**plain, **nested, **hidden},
+    st.dictionaries(keys, harmless, max_size=6),
+    st.dictionaries(secret_keys, secret_values, max_size=3),
+    st.dictionaries(
+        st.sampled_from(["kafka", "tables", "conf"]), st.dictionaries(secret_keys, secret_values), max_size=1
+    ),
+)
+sources = st.builds(lambda table, type_: {**table, "type": type_}, tables, st.sampled_from(["postgres", "kafka", "x"]))
+sinks = st.builds(
+    lambda table, type_: {**table, "type": type_},
+    tables,
+    st.sampled_from(["kafka", "stub_log", "sinks.kafka:KafkaSink"]),
+)
+documents = st.fixed_dictionaries(
+    {
+        "source": st.dictionaries(words, sources, max_size=2),
+        "sink": st.dictionaries(words, sinks, max_size=2),
+    },
+    optional={"spark": tables, "log": tables, "http": harmless, "password": secret_values, "tickerInterval": harmless},
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(documents)
+def test_no_problem_of_a_random_file_shows_a_secret(document: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        problems = problems_of(Path(folder), toml(document))
+    assert problems
+    assert SECRET not in "\n".join(problems)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["dsn", "batchSize", "timeout", "walRetain", "publication", "replicationSlot", "no_such_key"]),
+    secrets,
+)
+def test_no_problem_shows_what_came_from_a_file(key: str, secret: str) -> None:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "secret").write_text(f"{secret}!")
+        value = f"x-${{file:{folder}/secret}}"
+        problems = problems_of(Path(folder), toml({"source": {"db1": {"type": "postgres", key: value}}}))
+    assert SECRET not in "\n".join(problems)
+
+
+def test_a_password_in_a_value_that_is_shown_is_taken_out(tmp_path: Path) -> None:
+    [problem] = [
+        problem
+        for problem in problems_of(tmp_path, f'http = "postgres://user:{SECRET}@host/db"\n')
+        if ": http:" in problem
+    ]
+    assert '"postgres://user:***@host/db" is not an address' in problem
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dsn",
+        "DSN",
+        "password",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "PG_PASSWORD",
+        "clientSecret",
+        "token",
+    ],
+)
+def test_keys_of_secrets_are_known(key: str) -> None:
+    assert is_secret(key)
+
+
+@pytest.mark.parametrize(
+    "key", ["key", "ssl.key.location", "ssl.keystore.location", "publication", "hosts", "sasl.username"]
+)
+def test_other_keys_are_shown(key: str) -> None:
+    assert not is_secret(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("at postgres://me:pw@host/db?x=1 now", "at postgres://me:***@host/db?x=1 now"),
+        ("at postgresql://:p@w@host now", "at postgresql://:***@host now"),
+        ("at http://host:80/path now", "at http://host:80/path now"),
+        ("host=a password=pw user=b", "host=a password=*** user=b"),
+        ("host=a password = 'p w\\' x' user=b", "host=a password = *** user=b"),
+        ("postgres://h/db?password=pw&sslmode=x", "postgres://h/db?password=***&sslmode=x"),
+        ('{"sasl.password": "p w", "x": 1}', '{"sasl.password": ***, "x": 1}'),
+        ("ssl.key.password=pw,a=b", "ssl.key.password=***,a=b"),
+        ("PGPASSWORD=pw psql", "PGPASSWORD=*** psql"),
+        ('FATAL: password authentication failed for user "x"', 'FATAL: password authentication failed for user "x"'),
+    ],
+)
+def test_passwords_are_taken_out_of_texts(text: str, expected: str) -> None:
+    assert redact(text) == expected
+
+
+@given(st.text(max_size=60))
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+
+
+def toml(document: dict[str, Any]) -> str:
+    """JSON's strings, numbers, lists are TOML; tables are written inline."""
+    return "".join(f"{json.dumps(key)} = {inline(value)}\n" for key, value in document.items())
+
+
+def inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    return repr(value).replace("e+", "e") if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,156 @@
+"""Dependencies run one way; this is the order, and nothing imports against it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+TIERS = [
+    {"psql_streamer", "psql_streamer.model", "psql_streamer.errors"},
+    {"psql_streamer.options"},
+    {
+        "psql_streamer.checkpoint",
+        "psql_streamer.events",
+        "psql_streamer.partitioner",
+        "psql_streamer.pgoutput",
+        "psql_streamer.records",
+        "psql_streamer.redaction",
+        "psql_streamer.routing",
+    },
+    {
+        "psql_streamer.backoff",
+        "psql_streamer.embedded.java",
+        "psql_streamer.inbox",
+        "psql_streamer.interfaces",
+        "psql_streamer.metrics",
+        "psql_streamer.store",
+    },
+    {"psql_streamer.spark", "sources", "sinks"},
+    {"psql_streamer.plugins"},
+    {"psql_streamer.config"},
+    {
+        "psql_streamer.api",
+        "psql_streamer.logs",
+        "psql_streamer.pipeline",
+        "psql_streamer.preflight",
+        "psql_streamer.status_page",
+    },
+    {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing"},
+    {"psql_streamer.cli"},
+    {"psql_streamer.__main__"},
+]
+"""Unit (a module, or a package with all that is in it) by tier; imports go to the same tier or one before."""
+
+PURE = TIERS[0] | TIERS[1] | TIERS[2]
+IMPURE_MODULES = {
+    "asyncio",
+    "logging",
+    "multiprocessing",
+    "os",
+    "random",
+    "select",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+SPARK = {"pyspark", "py4j"}
+
+
+def test_nothing_imports_a_later_tier() -> None:
+    """`from psql_streamer import x` is an import of psql_streamer.x."""
+    tier = {unit: number for number, units in enumerate(TIERS) for unit in units}
+    against = [
+        f"{module} imports {imported}"
+        for module, path in modules()
+        for imported in ours(path)
+        if tier[unit_of(imported)] > tier[unit_of(module)]
+    ]
+    assert against == []
+
+
+def test_every_module_has_a_tier() -> None:
+    known = set().union(*TIERS)
+    assert {module for module, _ in modules() if unit_of(module) not in known} == set()
+
+
+def test_the_core_knows_no_concrete_source_or_sink() -> None:
+    offenders = [
+        f"{module} imports {imported}"
+        for module, path in modules()
+        if module.startswith("psql_streamer")
+        for imported in ours(path)
+        if imported.split(".")[0] in ("sources", "sinks")
+    ]
+    assert offenders == []
+
+
+def test_the_pure_modules_do_no_io() -> None:
+    offenders = [
+        f"{module} imports {imported}"
+        for module, path in modules()
+        if unit_of(module) in PURE
+        for imported in imports(path)
+        if imported.split(".")[0] in IMPURE_MODULES
+    ]
+    assert offenders == []
+
+
+def test_only_one_source_file_speaks_the_replication_protocol() -> None:
+    users = {module for module, path in modules() if "psycopg2.extras" in set(imports(path))}
+    assert users <= {"sources.replication"}
+
+
+@pytest.mark.parametrize("package", ["psql_streamer.spark"])
+def test_spark_is_imported_in_one_package_only(package: str) -> None:
+    offenders = {
+        module
+        for module, path in modules()
+        if not module.startswith(package) and SPARK & {imported.split(".")[0] for imported in imports(path)}
+    }
+    assert offenders <= {"psql_streamer.embedded.kafka_jars"}
+
+
+@pytest.mark.parametrize("module", ["psql_streamer.cli", "psql_streamer.config", "sinks.kafka", "sources.postgres"])
+def test_spark_is_not_loaded_by(module: str) -> None:
+    program = f"import sys, {module}; print([name for name in ('pyspark', 'py4j') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package in ("psql_streamer", "sources", "sinks"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), path
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at the top or in a function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def ours(path: Path) -> Iterator[str]:
+    known = {module for module, _ in modules()}
+    yield from (imported for imported in imports(path) if imported in known)
+
+
+def unit_of(module: str) -> str:
+    """The module, or the nearest package around it, that has a tier; psql_streamer's own is for its __init__ alone."""
+    known = set().union(*TIERS)
+    parts = module.split(".")
+    around = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((name for name in around if name in known and name != "psql_streamer"), module)

@@ -1,0 +1,86 @@
+"""The Kafka sink's section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.kafka_sinks import options
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"kafka": {"sasl.passwort": "geheim"}}, 'No such configuration property: "sasl.passwort"'),
+        ({"kafka": {"transactional.id": "x"}}, "transactional.id"),
+        ({"hosts": ["nowhere"]}, "host:port"),
+        ({"hosts": []}, "empty"),
+        ({"handlers": []}, "empty"),
+        ({"handlers": ["spark", "spark"]}, "twice"),
+        ({"topicFallback": ""}, "tableTopicMapping, topicPrefix or topicFallback"),
+        ({"tableTopicMapping": {"orders": "events"}}, "topicFallback already"),
+        ({"tableTopicMapping": {"/(/": "x"}}, "not a regular expression"),
+        ({"timeout": "0s"}, "greater than 0"),
+        ({"createTopics": {"partitions": 0}}, "1 or more"),
+    ],
+)
+def test_a_section_that_cannot_work_is_refused_with_the_reason(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match="(?s)" + says.replace("(", r"\(")):
+        options("127.0.0.1:9092", **section)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"requiredAcks": 0}, "lost"),
+        ({"requiredAcks": 1}, "lost"),
+        ({"async": True}, "async"),
+        ({"batchSize": 100}, "10000"),
+    ],
+)
+def test_a_section_that_one_may_be_sorry_for_is_warned_of(section: dict[str, Any], says: str) -> None:
+    (warning,) = options("127.0.0.1:9092", **section).warnings()
+    assert says in warning
+
+
+def test_the_section_means_this_in_librdkafkas_terms() -> None:
+    properties = options("a:1,b:2", timeout="3s", batchTimeout="20ms", batchSize=500).properties()
+    expected = {
+        "bootstrap.servers": "a:1,b:2",
+        "acks": "-1",
+        "enable.idempotence": "true",
+        "compression.type": "lz4",
+        "linger.ms": "20.0",
+        "socket.timeout.ms": "3000",
+        "batch.num.messages": "500",
+    }
+    assert {name: properties[name] for name in expected} == expected
+
+
+def test_small_requests_are_only_made_when_asked_for() -> None:
+    assert "batch.num.messages" not in options("a:1").properties()
+
+
+def test_a_property_passed_through_wins() -> None:
+    given = {"compression.type": "zstd", "linger.ms": 50, "enable.ssl.certificate.verification": False}
+    properties = options("a:1", kafka=given).properties()
+    assert properties["compression.type"] == "zstd"
+    assert properties["linger.ms"] == "50"
+    assert properties["enable.ssl.certificate.verification"] == "false"
+
+
+@pytest.mark.parametrize("section", [{"requiredAcks": 1}, {"kafka": {"enable.idempotence": False}}])
+def test_without_idempotence_one_request_is_under_way_at_a_time(section: dict[str, Any]) -> None:
+    assert options("a:1", **section).properties()["max.in.flight.requests.per.connection"] == "1"
+
+
+def test_key_columns_are_a_list_for_all_tables_or_a_table_of_lists() -> None:
+    assert options("a:1", key=["id"]).key_columns == {"*": ("id",)}
+    assert options("a:1", key={"shop.orders": ["id", "region"]}).key_columns == {"shop.orders": ("id", "region")}
+    assert options("a:1").key_columns == {}
+
+
+def test_properties_which_may_hold_secrets_are_not_shown() -> None:
+    assert "geheim" not in repr(options("a:1", kafka={"sasl.password": "geheim"}))

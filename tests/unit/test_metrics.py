@@ -1,0 +1,428 @@
+"""What the pipeline and the parts report is what Prometheus reads, under names that its linter accepts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from psql_streamer.errors import SinkUnavailable
+from psql_streamer.interfaces import Status
+from psql_streamer.metrics import Metrics
+from psql_streamer.model import (
+    Batch,
+    Changes,
+    Image,
+    LogicalMessage,
+    Lsn,
+    Op,
+    Origin,
+    Position,
+    Relation,
+    ReplicaIdentity,
+    Stats,
+    Transactions,
+    Truncate,
+)
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+NOBODY = Image((), np.zeros(0, dtype=np.int64))
+
+
+class Running:
+    """A service that says what it is told to say."""
+
+    def __init__(self, status: Mapping[str, Status], stats: Mapping[str, Stats]) -> None:
+        self._status = status
+        self._stats = stats
+
+    def status(self) -> Mapping[str, Status]:
+        return self._status
+
+    def stats(self) -> Mapping[str, Stats]:
+        return self._stats
+
+    def set_debug(self, on: bool) -> None:
+        raise AssertionError(f"a scrape switched debug to {on}")
+
+
+HEALTHY = Running(
+    {
+        "source.db1": Status(True, "streaming"),
+        "sink.kafka1": Status(False, "no broker answers"),
+        "store": Status(True, ""),
+    },
+    {
+        "source.db1": {"received_lsn": 300, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
+        "sink.kafka1": {
+            "events": 7,
+            "bytes": 700,
+            "batches": 3,
+            "dead_lettered": 1,
+            "skipped": {"public.audit": 4, "public.log": 5},
+        },
+        "sink.plain": {"events": 9, "skipped": 6},
+        "store": {"entries": 1},
+    },
+)
+
+
+def relation(table: str) -> Relation:
+    return Relation(1, "public", table, ReplicaIdentity.DEFAULT, ())
+
+
+def image(rows: Sequence[int], *columns: Sequence[bytes | None]) -> Image:
+    return Image(tuple(pa.array(column, pa.binary()) for column in columns), np.array(rows, dtype=np.int64))
+
+
+def changes(table: str, ops: Sequence[Op], after: Image = NOBODY, before: Image = NOBODY) -> Changes:
+    each = np.arange(len(ops))
+    return Changes(
+        relation(table),
+        (),
+        ordinal=each,
+        op=np.array(ops, dtype=np.uint8),
+        seq=each,
+        lsn=each.astype(np.uint64),
+        tx=np.zeros(len(ops), dtype=np.int32),
+        after=after,
+        before=before,
+    )
+
+
+def batch(*content: Changes, lsn: int = 100, committed: float | None = None) -> Batch:
+    commit_ts = np.array([] if committed is None else [committed * 1e6], dtype=np.int64)
+    return Batch(
+        Origin("db1", "localhost", "shop"),
+        Position(Lsn(lsn)),
+        Transactions(np.zeros(len(commit_ts), np.uint64), np.zeros(len(commit_ts), np.uint32), commit_ts),
+        content,
+    )
+
+
+def samples(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
+    """name -> label values, in the order of their label names -> value."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for sample in family.samples:
+            labels = tuple(sample.labels[name] for name in sorted(sample.labels))
+            series = found.setdefault(sample.name.removeprefix("psql_streamer_"), {})
+            assert labels not in series, f"{sample.name}{labels} is there twice"
+            series[labels] = sample.value
+    return found
+
+
+def test_changes_are_counted_by_table_and_action() -> None:
+    metrics = Metrics()
+    inserts = changes("orders", [Op.INSERT] * 3, image([0, 1, 2], [b"1", b"2", b"3"]))
+    mixed = changes("customers", [Op.INSERT, Op.DELETE, Op.INSERT], image([0, 2], [b"1", b"2"]), image([1], [b"1"]))
+    metrics.batch_received("db1", batch(inserts, mixed))
+    metrics.batch_received("db1", batch(inserts))
+    assert samples(metrics)["events_total"] == {
+        ("insert", "public", "db1", "orders"): 6,
+        ("insert", "public", "db1", "customers"): 2,
+        ("delete", "public", "db1", "customers"): 1,
+    }
+
+
+def test_truncates_and_messages_are_counted() -> None:
+    metrics = Metrics()
+    empty = batch()
+    metrics.batch_received(
+        "db1",
+        Batch(
+            empty.origin,
+            empty.position,
+            empty.transactions,
+            truncates=(Truncate(relation("orders"), 0, 0, 1, 0, cascade=False, restart_identity=False),),
+            messages=(LogicalMessage("audit", b"hello", 1, 1, 1, 0),),
+        ),
+    )
+    found = samples(metrics)
+    assert found["events_total"] == {
+        ("truncate", "public", "db1", "orders"): 1,
+        ("message", "", "db1", "audit"): 1,
+    }
+    assert found["event_bytes_total"][("message", "", "db1", "audit")] == 5
+
+
+def test_bytes_are_those_of_the_values_of_both_images() -> None:
+    metrics = Metrics()
+    metrics.batch_received(
+        "db1",
+        batch(
+            changes("orders", [Op.INSERT, Op.INSERT], image([0, 1], [b"1", b"22"], [None, b"four"])),
+            changes(
+                "customers",
+                [Op.UPDATE, Op.DELETE, Op.INSERT],
+                image([0, 2], [b"1", b"333"], [b"Ann", None]),
+                image([0, 1], [b"2", b"1"], [None, b"Bob"]),
+            ),
+        ),
+    )
+    assert samples(metrics)["event_bytes_total"] == {
+        ("insert", "public", "db1", "orders"): 7,
+        ("update", "public", "db1", "customers"): 5,
+        ("delete", "public", "db1", "customers"): 4,
+        ("insert", "public", "db1", "customers"): 3,
+    }
+
+
+@pytest.mark.parametrize("ops", [[Op.INSERT] * 2, [Op.INSERT, Op.UPDATE]])
+def test_bytes_of_a_sliced_column_are_those_of_the_slice(ops: list[Op]) -> None:
+    metrics = Metrics()
+    column = pa.array([b"before", b"1", b"22", b"behind"], pa.binary()).slice(1, 2)
+    metrics.batch_received("db1", batch(changes("orders", ops, Image((column,), np.array([0, 1])))))
+    assert sum(samples(metrics)["event_bytes_total"].values()) == 3
+
+
+def test_a_batch_without_rows_counts_as_no_batch() -> None:
+    metrics = Metrics()
+    metrics.batch_received("db1", batch(lsn=200))
+    assert "batch_rows_count" not in samples(metrics)
+    metrics.batch_received("db1", batch(changes("orders", [Op.DELETE] * 30)))
+    found = samples(metrics)
+    assert found["batch_rows_count"] == {("db1",): 1}
+    assert found["batch_rows_sum"] == {("db1",): 30}
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> None:
+    metrics = Metrics()
+    now = time.time()
+    row = changes("orders", [Op.DELETE])
+    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
+    metrics.batch_received("db1", batch(row, lsn=200, committed=now - 50))
+    assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(500, abs=20)
+    metrics.position_stored("db1", Position(Lsn(100)))
+    assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(50, abs=20)
+    metrics.position_stored("db1", Position(Lsn(200)))
+    assert samples(metrics)["lag_seconds"][("db1",)] == 0
+
+
+def test_lag_ends_with_the_last_piece_of_a_transaction_and_not_before() -> None:
+    metrics = Metrics()
+    whole = batch(changes("orders", [Op.DELETE]), committed=time.time() - 500)
+    for position in (Position(Lsn(100), Lsn(190), 1), Position(Lsn(100), Lsn(190), 2), Position(Lsn(200))):
+        metrics.batch_received("db1", Batch(whole.origin, position, whole.transactions, whole.changes))
+    metrics.position_stored("db1", Position(Lsn(100), Lsn(190), 2))
+    assert samples(metrics)["lag_seconds"][("db1",)] > 400
+    metrics.position_stored("db1", Position(Lsn(200)))
+    assert samples(metrics)["lag_seconds"][("db1",)] == 0
+
+
+def test_changes_received_again_after_a_reconnect_are_one_lag() -> None:
+    metrics = Metrics()
+    now = time.time()
+    row = changes("orders", [Op.DELETE])
+    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
+    metrics.batch_received("db1", batch(row, lsn=200, committed=now - 400))
+    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
+    metrics.position_stored("db1", Position(Lsn(100)))
+    assert samples(metrics)["lag_seconds"][("db1",)] == 0
+
+
+def test_a_server_whose_clock_is_ahead_gives_no_negative_lag() -> None:
+    metrics = Metrics()
+    metrics.batch_received("db1", batch(changes("orders", [Op.DELETE]), committed=time.time() + 3600))
+    assert samples(metrics)["lag_seconds"][("db1",)] == 0
+
+
+def test_parts_are_read_at_every_scrape() -> None:
+    metrics = Metrics()
+    metrics.watch(HEALTHY)
+    metrics.position_stored("db1", Position(Lsn(200)))
+    found = samples(metrics)
+    assert found["position_lsn"] == {("received", "db1"): 300, ("stored", "db1"): 200, ("confirmed", "db1"): 100}
+    assert found["lag_bytes"] == {("db1",): 200}
+    assert found["reconnects_total"] == {("db1",): 2}
+    assert found["sink_events_total"] == {("kafka1",): 7, ("plain",): 9}
+    assert found["sink_bytes_total"] == {("kafka1",): 700}
+    assert found["sink_batches_total"] == {("kafka1",): 3}
+    assert found["dead_lettered_total"] == {("kafka1",): 1}
+    assert found["sink_skipped_total"] == {
+        ("kafka1", "public.audit"): 4,
+        ("kafka1", "public.log"): 5,
+        ("plain", ""): 6,
+    }
+    assert found["up"] == {("source.db1",): 1, ("sink.kafka1",): 0, ("store",): 1}
+
+
+def test_a_source_that_never_connected_has_no_positions() -> None:
+    metrics = Metrics()
+    metrics.watch(Running({}, {"source.db1": {"received_lsn": None, "confirmed_lsn": None, "lag_bytes": None}}))
+    found = samples(metrics)
+    assert "position_lsn" not in found
+    assert "lag_bytes" not in found
+
+
+def test_stages_queues_retries_and_errors_are_shown() -> None:
+    metrics = Metrics()
+    metrics.stage("handle", "handler.spark", 0.2)
+    metrics.stage("handle", "handler.spark", 0.4)
+    metrics.queue("kafka1", 10, 64)
+    metrics.queue("kafka1", 20, 64)
+    metrics.retried("sink.kafka1")
+    metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
+    found = samples(metrics)
+    assert found["stage_seconds_sum"] == {("handler.spark", "handle"): pytest.approx(0.6)}
+    assert found["stage_seconds_count"] == {("handler.spark", "handle"): 2}
+    assert found["queue_bytes"] == {("kafka1",): 20}
+    assert found["queue_limit_bytes"] == {("kafka1",): 64}
+    assert found["retries_total"] == {("sink.kafka1",): 1}
+    assert found["errors_total"] == {("SinkUnavailable", "sink.kafka1"): 1}
+    assert list(found["build_info"].values()) == [1]
+
+
+def test_names_with_quotes_and_line_ends_survive() -> None:
+    metrics = Metrics()
+    metrics.batch_received("db1", batch(changes('a "b"\\c\nd', [Op.DELETE])))
+    assert list(samples(metrics)["events_total"]) == [("delete", "public", "db1", 'a "b"\\c\nd')]
+
+
+def test_nothing_is_lost_when_several_threads_count_and_one_scrapes() -> None:
+    metrics = Metrics()
+    rows = batch(changes("orders", [Op.DELETE] * 10), changes("customers", [Op.DELETE]))
+    done = threading.Event()
+
+    def count() -> None:
+        for _ in range(500):
+            metrics.batch_received("db1", rows)
+            metrics.stage("write", "sink.kafka1", 0.1)
+
+    def scrape() -> None:
+        while not done.is_set():
+            metrics.render()
+
+    scraper = threading.Thread(target=scrape)
+    counters = [threading.Thread(target=count) for _ in range(4)]
+    for thread in (scraper, *counters):
+        thread.start()
+    for thread in counters:
+        thread.join()
+    done.set()
+    scraper.join()
+    found = samples(metrics)
+    assert found["events_total"][("delete", "public", "db1", "orders")] == 20_000
+    assert found["stage_seconds_count"] == {("sink.kafka1", "write"): 2_000}
+
+
+def test_ten_thousand_tables_are_nothing_special() -> None:
+    metrics = Metrics()
+    one = image([0], [b"12345678"], [b"12345678"])
+    wide = batch(*(changes(f"table_{number}", [Op.INSERT], one) for number in range(10_000)))
+    metrics.batch_received("db1", wide)
+    began = time.process_time()
+    metrics.batch_received("db1", wide)
+    counted = time.process_time() - began
+    began = time.process_time()
+    text = metrics.render()
+    rendered = time.process_time() - began
+    assert text.count(b"\npsql_streamer_events_total{") == 10_000
+    # Ten times what it takes on a slow machine: they catch a cost that grows with the square of the tables.
+    assert counted < 3
+    assert rendered < 5
+
+
+def everything() -> str:
+    """Every metric with at least one series."""
+    metrics = Metrics()
+    metrics.watch(HEALTHY)
+    orders = changes("orders", [Op.INSERT, Op.DELETE], image([0], [b"1"]), image([1], [b"1"]))
+    metrics.batch_received("db1", batch(orders, committed=time.time()))
+    metrics.position_stored("db1", Position(Lsn(90)))
+    for stage in ("decode", "handle", "write", "store"):
+        metrics.stage(stage, "sink.kafka1", 0.01)
+    metrics.queue("kafka1", 1, 2)
+    metrics.retried("sink.kafka1")
+    metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
+    return metrics.render().decode()
+
+
+# The rules of promtool's linter (prometheus/client_golang, testutil/promlint), written anew.
+NOT_BASE_UNITS = re.compile(
+    r"_(?:(?:nano|micro|milli|centi|kilo|mega|giga|tera|kibi|mebi|gibi)?(?:minutes?|hours?|days?|weeks?|bits?|grams?|fahrenheit)"
+    r"|(?:nano|micro|milli|centi|kilo|mega|giga|tera|kibi|mebi|gibi)(?:seconds?|bytes?|meters?|metres?))(?:_|$)"
+)
+ABBREVIATED_UNITS = re.compile(r"_(?:s|ms|us|ns|sec|b|kb|mb|gb|tb|pb|m|h|d)(?:_|$)")
+TYPES_IN_NAMES = re.compile(r"_(?:gauge|counter|summary|histogram|untyped)(?:_|$)")
+
+
+def lint(text: str) -> list[str]:
+    """What is wrong with an exposition, a line each."""
+    problems: list[str] = []
+    described = re.findall(r"^# (HELP|TYPE) (\S+)", text, re.MULTILINE)
+    problems += [f"{name}: two {kind} lines" for kind, name in described if described.count((kind, name)) > 1]
+    series = re.findall(r"^([^#\s].*) \S+$", text, re.MULTILINE)
+    problems += [f"{one}: twice" for one in series if series.count(one) > 1]
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    helps = dict(re.findall(r"^# HELP (\S+) (.+)$", text, re.MULTILINE))
+    for one in series:
+        name = one.partition("{")[0]
+        if name not in types and re.sub(r"_(bucket|sum|count)$", "", name) not in types:
+            problems.append(f"{name}: no TYPE")
+    for name, kind in types.items():
+        problems += _lint_name(name, kind)
+        if not helps.get(name):
+            problems.append(f"{name}: no HELP")
+        if kind != "histogram" and re.search(rf"^{name}{{.*\ble=", text, re.MULTILINE):
+            problems.append(f"{name}: the label le is a histogram's")
+    return problems
+
+
+def _lint_name(name: str, kind: str) -> list[str]:
+    rules = {
+        "a counter ends in _total": kind == "counter" and not name.endswith("_total"),
+        "only a counter ends in _total": kind != "counter" and name.endswith("_total"),
+        "only a histogram has such a suffix": name.endswith(("_bucket", "_sum", "_count")),
+        "not a base unit": NOT_BASE_UNITS.search(name),
+        "an abbreviated unit": ABBREVIATED_UNITS.search(name),
+        "its type is in its name": TYPES_IN_NAMES.search(name),
+        "not snake_case": not re.fullmatch(r"[a-z][a-z0-9_]*", name),
+        "not ours and not the client library's": not name.startswith(("psql_streamer_", "process_", "python_")),
+    }
+    return [f"{name}: {rule}" for rule, broken in rules.items() if broken]
+
+
+def test_every_metric_passes_the_lint() -> None:
+    assert lint(everything()) == []
+
+
+def test_every_metric_is_documented() -> None:
+    documented = set(re.findall(r"^\| `(psql_streamer_\w+)", OPERATIONS.read_text(), re.MULTILINE))
+    assert documented == {
+        name for name in re.findall(r"^# TYPE (\S+)", everything(), re.MULTILINE) if name.startswith("psql_streamer_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("# HELP a_total A.\n# TYPE a_total gauge\na_total 1\n", "only a counter"),
+        ("# HELP psql_streamer_a A.\n# TYPE psql_streamer_a counter\npsql_streamer_a 1\n", "ends in _total"),
+        ("# TYPE psql_streamer_a gauge\npsql_streamer_a 1\n", "no HELP"),
+        ("psql_streamer_a 1\n", "no TYPE"),
+        ("# HELP psql_streamer_a A.\n# TYPE psql_streamer_a gauge\npsql_streamer_a 1\npsql_streamer_a 2\n", "twice"),
+        ("# HELP psql_streamer_a_milliseconds A.\n# TYPE psql_streamer_a_milliseconds gauge\n", "base unit"),
+        ("# HELP psql_streamer_a_ms A.\n# TYPE psql_streamer_a_ms gauge\n", "abbreviated"),
+        ("# HELP psql_streamer_aB A.\n# TYPE psql_streamer_aB gauge\n", "snake_case"),
+        ("# HELP psql_streamer_a_gauge A.\n# TYPE psql_streamer_a_gauge gauge\n", "its type"),
+        ("# HELP psql_streamer_a_sum A.\n# TYPE psql_streamer_a_sum gauge\n", "suffix"),
+    ],
+)
+def test_the_lint_finds_what_promtool_finds(text: str, problem: str) -> None:
+    assert any(problem in found for found in lint(text))
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not on PATH")
+def test_promtool_has_nothing_to_say() -> None:
+    checked = subprocess.run(["promtool", "check", "metrics"], input=everything(), text=True, capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
