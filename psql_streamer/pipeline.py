@@ -89,9 +89,17 @@ class Pipeline(Service):
 
     def start(self) -> None:
         """Open the store, start the sinks and their handlers, then the sources."""
+        self.start_sinks()
+        self.start_sources()
+
+    def start_sinks(self) -> None:
+        """Open the store; start the handlers' engines and the sinks."""
         self._store.open()
         for sink in self._sinks.values():
             sink.start()
+
+    def start_sources(self) -> None:
+        """Begin to stream."""
         for source in self._sources.values():
             source.start()
         self._keeper.start()

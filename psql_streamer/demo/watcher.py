@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 _LINES_A_SECOND = 8
 _LINE_WIDTH = 150
+"""Characters a line, where the output is no terminal that has a width of its own."""
+_LEAST_WIDTH = 40
 _FINISH_SECONDS = 30.0
 
 
@@ -126,12 +129,14 @@ class _Printer:
         self._shown += 1
         columns = event["Columns"] or event.get("Before") or {}
         stored = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name not in self._enriched)
-        added = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name in self._enriched)
+        added = " ".join(
+            f"{name}={_text(value)}" for name, value in columns.items() if name in self._enriched and value is not None
+        )
         line = f"{event['Table']:<11} {event['Action']:<6} {latency * 1000:>5.0f} ms  {stored}"
         if added:
             added = f" | + {added}"
-        room = _LINE_WIDTH - len(added)
-        self._show((line if len(line) <= room else f"{line[: room - 3]}...") + added)
+        room = shutil.get_terminal_size((_LINE_WIDTH, 0)).columns - len(added)
+        self._show((line if len(line) <= room else f"{line[: max(room, _LEAST_WIDTH) - 3]}...") + added)
 
     def pause(self) -> None:
         """A new second begins: say how many events of the last one had no line."""
