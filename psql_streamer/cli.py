@@ -179,13 +179,20 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("check", "validate"):
             command.add_argument("--json", action="store_true", help="print the findings as one JSON object")
         if name == "position":
-            forget = command.add_subparsers(metavar="forget SOURCE").add_parser("forget", allow_abbrev=False)
-            command.set_defaults(forget=None)
-            forget.add_argument("forget", metavar="SOURCE", help="its next start is where its slot is")
-            _add_common(forget)
+            _add_forget(command)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
     return parser
+
+
+def _add_forget(position: argparse.ArgumentParser) -> None:
+    text = "forget the position of a source: it then starts where its slot is"
+    forget = position.add_subparsers(metavar="forget").add_parser(
+        "forget", help=text, description=text, allow_abbrev=False
+    )
+    position.set_defaults(forget=None)
+    forget.add_argument("forget", metavar="SOURCE", help="its name in the configuration")
+    _add_common(forget)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -233,4 +240,7 @@ def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int
 
 def _complain(problems: list[str]) -> None:
     for problem in problems:
-        sys.stderr.write(f"psql-streamer: {problem}\n")
+        if logs.is_json():
+            _log.error("%s", problem)
+        else:
+            sys.stderr.write(f"psql-streamer: {problem}\n")

@@ -63,6 +63,11 @@ def set_part_debug(part: str, *, on: bool) -> None:
     logging.getLogger(f"{SERVICE}.{part}").setLevel(logging.DEBUG if on else logging.NOTSET)
 
 
+def is_json() -> bool:
+    """Whether stderr is read by a machine, so that every line of it has to be JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO    source.db1: connected`, with the traceback of an unexpected exception."""
 

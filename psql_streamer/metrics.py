@@ -195,7 +195,11 @@ class _PartStat:
 
 _PART_STATS = (
     _PartStat(
-        "source", "lag_bytes", GaugeMetricFamily, "lag_bytes", "WAL that the server has and that is not confirmed."
+        "source",
+        "lag_bytes",
+        GaugeMetricFamily,
+        "lag_bytes",
+        "WAL that was received and is not confirmed to the server.",
     ),
     _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Connections to the server made again."),
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),

@@ -58,15 +58,14 @@ class KafkaSink(Sink):
     def start(self) -> None:
         """Make the client. It connects when it is first needed: brokers that are away are no reason to fail."""
         options = self._options
-        properties = options.properties()
-        self._delivery = Delivery(properties, options.patience)
+        self._delivery = Delivery(options.properties(), options.patience)
         self._topics = Topics(
             self._delivery,
             timeout=options.timeout,
             interval=options.rebalance_interval,
             patience=options.patience,
             create=options.create_topics,
-            admin=lambda: AdminClient({**properties}),
+            admin=lambda: AdminClient({**options.admin_properties()}),
         )
         self._state = Status(True, "started, nothing written yet")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from sinks.kafka_errors import REFUSED
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_topics import how_to_create
 
+log = logging.getLogger(__name__)
+
 _DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
 
 
@@ -26,7 +29,7 @@ def check_kafka(name: str, options: KafkaSinkOptions) -> Iterable[Finding]:
     """Findings about the brokers, and about every topic that the section names outright."""
     complaints: list[KafkaError] = []
     try:
-        settings: dict[str, Any] = {**options.properties(), "error_cb": complaints.append}
+        settings: dict[str, Any] = {**options.admin_properties(), "error_cb": complaints.append, "logger": log}
         admin = AdminClient(settings)
         cluster = admin.list_topics(timeout=options.timeout)
     except KafkaException as error:

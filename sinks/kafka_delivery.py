@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -67,7 +68,7 @@ Rejections = Mapping[int, KafkaError]
 
 
 class Delivery:
-    """One producer and its replacement after a fatal error. Not for several threads, except `interrupt`.
+    """A producer, replaced after every failure. Not for several threads, except `interrupt`.
 
     properties: librdkafka's. patience: seconds without a single acknowledgement after which all is given up.
     """
@@ -137,8 +138,7 @@ class Delivery:
 
     def close(self) -> None:
         """Abandon what is not delivered and disconnect."""
-        self._producer.purge()
-        self._producer.flush(_PURGE_SECONDS)
+        _purge(self._producer)
 
     def _send(self, producer: Producer, rows: Rows, reports: Iterable[Report] | None) -> dict[int, KafkaError]:
         """Produce all and wait for all; returns what the client itself rejected."""
@@ -180,6 +180,7 @@ class Delivery:
                 return
         reason = error.args[0]
         if reason.code() not in REJECTED:
+            self._serve(producer, 0)  # a producer that is broken for good says why here only
             raise self._failure(f'cannot write to topic "{arguments[0]}"', reason)
         rejected[index] = reason
 
@@ -189,12 +190,20 @@ class Delivery:
         deadline = time.monotonic() + self._patience
         while not enough(left):
             self.wait(0)
-            now_left = producer.flush(_NAP)
+            now_left = self._serve(producer, _NAP)
             if now_left < left:
                 deadline = time.monotonic() + self._patience
-            elif self._complaints.fatal or time.monotonic() > deadline:
+            elif time.monotonic() > deadline:
                 raise self._failure(f"{now_left} records were not acknowledged, none for {self._patience:g} s", None)
             left = now_left
+
+    def _serve(self, producer: Producer, seconds: float) -> int:
+        """Take delivery reports and complaints; returns how many records are left."""
+        try:
+            producer.poll(0)
+            return producer.flush(seconds)
+        except KafkaException as fatal:
+            raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
 
     def _raise_unless_rejected(self, reports: Iterable[tuple[KafkaError, Message]]) -> None:
         others = [report for report in reports if report[0].code() not in REJECTED]
@@ -227,12 +236,16 @@ class Delivery:
             raise sink_error("the Kafka client does not start", error.args[0]) from None
 
     def _abandon(self, producer: Producer) -> None:
-        """Forget what the producer still holds; a producer that cannot, or that is broken for good, is replaced."""
-        producer.purge()
-        left = producer.flush(_PURGE_SECONDS)
-        if producer is self._producer and (left or self._complaints.fatal):
-            self._complaints.fatal = False
+        """Forget what the producer holds. A new one also gets over errors that are fatal to an old one."""
+        _purge(producer)
+        if producer is self._producer:
             self._producer = self._make_producer({}, self._failures.add)
+
+
+def _purge(producer: Producer) -> None:
+    producer.purge()
+    with suppress(KafkaException):  # it is being left, whatever it says
+        producer.flush(_PURGE_SECONDS)
 
 
 def _produce_arguments(rows: Rows, reports: Iterable[Report] | None) -> Iterable[tuple[Any, ...]]:
@@ -284,11 +297,9 @@ class _Complaints:
     """What the client said of its connections since records last got through; each complaint is logged once."""
 
     reason: KafkaError | None = None
-    fatal: bool = False
     logged: set[str] = field(default_factory=set)
 
     def add(self, error: KafkaError) -> None:
-        self.fatal = self.fatal or error.fatal()
         # "All brokers down" says less than the complaint before it does.
         if self.reason is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.reason = error

@@ -24,7 +24,7 @@ REFUSED: Mapping[int, str] = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "check sasl.mechanism of the sink",
     KafkaError.ILLEGAL_SASL_STATE: "check security.protocol of the sink",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the sink's user Write, Describe and (for new topics) Create on it",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user IdempotentWrite and (for new topics) Create",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user Write on its topics, and Create for new ones",
     KafkaError.TOPIC_EXCEPTION: "give a topic name that Kafka allows",
     KafkaError.INVALID_REQUIRED_ACKS: "set requiredAcks to -1",
     KafkaError.INVALID_PARTITIONS: "correct createTopics.partitions",

@@ -144,6 +144,10 @@ class KafkaSinkOptions(SinkOptions):
             merged.setdefault("max.in.flight.requests.per.connection", "1")
         return merged
 
+    def admin_properties(self) -> dict[str, str]:
+        """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
+        return self.properties() | {"enable.idempotence": "false"}
+
     def warnings(self) -> Iterator[str]:
         """What the section asks for and may be sorry for."""
         if self.required_acks == 0:
@@ -155,8 +159,6 @@ class KafkaSinkOptions(SinkOptions):
             )
         if self.asynchronous:
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
-        if self.batch_size is not None and self.batch_size < 1000:
-            yield f"batchSize = {self.batch_size}: small requests cost throughput; without it the client takes 10000"
 
     @model_validator(mode="after")
     def _topics_make_sense(self) -> Self:

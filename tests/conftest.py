@@ -36,7 +36,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             versions,
             indirect=True,
             ids=[f"postgres{version}" if version else "given" for version in versions],
-            scope="session",
         )
 
 

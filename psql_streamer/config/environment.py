@@ -139,7 +139,7 @@ def _quoted(value: str) -> str:
 
 
 def _state_folder(environ: Mapping[str, str]) -> Path:
-    """The folder for our state, made as the XDG base directory specification wants it: private, under an absolute path."""
+    """The folder for our state, made as the XDG base directory specification wants it: private, on an absolute path."""
     state = Path(environ.get("XDG_STATE_HOME", ""))
     home = Path(environ.get("HOME") or "/")
     folder = (state if state.is_absolute() else home / ".local" / "state") / "psql-streamer"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -77,11 +77,11 @@ class ServiceOptions(PartOptions):
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[AnyPart, Options]):
-    """One section: a class, and its options."""
+    """One section: a class, and its options, which hold secrets and so have no part in the repr."""
 
     name: str
     cls: type[AnyPart]
-    options: Options
+    options: Options = field(repr=False)
 
     def build(self) -> AnyPart:
         """The part itself. Does no I/O."""

@@ -53,7 +53,8 @@ master = "local[2]"
 sql = \"\"\"
     SELECT *,
            CAST(amount * 0.19 AS DECIMAL(12, 2)) AS vat,
-           CASE WHEN amount >= 500 THEN 'large' WHEN amount >= 50 THEN 'medium' WHEN amount >= 0 THEN 'small' END AS size,
+           CASE WHEN amount >= 500 THEN 'large' WHEN amount >= 50 THEN 'medium'
+                WHEN amount >= 0 THEN 'small' END AS size,
            get_json_object(meta, '$.channel') AS channel
     FROM changes
 \"\"\"

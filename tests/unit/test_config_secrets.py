@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psql_streamer.config import load
 from psql_streamer.redaction import is_secret, redact
-from tests.config_files import problems_of
+from tests.config_files import MINIMAL, problems_of, written
 
 SECRET = "Xq7Zr9Kw"
 """In every secret of these tests; it is no part of any word that a message may need."""
@@ -131,6 +132,12 @@ def test_keys_of_secrets_are_known(key: str) -> None:
 )
 def test_other_keys_are_shown(key: str) -> None:
     assert not is_secret(key)
+
+
+def test_the_repr_of_a_configuration_shows_no_secret(tmp_path: Path) -> None:
+    text = f"{MINIMAL}\n[sink.kafka1.kafka]\n'sasl.password' = '{SECRET}'"
+    text = text.replace("hunter2-in-the-dsn", SECRET)
+    assert SECRET not in repr(load(written(tmp_path, text), {}))
 
 
 @pytest.mark.parametrize(

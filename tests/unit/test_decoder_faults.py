@@ -17,7 +17,7 @@ from tests.mutations import mutated
 from tests.naive_pgoutput import NaiveChange, NaiveDecoder, NaiveError, naive_changes
 from tests.pgoutput_wire import UNCHANGED, WireColumn, WireRelation
 
-QUICK_CASES = 5_000
+QUICK_CASES = 3_000
 SLOW_CASES = 1_000_000
 BATCH = 500
 WHOLE_STREAM_CASES = 20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.model import Batch, Lsn, Position
@@ -32,6 +32,7 @@ def run(history: History, size: int, resume: Position) -> list[Batch]:
     return decode(history.session(resume.lsn), size, resume)
 
 
+@settings(max_examples=50)
 @given(history=histories(max_happenings=5, max_width=5), size=st.integers(1, 6))
 def test_a_restart_after_any_batch_goes_on_where_it_ended(history: History, size: int) -> None:
     everything = naive_changes(b"".join(history.session()))
@@ -55,6 +56,7 @@ def test_restart_after_restart_tells_the_history_once(history: History, sizes: l
     assert told == naive_changes(b"".join(history.session()))
 
 
+@settings(max_examples=50)
 @given(history=histories(max_happenings=5, max_width=5), size=st.integers(1, 6))
 def test_a_resumed_session_never_shows_a_position_before_its_start(history: History, size: int) -> None:
     for batch in run(history, size, BEGINNING):

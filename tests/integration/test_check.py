@@ -1,0 +1,166 @@
+"""`psql-streamer check` on real servers: silent when all is well, and for what is not, the command that mends it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from psql_streamer.cli import main
+from psql_streamer.embedded import java
+from tests.config_files import written
+from tests.database import Database
+
+SILENT = ("", "")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    database.execute("CREATE PUBLICATION shop FOR TABLE orders")
+    return database
+
+
+@pytest.fixture
+def file(tmp_path: Path, shop: Database, kafka: str, topic_prefix: str) -> Path:
+    """A configuration with nothing wrong."""
+    return written(
+        tmp_path,
+        f"""
+        http = "127.0.0.1:0"
+        lmdb = "{tmp_path}/positions"
+        [source.db1]
+        type = "postgres"
+        dsn = "{shop.dsn}"
+        publication = "shop"
+        replicationSlot = "{shop.name}"
+        [sink.kafka1]
+        type = "kafka"
+        sources = ["db1"]
+        hosts = ["{kafka}"]
+        topicPrefix = "{topic_prefix}"
+        """,
+    )
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def findings(file: Path, capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, str]]:
+    """What `check --json` finds; it exits with this code."""
+    assert main(["check", "--json", "-config", str(file)]) == code
+    said = json.loads(capsys.readouterr().out)
+    assert said["ok"] is (code == 0)
+    found: list[dict[str, str]] = said["findings"]
+    return found
+
+
+def test_a_healthy_system_is_passed_over_in_silence_and_quickly(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    began = monotonic()
+    assert main(["check", "-config", str(file)]) == 0
+    assert capsys.readouterr() == SILENT
+    assert monotonic() - began < 10
+
+
+def test_nothing_is_changed_by_looking(file: Path, shop: Database) -> None:
+    assert main(["check", "-config", str(file)]) == 0
+    assert shop.value("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == 0
+    assert sorted(path.name for path in file.parent.iterdir()) == [file.name]
+
+
+def test_asked_for_more_it_names_every_part(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-v", "-config", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        "store: ok",
+        "source.db1: ok",
+        "handler.spark: ok",
+        "sink.kafka1: ok",
+    ]
+
+
+def test_a_missing_publication_is_found_with_its_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(file, 'publication = "shop"', 'publication = "shopp"')
+    [finding] = findings(file, capsys, 3)
+    assert (finding["part"], finding["severity"]) == ("source.db1", "error")
+    assert "shopp" in finding["problem"]
+    assert "CREATE PUBLICATION" in finding["remedy"]
+
+
+def test_everything_wrong_is_found_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        port = closed.getsockname()[1]
+        text = file.read_text()
+        edit(file, text.partition('dsn = "')[2].partition('"')[0], f"host=127.0.0.1 port={port} password=hunter2")
+        edit(file, text.partition('hosts = ["')[2].partition('"')[0], f"127.0.0.1:{port}")
+        edit(file, f'lmdb = "{file.parent}/positions"', f'lmdb = "{file.parent}/missing/positions"')
+        found = findings(file, capsys, 3)
+    assert [finding["part"] for finding in found] == ["store", "source.db1", "sink.kafka1"]
+    assert all(finding["remedy"] for finding in found)
+    assert found[0]["remedy"] == f"mkdir -p {file.parent}/missing"
+    assert "hunter2" not in json.dumps(found)
+
+
+def test_no_java_is_found_with_the_command_that_installs_one(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    [finding] = findings(file, capsys, 3)
+    assert finding["part"] == "handler.spark"
+    assert "no Java 17 or later" in finding["problem"]
+    assert "install" in finding["remedy"]
+
+
+def test_without_spark_nobody_misses_java(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    edit(file, 'sources = ["db1"]', 'sources = ["db1"]\nhandlers = ["passthrough"]')
+    assert findings(file, capsys, 0) == []
+
+
+def test_a_folder_in_place_of_the_lmdb_file_is_found(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file.parent / "positions").mkdir()
+    [finding] = findings(file, capsys, 3)
+    assert finding["problem"].endswith("is a folder")
+
+
+def test_a_bolt_file_of_the_go_service_is_found(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page_header = bytes(8) + b"\x04\x00" + bytes(6)
+    (file.parent / "positions").write_bytes(page_header + bytes.fromhex("edda0ced") + bytes(4076))
+    [finding] = findings(file, capsys, 3)
+    assert "is a Bolt file of the Go service" in finding["problem"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to_is_found(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    locked = file.parent / "locked"
+    locked.mkdir(stat.S_IRUSR | stat.S_IXUSR)
+    edit(file, f"{file.parent}/positions", f"{locked}/positions")
+    [finding] = findings(file, capsys, 3)
+    assert finding["problem"].endswith("cannot be written to")
+
+
+def test_a_bad_configuration_is_found_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(file, 'type = "kafka"', 'type = "kafkaa"')
+    [finding] = findings(file, capsys, 3)
+    assert "did you mean kafka?" in finding["problem"]

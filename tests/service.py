@@ -1,0 +1,112 @@
+"""The service as a user runs it: a process, a configuration file, its HTTP API."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from psql_streamer.embedded.ports import free_ports
+from tests.database import Database
+
+
+class Service:
+    """One `psql-streamer` process. `config` is TOML without http and lmdb, which this adds."""
+
+    def __init__(self, folder: Path, config: str) -> None:
+        [self.port] = free_ports(1)
+        self.lmdb = folder / "positions.lmdb"
+        self.config = folder / "psql-streamer.toml"
+        self.log = folder / "service.log"
+        self.config.write_text(f'http = "127.0.0.1:{self.port}"\nlmdb = "{self.lmdb}"\n{config}')
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it; with `wait`, return when /status says that all parts are well."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "psql_streamer", "-config", str(self.config)], stdout=log, stderr=log
+            )
+        if wait:
+            self.until(lambda: self.status()[0] == 200, "the service to be well")
+
+    def until(self, condition: Callable[[], bool], what: str, timeout: float = 90.0) -> None:
+        """Wait for a condition while the process lives."""
+        assert self._process is not None
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self._process.poll() is None, f"the service ended while waiting for {what}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"waited {timeout} s for {what}:\n{self.tail()}"
+            time.sleep(0.05)
+
+    def until_durable(self, database: Database, source: str = "db1") -> None:
+        """Wait until everything that is committed now has been stored as durable."""
+        # A transaction's end is not known from outside; that of a later one lies behind this message's LSN.
+        mark = database.value("SELECT pg_logical_emit_message(true, 'psql-streamer test', '') - '0/0'::pg_lsn")
+        database.execute("SELECT pg_logical_emit_message(true, 'psql-streamer test', '')")
+        self.until(lambda: self.stats().get(f"source.{source}", {}).get("stored_lsn", 0) > mark, f"LSN {mark}")
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """The exit code, when it ends by itself."""
+        assert self._process is not None
+        return self._process.wait(timeout)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def status(self) -> tuple[int, dict[str, Any]]:
+        """/status: the code and the JSON; code 0 when nobody answers."""
+        return self._get("/status")
+
+    def stats(self) -> dict[str, Any]:
+        """/stats; empty when nobody answers."""
+        return self._get("/stats")[1]
+
+    def text(self, path: str) -> str:
+        """Whatever a path answers, as text."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
+            return str(response.read().decode())
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-4000:] if self.log.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+        except OSError:
+            return 0, {}
