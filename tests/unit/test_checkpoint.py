@@ -1,0 +1,76 @@
+"""The tracker: which position is durable."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psql_streamer.checkpoint import Tracker
+from psql_streamer.model import Lsn, Position
+
+
+def _at(lsn: int) -> Position:
+    return Position(Lsn(lsn))
+
+
+def test_nothing_is_durable_before_the_first_batch_is() -> None:
+    tracker = Tracker()
+    tracker.add(_at(1), ["a"], now=0.0)
+    assert tracker.durable is None
+
+
+def test_a_batch_is_durable_when_the_slowest_sink_has_it() -> None:
+    tracker = Tracker()
+    ticket = tracker.add(_at(1), ["fast", "slow"], now=0.0)
+    tracker.done(ticket, "fast")
+    assert tracker.durable is None
+    tracker.done(ticket, "slow")
+    assert tracker.durable == _at(1)
+
+
+def test_a_batch_that_is_done_early_waits_for_those_before_it() -> None:
+    tracker = Tracker()
+    first = tracker.add(_at(1), ["a"], now=0.0)
+    second = tracker.add(_at(2), ["a"], now=0.0)
+    tracker.done(second, "a")
+    assert tracker.durable is None
+    tracker.done(first, "a")
+    assert tracker.durable == _at(2)
+
+
+def test_an_empty_batch_moves_the_position_only_behind_the_ones_in_flight() -> None:
+    tracker = Tracker()
+    ticket = tracker.add(_at(1), ["a"], now=0.0)
+    tracker.add(_at(5), [], now=0.0)
+    assert tracker.durable is None
+    tracker.done(ticket, "a")
+    assert tracker.durable == _at(5)
+    assert len(tracker) == 0
+
+
+def test_the_oldest_batch_says_since_when_and_for_whom_it_waits() -> None:
+    tracker = Tracker()
+    assert tracker.oldest() is None
+    ticket = tracker.add(_at(1), ["a", "b"], now=7.0)
+    tracker.add(_at(2), ["a"], now=8.0)
+    tracker.done(ticket, "a")
+    assert tracker.oldest() == (7.0, {"b"})
+
+
+@given(st.data(), st.integers(1, 3), st.integers(1, 12))
+def test_durable_never_passes_a_batch_that_a_sink_lacks_and_never_goes_back(
+    data: st.DataObject, sinks: int, batches: int
+) -> None:
+    tracker = Tracker()
+    names = [f"sink{index}" for index in range(sinks)]
+    tickets = {tracker.add(_at(lsn), names, now=0.0): lsn for lsn in range(1, batches + 1)}
+    open_work = [(ticket, name) for ticket in tickets for name in names]
+    last = 0
+    while open_work:
+        ticket, name = open_work.pop(data.draw(st.integers(0, len(open_work) - 1)))
+        tracker.done(ticket, name)
+        durable = 0 if tracker.durable is None else int(tracker.durable.lsn)
+        lacking = {tickets[ticket] for ticket, _ in open_work}
+        assert durable == min(lacking, default=batches + 1) - 1
+        assert durable >= last
+        last = durable

@@ -1,0 +1,51 @@
+"""The queue between stages: bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from psql_streamer.inbox import Inbox
+
+
+@dataclass
+class _Item:
+    nbytes: int
+
+
+def test_items_come_out_in_the_order_in_which_they_went_in() -> None:
+    inbox: Inbox[_Item] = Inbox(100)
+    items = [_Item(1), _Item(2), _Item(3)]
+    for item in items:
+        assert inbox.put(item, threading.Event())
+    assert [inbox.get(0.0) for _ in items] == items
+    assert inbox.get(0.0) is None
+    assert inbox.used == 0
+
+
+def test_a_full_queue_makes_the_giver_wait_until_something_is_taken() -> None:
+    inbox: Inbox[_Item] = Inbox(10)
+    inbox.put(_Item(8), threading.Event())
+    giver = threading.Thread(target=inbox.put, args=(_Item(8), threading.Event()))
+    giver.start()
+    giver.join(0.3)
+    assert giver.is_alive()
+    assert inbox.get(1.0) == _Item(8)
+    giver.join(5)
+    assert not giver.is_alive()
+    assert inbox.used == 8
+
+
+def test_an_item_larger_than_the_limit_passes_alone() -> None:
+    inbox: Inbox[_Item] = Inbox(10)
+    assert inbox.put(_Item(1000), threading.Event())
+    assert inbox.get(0.0) == _Item(1000)
+
+
+def test_a_giver_that_waits_gives_up_when_the_service_stops() -> None:
+    inbox: Inbox[_Item] = Inbox(10)
+    inbox.put(_Item(10), threading.Event())
+    stopping = threading.Event()
+    stopping.set()
+    assert not inbox.put(_Item(10), stopping)
+    assert inbox.used == 10

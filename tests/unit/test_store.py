@@ -1,0 +1,115 @@
+"""The position store, on a real LMDB file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.errors import StoreError
+from psql_streamer.model import Lsn, Position
+from psql_streamer.store import Record, Store
+
+RECORD = Record(Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41), {"slot": "s1", "timeline": "1"})
+
+
+def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    assert store.get("db1") is None
+    store.put("db1", RECORD)
+    store.close()
+    store.open()
+    assert store.get("db1") == RECORD
+    assert store.all() == {"db1": RECORD}
+    store.close()
+
+
+def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    script = f"""
+import os, pathlib, signal
+from psql_streamer.model import Lsn, Position
+from psql_streamer.store import Record, Store
+store = Store(pathlib.Path({str(path)!r}))
+store.open()
+store.put("db1", Record(Position(Lsn(7)), {{}}))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    store = Store(path)
+    store.open()
+    assert store.get("db1") == Record(Position(Lsn(7)), {})
+    store.close()
+
+
+def test_forgetting_removes_one_source_and_says_whether_it_was_there(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", RECORD)
+    assert store.forget("db1")
+    assert not store.forget("db1")
+    assert store.get("db1") is None
+    store.close()
+
+
+def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    script = f"""
+import pathlib, sys
+from psql_streamer.store import Store
+store = Store(pathlib.Path({str(path)!r}))
+store.open()
+print("open", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match=f"in use by PID {holder.pid}: stop that process, or set lmdb"):
+            Store(path).open()
+        holder.communicate()
+    after = Store(path)
+    after.open()
+    after.close()
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere/positions.lmdb cannot be opened .*: make sure that the folder"):
+        Store(tmp_path / "nowhere" / "positions.lmdb").open()
+
+
+def test_a_file_that_is_not_lmdb_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "psql-streamer.db"
+    content = bytes(16) + (0xED0CDAED).to_bytes(4, "little") + bytes(8192)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is not an LMDB file of this service: name another path"):
+        Store(path).open()
+    assert path.read_bytes() == content
+
+
+def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb", map_size=1 << 15)
+    store.open()
+
+    def fill() -> None:
+        for index in range(1000):
+            store.put(f"source {index}", RECORD)
+
+    with pytest.raises(StoreError, match="is full: raise lmdbMapSize"):
+        fill()
+    store.close()
+
+
+def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    with store._environment.begin(write=True, db=store._database) as transaction:
+        transaction.put(b"db1", b"garbage")
+    with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
+        store.get("db1")
+    store.close()
