@@ -1,4 +1,7 @@
-"""A queue of batches, bounded in bytes: what keeps memory flat when a sink is slower than the server."""
+"""A queue of batches, bounded in bytes and number: what keeps memory flat when a sink is slower than the server.
+
+The bound in number keeps small batches from queueing: while they wait, the source gathers larger ones.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ Item = TypeVar("Item", bound=Sized)
 
 
 class Inbox(Generic[Item]):
-    """First in, first out. An item larger than the limit passes when the queue is empty."""
+    """First in, first out. limit: bytes; an item larger than it passes when the queue is empty. most: items."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most: int = 2) -> None:
         self.limit = limit
+        self._most = most
         self._items: deque[Item] = deque()
         self._used = 0
         self._changed = Condition()
@@ -35,7 +39,7 @@ class Inbox(Generic[Item]):
     def put(self, item: Item, stopping: Event) -> bool:
         """Wait for room and add; False (and not added) when `stopping` was set meanwhile."""
         with self._changed:
-            while self._items and self._used + item.nbytes > self.limit:
+            while self._items and (self._used + item.nbytes > self.limit or len(self._items) >= self._most):
                 if stopping.is_set():
                     return False
                 self._changed.wait(0.1)

@@ -88,7 +88,7 @@ class Delivery:
         """
         self._failures.clear()
         rejected = self._send(self._producer, rows, None)
-        self._raise_unless_rejected(self._failures.reports)
+        self._finish(self._failures.reports)
         if not self._failures:
             return rejected
         # One bad record fails its whole request (KIP-467; a request larger than the topic allows fails likewise),
@@ -111,7 +111,7 @@ class Delivery:
 
         producer = self._make_producer(_ONE_A_REQUEST, None)
         rejected = self._send(producer, rows, map(reporter, range(len(rows))))
-        self._raise_unless_rejected(reported.values())
+        self._finish(reported.values())
         return rejected | {index: error for index, (error, _) in reported.items()}
 
     def metadata(self, topic: str | None, timeout: float) -> ClusterMetadata:
@@ -123,7 +123,7 @@ class Delivery:
                 else self._producer.list_topics(topic, timeout=timeout)
             )
         except KafkaException as error:
-            self._producer.poll(0)
+            self._abandon(self._producer)
             raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
         return metadata
 
@@ -154,8 +154,6 @@ class Delivery:
         except BaseException:
             self._abandon(producer)
             raise
-        if not (self._failures or rejected):
-            self._complaints.settle()
         return rejected
 
     def _produce_again(
@@ -205,12 +203,14 @@ class Delivery:
         except KafkaException as fatal:
             raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
 
-    def _raise_unless_rejected(self, reports: Iterable[tuple[KafkaError, Message]]) -> None:
+    def _finish(self, reports: Iterable[tuple[KafkaError, Message]]) -> None:
+        """Raise if a record failed for any reason but its own; else the connections are well again."""
         others = [report for report in reports if report[0].code() not in REJECTED]
         if others:
             worst, message = next((report for report in others if report[0].code() in REFUSED), others[0])
             what = f'{len(others)} records were not delivered, the first of them to topic "{message.topic()}"'
             raise self._failure(what, worst)
+        self._complaints.settle()
 
     def _failure(self, what: str, error: KafkaError | None) -> Exception:
         """The exception for it, with the client's own reason where it says more than the error does."""
@@ -245,6 +245,7 @@ class Delivery:
 def _purge(producer: Producer) -> None:
     producer.purge()
     with suppress(KafkaException):  # it is being left, whatever it says
+        producer.poll(0)
         producer.flush(_PURGE_SECONDS)
 
 

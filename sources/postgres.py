@@ -29,9 +29,6 @@ from sources.postgres_options import PostgresOptions
 from sources.reader import BLOCK, COMMAND, CONFIRM, FAILED, MESSAGE, QUIT, STARTED, WANTED, Settings
 from sources.replication import connect, identify
 
-_TOGETHER = 0.002
-"""Seconds: the messages of a small transaction follow each other within this, so a batch waits for its Commit."""
-
 _QUIT_TIMEOUT = 3.0
 
 
@@ -220,7 +217,7 @@ class PostgresSource(Source):
             timeout=self._settings.timeout,
             status_interval=self._status_interval,
             block_frames=self._settings.batch_size,
-            flush_interval=min(_TOGETHER, self._settings.batch_flush_interval),
+            flush_interval=self._settings.batch_flush_interval,
             buffer_bytes=2 * self._settings.batch_bytes,
             application_name=self._application_name,
         )

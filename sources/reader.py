@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 
 from psql_streamer.errors import ProtocolError, SourceError
 from psql_streamer.pgoutput.frames import FrameBuffer
+from sources.pace import Held, Pace
 from sources.replication import Stream, connect, open_stream, start_command
 
 COMMAND = struct.Struct(">cQ")
@@ -38,8 +39,14 @@ STARTED = b"S"
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
 
-_NAP = 0.0003
-_SMALL = 1 << 16
+_NAP = 0.0004
+"""Seconds; the walsender fills a unix socket's buffer (some 270 messages) in about 0.7 ms."""
+
+_PIECE = 1 << 16
+"""Bytes; when as much was there at once, there may be more."""
+
+_CONFIRM_WITHIN = 0.1
+"""Seconds within which the server hears of a confirmed position."""
 
 
 @dataclass(frozen=True)
@@ -93,49 +100,60 @@ class _Reader:
         self._stream = stream
         self._settings = settings
         self._frames = FrameBuffer()
+        self._pace = Pace(settings.block_frames, settings.flush_interval)
         self._confirmed = settings.confirmed
         self._status_due = 0.0
         self._wanted = 0  # bytes that the parent asked for, 0: nothing
-        self._output = memoryview(b"")
+        self._output = memoryview(MESSAGE.pack(STARTED, 0))
         self._commands = bytearray()
-        self._first_at = 0.0  # when the oldest frame held came
+        self._held_since = 0.0
         self._running = True
 
     def run(self) -> None:
         self._parent.setblocking(False)
-        self._queue(MESSAGE.pack(STARTED, 0))
-        while self._running:
-            self._wait()
-            self._read_commands()
-            self._read_stream()
-            self._send_status_when_due()
-            self._answer()
+        try:
+            while self._running:
+                self._turn()
+        except SourceError:
+            # Half a message must not stand before the report of what happened.
+            self._parent.setblocking(True)
+            self._parent.sendall(self._output)
+            raise
         with contextlib.suppress(SourceError):
             self._stream.send_status(self._frames.received, self._confirmed)
         self._stream.close()
 
-    def _wait(self) -> None:
-        """Until there is something to read, something to write that can be written, or a status update is due."""
-        reading: list[socket.socket | Stream] = [self._parent, self._stream] if self._has_room() else [self._parent]
-        writing = [self._parent] if len(self._output) else []
-        pause = max(0.0, self._status_due - time.monotonic())
-        if self._wanted and len(self._frames) and not len(self._output):
-            pause = min(pause, self._settings.flush_interval)
+    def _turn(self) -> None:
         before = time.monotonic()
-        select.select(reading, writing, [], pause)
+        readable = self._wait(before)
+        if self._parent in readable:
+            self._read_commands()
+        if self._stream in readable or self._status_due == 0.0:
+            self._read_stream()
         now = time.monotonic()
+        self._send_status_when_due(now)
+        self._answer(now)
         if now - before < _NAP:
             # Under load a wake-up for every few rows costs more than reading them: let some gather.
             time.sleep(_NAP)
 
-    def _has_room(self) -> bool:
-        return len(self._frames) < self._settings.buffer_bytes
+    def _wait(self, now: float) -> list[socket.socket | Stream]:
+        """Until something can be read or written, a status update is due, or what is held should go."""
+        reading: list[socket.socket | Stream] = [self._parent]
+        if len(self._frames) < self._settings.buffer_bytes:
+            reading.append(self._stream)
+        writing = [self._parent] if len(self._output) else []
+        pause = self._status_due - now
+        if self._wanted and len(self._frames) and not len(self._output):
+            pause = min(pause, self._pace.wait(now, self._held(), self._wanted))
+        return select.select(reading, writing, [], max(0.0, pause))[0]
+
+    def _held(self) -> Held:
+        frames = self._frames
+        return Held(len(frames), frames.count, self._held_since, frames.ends_transaction)
 
     def _read_commands(self) -> None:
-        try:
-            data = self._parent.recv(4096)
-        except BlockingIOError:
-            return
+        data = self._parent.recv(4096)
         if not data:
             self._running = False
         self._commands += data
@@ -146,46 +164,42 @@ class _Reader:
                 self._wanted = number
             elif kind == CONFIRM:
                 self._confirmed = max(self._confirmed, number)
-                self._status_due = min(self._status_due, time.monotonic() + 0.1)
+                self._status_due = min(self._status_due, time.monotonic() + _CONFIRM_WITHIN)
             elif kind == QUIT:
                 self._running = False
 
     def _read_stream(self) -> None:
         held = len(self._frames)
-        while self._has_room() and self._stream.receive(self._frames) >= _SMALL:
+        while self._stream.receive(self._frames) >= _PIECE and len(self._frames) < self._settings.buffer_bytes:
             pass
         if not held and len(self._frames):
-            self._first_at = time.monotonic()
+            self._held_since = time.monotonic()
 
-    def _send_status_when_due(self) -> None:
-        now = time.monotonic()
+    def _send_status_when_due(self, now: float) -> None:
         if self._frames.reply_requested or now >= self._status_due:
             self._frames.reply_requested = False
             self._status_due = now + self._settings.status_interval
             self._stream.send_status(self._frames.received, self._confirmed)
 
-    def _answer(self) -> None:
-        if self._wanted and not len(self._output) and self._worth_sending():
-            block = self._frames.take(self._wanted, self._settings.block_frames)
-            if block is not None:
-                self._wanted = 0
-                head = BLOCK.pack(self._frames.received, len(block.offsets))
-                offsets = block.offsets.tobytes()
-                size = len(head) + len(offsets) + len(block.data)
-                self._queue(b"".join((MESSAGE.pack(BLOCK_READY, size), head, offsets, block.data)))
-                self._first_at = time.monotonic()
+    def _answer(self, now: float) -> None:
+        if not len(self._output) and self._wanted and len(self._frames):
+            if self._pace.wait(now, self._held(), self._wanted) > 0:
+                return
+            self._output = memoryview(self._next_message(now))
         if len(self._output):
             with contextlib.suppress(BlockingIOError):
                 self._output = self._output[self._parent.send(self._output) :]
 
-    def _worth_sending(self) -> bool:
-        """Not while the rest of a small transaction is on its way, unless that takes longer than a moment."""
-        if self._frames.ends_transaction or len(self._frames) >= _SMALL:
-            return True
-        return time.monotonic() - self._first_at >= self._settings.flush_interval
-
-    def _queue(self, data: bytes) -> None:
-        self._output = memoryview(data)
+    def _next_message(self, now: float) -> bytes:
+        block = self._frames.take(self._wanted, self._settings.block_frames)
+        assert block is not None  # noqa: S101 - the caller saw that there are frames
+        self._wanted = 0
+        self._held_since = now
+        self._pace.block_sent(now, len(block.data))
+        head = BLOCK.pack(self._frames.received, len(block.offsets))
+        offsets = block.offsets.tobytes()
+        size = len(head) + len(offsets) + len(block.data)
+        return b"".join((MESSAGE.pack(BLOCK_READY, size), head, offsets, block.data))
 
 
 def _read_settings(parent: socket.socket) -> Settings:

@@ -136,9 +136,14 @@ class Decoder:
         )
 
     def _position(self) -> Position:
-        if self._open is None or not self._open.changes:
+        resume, held = self._resume, self._open
+        partly = resume.changes and self._lsn <= resume.commit_lsn
+        if partly and (held is None or held.commit_lsn == resume.commit_lsn):
+            # The transaction that was partly durable has not come again as far as that.
+            return Position(Lsn(self._lsn), resume.commit_lsn, max(resume.changes, held.changes if held else 0))
+        if held is None or not held.changes:
             return Position(Lsn(self._lsn))
-        return Position(Lsn(self._lsn), Lsn(self._open.commit_lsn), self._open.changes)
+        return Position(Lsn(self._lsn), Lsn(held.commit_lsn), held.changes)
 
     # Frames and transactions.
 
@@ -199,6 +204,11 @@ class Decoder:
             self._open = None if frames.tag[last_bound] == ord("C") else self._begun(frames)
         if self._open is None:
             self._advance_idle(frames, kind, last_bound)
+        for index in np.flatnonzero(frames.tag == ord("M")).tolist():
+            message = messages.emitted(frames.body(index))
+            if not message.transactional:
+                # The server skips a message that begins before the start point, so resume one byte past it.
+                self._lsn = Lsn(max(self._lsn, message.lsn + 1))
 
     def _begun(self, frames: _Frames) -> _OpenTransaction:
         of = frames.transactions
@@ -210,10 +220,6 @@ class Decoder:
         alive = alive[alive > last_bound]
         if len(alive):
             self._lsn = Lsn(max(self._lsn, int(frames.wire.u64(frames.start[alive[-1:]] + 6)[0])))
-        loose = np.flatnonzero((frames.tag == ord("M")) & (frames.ordinal >= 0))
-        for index in loose[loose > last_bound].tolist():
-            # The server skips a message that begins before the start point, so resume one byte past it.
-            self._lsn = Lsn(max(self._lsn, messages.emitted(frames.body(index)).lsn + 1))
 
     def _not_yet_durable(self, frames: _Frames) -> NDArray[np.bool_]:
         """For each frame whether its changes are still to be delivered."""

@@ -9,7 +9,7 @@ nor Arrow, so that a process that only reads stays small.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass
 from struct import Struct
 
@@ -24,6 +24,7 @@ _KEEPALIVE = Struct(">BIBQqB")
 _COPY_DATA = ord("d")
 _COMMIT = ord("C")
 _KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
+_LONGEST = 0x3FFF_FFFE  # PQ_LARGE_MESSAGE_LIMIT: PostgreSQL source, src/include/libpq/libpq.h
 _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy done, command complete, ready
 
 
@@ -63,6 +64,11 @@ class FrameBuffer:
         return self._whole
 
     @property
+    def count(self) -> int:
+        """Whole frames held."""
+        return len(self._offsets)
+
+    @property
     def ends_transaction(self) -> bool:
         """Whether the last whole frame is a Commit or a keepalive: nothing that belongs to it is still to come."""
         if not self._offsets:
@@ -82,7 +88,7 @@ class FrameBuffer:
             return None
         count = min(len(offsets), max_frames)
         if self._whole > max_bytes:
-            count = min(count, max(1, bisect_left(offsets, max_bytes) - 1))
+            count = min(count, max(1, bisect_right(offsets, max_bytes) - 1))
         cut = offsets[count] if count < len(offsets) else self._whole
         with memoryview(self._bytes) as view:
             data = bytes(view[:cut])
@@ -92,28 +98,28 @@ class FrameBuffer:
         return Block(data, offsets[:count])
 
     def _walk(self) -> None:
+        """The loop that every message passes; what is rare is dealt with elsewhere."""
         buffer, position, end = self._bytes, self._whole, len(self._bytes)
         unpack, append = _FRAME.unpack_from, self._offsets.append
-        last = -1
+        last = position
         while position + 5 <= end:
             kind, length = unpack(buffer, position)
-            if kind != _COPY_DATA:
+            if kind != _COPY_DATA or length < 5:
                 end = self._take_control(position, kind, length)
                 if end < 0:
                     break
                 continue
-            if length < 5 or position + 1 + length > end:
-                if length < 5:
+            following = position + 1 + length
+            if following > end:
+                if length > _LONGEST:
                     raise ProtocolError(f"a CopyData message of impossible length {length}")
                 break
             if length == _KEEPALIVE_LENGTH:
                 self._see_keepalive(position)
-            else:
-                last = position
             append(position)
-            position += 1 + length
+            last, position = position, following
         self._whole = position
-        if last >= 0 and position - last > HEADER:
+        if position - last > HEADER:
             self.received = max(self.received, _XLOG_DATA.unpack_from(buffer, last)[3])
 
     def _see_keepalive(self, position: int) -> None:
@@ -124,7 +130,7 @@ class FrameBuffer:
 
     def _take_control(self, position: int, kind: int, length: int) -> int:
         """Cut one message out of the buffer; the buffer's new length, or -1 when it is not whole yet."""
-        if kind not in _CONTROL or length < 4:
+        if kind not in _CONTROL or not 4 <= length <= _LONGEST:
             raise ProtocolError(f"unexpected message type {chr(kind)!r} (length {length}) in the replication stream")
         end = position + 1 + length
         if end > len(self._bytes):

@@ -71,7 +71,8 @@ class SparkHandler(Handler):
         try:
             return self._run(sent, rule, where)
         except Exception as error:
-            raise self._failure(error, sent, transactions, where) from error
+            # Not `from error`: Spark's messages quote values, and a traceback would show them.
+            raise self._failure(error, sent, transactions, where) from None
 
     def _run(self, sent: Sent, rule: Rule, where: str) -> Changes | None:
         spark = self._spark or self._restarted()

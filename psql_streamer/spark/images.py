@@ -8,6 +8,7 @@ change leaves as PostgreSQL wrote it, byte for byte, also where Spark's type can
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,12 +76,12 @@ def receive(sent: Sent, fields: Sequence[Field], result: pa.Table, where: str) -
 
     fields: one for every column of `result`. Raises HandlerRefused when `_row` is missing, repeated or null.
     """
-    order, images = _order(result.column(_row_column(sent, fields)), where)
+    order, images = _order(result.column(_row_column(sent, fields)), sent.table.num_rows, where)
     kept = _Kept.of(sent.changes, images)
     if kept.rows.size == 0:
         return None
     data = [(field, result.column(at)) for at, field in enumerate(fields) if not _is_ours(sent, field)]
-    names = {field.name for field, _ in data}
+    names = _distinct([field.name for field, _ in data], where)
     survivors = [_survivor(sent, field, images, _taken(array, order), names) for field, array in data]
     return replace(
         sent.changes,
@@ -132,6 +133,16 @@ def _row_column(sent: Sent, fields: Sequence[Field]) -> int:
     return next((at for at in named if fields[at].source == ours), named[0])
 
 
+def _distinct(names: list[str], where: str) -> set[str]:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise HandlerRefused(
+            f"{where} gives two columns named {twice[0]}",
+            f"name one of them otherwise; SELECT * EXCEPT ({twice[0]}), ... AS {twice[0]} replaces a column",
+        )
+    return set(names)
+
+
 def _is_ours(sent: Sent, field: Field) -> bool:
     """Whether it is a metadata column under its own name, or `_row`; under another name it is the rule's."""
     is_theirs = field.source is not None and field.source < sent.own_columns
@@ -153,7 +164,7 @@ def _refuse_clashes(changes: Changes, ours: list[str]) -> None:
 # --- order and selection
 
 
-def _order(row: pa.ChunkedArray, where: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+def _order(row: pa.ChunkedArray, sent: int, where: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
     """How to sort the result (None: it is sorted), and the sorted image numbers."""
     if row.null_count or not row.type.equals(_ROW_TYPE):
         raise HandlerRefused(
@@ -170,6 +181,8 @@ def _order(row: pa.ChunkedArray, where: str) -> tuple[NDArray[np.int64] | None, 
                 f"{where} gives several rows for one change",
                 "make the other side of its join unique, or aggregate it before the join",
             )
+    if len(images) and not 0 <= images[0] <= images[-1] < sent:
+        raise HandlerRefused(f"{where} gives {ROW} values that it was not given", f"pass {ROW} on as it is")
     return order, images
 
 

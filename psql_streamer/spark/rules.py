@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -57,8 +58,9 @@ class Rule:
             raise
         except Exception as error:
             raise HandlerRefused(
-                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}", "correct it"
-            ) from error
+                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}{_place(error)}",
+                "correct it",
+            ) from None
         if not hasattr(result, "toArrow"):
             raise HandlerRefused(
                 f"the function of [spark.tables] {self.name!r} gave a {type(result).__name__}", "return a DataFrame"
@@ -88,6 +90,12 @@ class Rules:
         return IDENTITY
 
 
+def _place(error: Exception) -> str:
+    """Where it was raised. Its message may quote values, so that does not become part of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
 def _rule(name: str, options: TableRule) -> Rule:
     function = None if options.function is None else _function(name, options.function)
     return Rule(name, options.sql, function, options.coerce)
@@ -103,7 +111,9 @@ def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
     except Exception as error:
-        raise HandlerRefused(f"{where}: importing {module} raised {type(error).__name__}", "correct it") from error
+        raise HandlerRefused(
+            f"{where}: importing {module} raised {type(error).__name__}{_place(error)}", "correct it"
+        ) from error
     if not callable(found):
         raise HandlerRefused(f"{where} does not exist in {module}", "correct the name")
     function: Callable[[DataFrame], DataFrame] = found

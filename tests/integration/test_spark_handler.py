@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -350,6 +351,13 @@ def enrich(df: Any) -> Any:
     return df.where("amount > 0").select("id", f.upper("customer").alias("customer"))
 
 
+def exclaim(df: Any) -> Any:
+    """A rule by function, with Python code that runs on every value."""
+    from pyspark.sql.functions import udf
+
+    return df.withColumn("customer", udf(lambda name: 1 // len(name.replace("carl", "")) or name + "!")("customer"))
+
+
 def broken(df: Any) -> Any:
     raise KeyError("a value that must not be shown")
 
@@ -359,6 +367,14 @@ def test_a_function_rule_works(spark: Any) -> None:
     assert names(result) == ["id", "customer"]
     assert values(result, "customer") == [b"ANN", b"BOB"]
     assert values(result, "customer", "before") == [b"OLD BOB", b"CARL"]
+
+
+def test_python_code_that_fails_on_a_value_is_refused_without_the_value(
+    spark: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HandlerRefused, match="PYTHON_EXCEPTION") as refused:
+        spark(orders={"function": f"{__name__}:exclaim"}).handle(batch(shop()))
+    assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
 
 
 def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> None:
@@ -409,15 +425,21 @@ def test_a_value_that_cannot_be_coerced_is_refused_by_its_identity_not_its_value
         ("SELECT count(*) AS n FROM changes", "add _row to its select list"),
         ("SELECT c.* FROM changes c CROSS JOIN (VALUES (1), (2)) AS v(x)", "several rows for one change"),
         ("SELECT c.* FROM changes c RIGHT JOIN (VALUES (1), (99)) AS v(x) ON v.x = c.id", "belong to no change"),
+        ("SELECT *, 1 AS amount FROM changes", "gives two columns named amount"),
+        ("SELECT *, _row + 100 AS _row FROM changes", "gives several rows"),
+        ("SELECT id, _row + 100 AS _row FROM changes", "was not given"),
         ("SELECT *, CAST(customer AS INT) AS x FROM changes", "CAST_INVALID_INPUT"),
     ],
 )
-def test_a_query_that_cannot_work_is_refused_with_the_reason(spark: Any, sql: str, says: str) -> None:
+def test_a_query_that_cannot_work_is_refused_with_the_reason_and_no_value(
+    spark: Any, sql: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(HandlerRefused) as refused:
         spark(orders={"sql": sql}).handle(batch(shop()))
     assert says in str(refused.value)
     assert "public.orders" in str(refused.value)
-    assert "bob" not in str(refused.value)
+    shown = "".join(traceback.format_exception(refused.value))
+    assert all(name not in shown + "".join(capfd.readouterr()) for name in ("ann", "bob", "carl", "dan"))
 
 
 def test_the_rule_of_the_full_name_wins_over_the_table_and_that_over_a_glob(spark: Any) -> None:

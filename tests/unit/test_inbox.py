@@ -14,7 +14,7 @@ class _Item:
 
 
 def test_items_come_out_in_the_order_in_which_they_went_in() -> None:
-    inbox: Inbox[_Item] = Inbox(100)
+    inbox: Inbox[_Item] = Inbox(100, most=3)
     items = [_Item(1), _Item(2), _Item(3)]
     for item in items:
         assert inbox.put(item, threading.Event())
@@ -49,3 +49,12 @@ def test_a_giver_that_waits_gives_up_when_the_service_stops() -> None:
     stopping.set()
     assert not inbox.put(_Item(10), stopping)
     assert inbox.used == 10
+
+
+def test_small_items_do_not_queue_up_beyond_the_bound_in_number() -> None:
+    inbox: Inbox[_Item] = Inbox(1000, most=2)
+    stopping = threading.Event()
+    stopping.set()
+    assert inbox.put(_Item(1), stopping)
+    assert inbox.put(_Item(1), stopping)
+    assert not inbox.put(_Item(1), stopping)

@@ -37,6 +37,7 @@ def test_a_section_that_cannot_work_is_refused_with_the_reason(section: dict[str
         ({"requiredAcks": 0}, "lost"),
         ({"requiredAcks": 1}, "lost"),
         ({"async": True}, "async"),
+        ({"batchSize": 100}, "10000"),
     ],
 )
 def test_a_section_that_one_may_be_sorry_for_is_warned_of(section: dict[str, Any], says: str) -> None:
