@@ -39,7 +39,7 @@ STARTED = b"S"
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
 
-_NAP = 0.0004
+_NAP = 0.00015
 """Seconds; the walsender fills a unix socket's buffer (some 270 messages) in about 0.7 ms."""
 
 _PIECE = 1 << 16

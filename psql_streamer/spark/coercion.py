@@ -24,14 +24,12 @@ def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFra
     types: column -> Spark type. struct, array and map are read from JSON text. Raises HandlerRefused when a column
     is not there.
     """
-    from pyspark.sql.functions import expr
-
     missing = [name for name in types if name not in changes.columns]
     if missing:
         raise HandlerRefused(f"{where}: there is no column {missing[0]} to coerce", "correct its name")
-    return changes.select(
+    return changes.selectExpr(
         *(
-            expr(_cast(at, name, types[name])).alias(name) if name in types else changes[_quoted(name)]
+            f"{_cast(at, name, types[name])} AS {_quoted(name)}" if name in types else _quoted(name)
             for at, name in enumerate(changes.columns)
         )
     )

@@ -105,6 +105,7 @@ class Session:
         if jvm is not None:
             _release(jvm)
         elif spark is not None:
+            os.environ.pop(_CONNECT_MODE, None)
             # A server that is gone needs no goodbye.
             with suppress(Exception):
                 spark.stop()
@@ -115,7 +116,7 @@ def java_problem() -> tuple[str, str] | None:
     try:
         find_java()
     except StreamerError as error:
-        return f"Spark needs Java, and there is {error.what}", error.remedy or install_line()
+        return f"Spark needs Java: {error.what}", error.remedy or install_line()
     return None
 
 
@@ -302,6 +303,9 @@ def _own_signals() -> Iterator[None]:
 
 # --- Spark Connect
 
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""What tells pyspark.sql.functions, which a rule's function uses, that there is no JVM here."""
+
 
 def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     try:
@@ -322,4 +326,5 @@ def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
             f"the Spark Connect server of [spark] remote does not answer ({type(error).__name__})",
             "start it, or correct the address",
         ) from None
+    os.environ[_CONNECT_MODE] = "1"
     return session

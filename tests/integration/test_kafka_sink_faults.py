@@ -25,6 +25,7 @@ from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
 
 
+@pytest.mark.slow
 def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_they_are_back(
     topic_prefix: str,
 ) -> None:
@@ -48,6 +49,7 @@ def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_
         assert set(values) == {key for _, key, _ in rows}
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_under_a_write_delays_it_and_loses_nothing(topic_prefix: str) -> None:
     with EmbeddedKafka() as broker:
         topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
