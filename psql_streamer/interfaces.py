@@ -108,9 +108,14 @@ class Source(ABC):
 
 
 class Handler(ABC):
-    """Turns a batch into a batch: coercion, enrichment, filtering. Has a thread of its own."""
+    """Turns a batch into a batch: coercion, enrichment, filtering. Has a thread of its own.
+
+    batches_at_once: how many batches that wait may be merged into one before `handle` gets them; more than one where
+    a batch costs much, whatever its size.
+    """
 
     Options: ClassVar[type[PartOptions]]
+    batches_at_once: ClassVar[int] = 1
 
     def __init__(self, name: str, options: PartOptions) -> None:
         self.name = name

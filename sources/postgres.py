@@ -218,7 +218,7 @@ class PostgresSource(Source):
             status_interval=self._status_interval,
             block_frames=self._settings.batch_size,
             flush_interval=self._settings.batch_flush_interval,
-            buffer_bytes=2 * self._settings.batch_bytes,
+            buffer_bytes=self._settings.batch_bytes,
             application_name=self._application_name,
         )
         ours.sendall(settings.to_line())

@@ -28,8 +28,8 @@ class PostgresOptions(SourceOptions):
     ] = Field(alias="publication")
     replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
     timeout: PositiveDuration = 2.0
-    batch_size: int = Field(default=20_000, gt=0)
-    batch_bytes: Annotated[ByteSize, Field(gt=0)] = 8 << 20
+    batch_size: int = Field(default=10_000, gt=0)
+    batch_bytes: Annotated[ByteSize, Field(gt=0)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: LsnOption = NO_LSN
     wal_retain: ByteSize = 0

@@ -23,6 +23,9 @@ from psql_streamer.routing import Router
 
 _Number = TypeVar("_Number", bound=np.generic)
 
+ANY_TABLE = "*"
+"""In place of a table's name: whichever has no key of its own."""
+
 HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change")
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key."""
 
@@ -45,8 +48,8 @@ class _Encoded:
 class Encoder:
     """Encodes batches for one sink.
 
-    format: a name in FORMATS. key: table or schema.table -> names of the columns to key its events by, in place
-    of the replica identity's. headers: whether every record carries its identity as headers, too.
+    format: a name in FORMATS. key: schema.table, table or ANY_TABLE -> names of the columns to key its events by,
+    in place of the replica identity's. headers: whether every record carries its identity as headers, too.
     """
 
     def __init__(self, format: str, router: Router, key: Mapping[str, tuple[str, ...]], headers: bool = False) -> None:  # noqa: A002 - the option's name
@@ -90,7 +93,7 @@ class Encoder:
 
     def _key_columns(self, changes: Changes) -> tuple[int, ...]:
         relation = changes.relation
-        names = self._key.get(str(relation)) or self._key.get(relation.table)
+        names = self._key.get(str(relation)) or self._key.get(relation.table) or self._key.get(ANY_TABLE)
         if names is None:
             if relation.key_columns == () or changes.columns is relation.columns:
                 return relation.key_columns

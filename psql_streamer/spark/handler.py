@@ -19,6 +19,7 @@ from psql_streamer.spark.lineage import fields_of, schema_of, with_row
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rules import Rule, Rules
 from psql_streamer.spark.session import Session, java_problem
+from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ class SparkHandler(Handler):
     """Types every column, applies the rules of [spark.tables], and gives the changes back in commit order."""
 
     Options: ClassVar[type[PartOptions]] = SparkOptions
+    # A Spark job costs some 40 ms before the first row.
+    batches_at_once: ClassVar[int] = 4
 
     def __init__(self, name: str, options: PartOptions) -> None:
         super().__init__(name, options)
@@ -53,6 +56,7 @@ class SparkHandler(Handler):
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable."""
         self._rules = Rules(self._options.tables)
         self._spark = self._session.start()
+        warm_up(self._spark)
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch through Spark, one after the other."""

@@ -18,6 +18,7 @@ TIERS = [
     {
         "psql_streamer.checkpoint",
         "psql_streamer.events",
+        "psql_streamer.merging",
         "psql_streamer.partitioner",
         "psql_streamer.pgoutput",
         "psql_streamer.records",
@@ -37,10 +38,14 @@ TIERS = [
     {"psql_streamer.config"},
     {
         "psql_streamer.api",
+        "psql_streamer.keeper",
         "psql_streamer.logs",
         "psql_streamer.pipeline",
         "psql_streamer.preflight",
+        "psql_streamer.sink_runner",
+        "psql_streamer.source_runner",
         "psql_streamer.status_page",
+        "psql_streamer.supervisor",
     },
     {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing"},
     {"psql_streamer.cli"},

@@ -1,0 +1,50 @@
+"""Stores and confirms positions, in a thread of its own: a disk's sync delays no batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from psql_streamer.source_runner import SourceRunner
+from psql_streamer.supervisor import Supervisor
+
+
+class Keeper:
+    """Woken when something became durable; stores the position of every source that has got further."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._sources: tuple[SourceRunner, ...] = ()
+        self._wake = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self, sources: Iterable[SourceRunner]) -> None:
+        """Begin, for these sources."""
+        self._sources = tuple(sources)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something became durable. From any thread."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Store what is durable now, the last time, and end."""
+        self._ending.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            last = self._ending.is_set()
+            try:
+                for source in self._sources:
+                    source.keep()
+            except Exception as error:  # a position that cannot be stored must stop the service
+                self._supervisor.fail("store", error)
+                return
+            if last:
+                return

@@ -1,0 +1,137 @@
+"""Several batches of one source as one, and one as several: for handlers whose cost is by the batch more than by the
+row, before sinks whose memory is by the row. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.model import Batch, Changes, Column, Image, Relation, Transactions
+
+_Shape = tuple[Relation, tuple[Column, ...]]
+
+
+def merge(batches: Sequence[Batch]) -> Batch:
+    """One batch with the changes of all, in their order; it ends where the last one does.
+
+    batches: consecutive ones of one source, at least one. Changes of one relation in one shape become one Changes.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    rows_before = np.cumsum([0, *(_next_ordinal(batch) for batch in batches[:-1])]).tolist()
+    transactions_before = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
+    shapes: dict[_Shape, list[Changes]] = {}
+    truncates, messages = [], []
+    for batch, rows, transactions in zip(batches, rows_before, transactions_before, strict=True):
+        for changes in batch.changes:
+            shapes.setdefault((changes.relation, changes.columns), []).append(_moved(changes, rows, transactions))
+        truncates += [
+            replace(truncate, ordinal=truncate.ordinal + rows, tx=truncate.tx + transactions)
+            for truncate in batch.truncates
+        ]
+        messages += [
+            replace(message, ordinal=message.ordinal + rows, tx=message.tx + transactions if message.tx >= 0 else -1)
+            for message in batch.messages
+        ]
+    return replace(
+        batches[-1],
+        transactions=_all_transactions(batches),
+        changes=tuple(map(_concatenated, shapes.values())),
+        truncates=tuple(truncates),
+        messages=tuple(messages),
+        nbytes=sum(batch.nbytes for batch in batches),
+        received_at=batches[0].received_at,
+    )
+
+
+def cut(batch: Batch, rows: int) -> Iterator[Batch]:
+    """The batch in pieces of about `rows` changes, in order; it is done when the last piece is."""
+    end = _next_ordinal(batch)
+    if end <= rows:
+        yield batch
+        return
+    for first in range(0, end, rows):
+        last = first + rows
+        changes = [_between(part, first, last) for part in batch.changes]
+        yield replace(
+            batch,
+            changes=tuple(part for part in changes if len(part)),
+            truncates=tuple(event for event in batch.truncates if first <= event.ordinal < last),
+            messages=tuple(event for event in batch.messages if first <= event.ordinal < last),
+            nbytes=batch.nbytes * rows // end,
+        )
+
+
+def _next_ordinal(batch: Batch) -> int:
+    """One more than the largest ordinal of a batch: changes that were dropped leave gaps."""
+    largest = [int(changes.ordinal.max(initial=-1)) for changes in batch.changes]
+    single = [truncate.ordinal for truncate in batch.truncates] + [message.ordinal for message in batch.messages]
+    return max([*largest, *single], default=-1) + 1
+
+
+def _moved(changes: Changes, rows: int, transactions: int) -> Changes:
+    return replace(changes, ordinal=changes.ordinal + rows, tx=changes.tx + np.int32(transactions))
+
+
+def _all_transactions(batches: Sequence[Batch]) -> Transactions:
+    parts = [batch.transactions for batch in batches]
+    return Transactions(
+        np.concatenate([part.commit_lsn for part in parts]),
+        np.concatenate([part.xid for part in parts]),
+        np.concatenate([part.commit_ts for part in parts]),
+    )
+
+
+def _concatenated(parts: list[Changes]) -> Changes:
+    if len(parts) == 1:
+        return parts[0]
+    rows_before = np.cumsum([0, *map(len, parts[:-1])]).tolist()
+    return replace(
+        parts[0],
+        ordinal=np.concatenate([part.ordinal for part in parts]),
+        op=np.concatenate([part.op for part in parts]),
+        seq=np.concatenate([part.seq for part in parts]),
+        lsn=np.concatenate([part.lsn for part in parts]),
+        tx=np.concatenate([part.tx for part in parts]),
+        after=_images([part.after for part in parts], rows_before),
+        before=_images([part.before for part in parts], rows_before),
+    )
+
+
+def _images(images: list[Image], rows_before: list[int]) -> Image:
+    columns = tuple(pa.concat_arrays(arrays) for arrays in zip(*(image.columns for image in images), strict=True))
+    rows = np.concatenate([image.rows + before for image, before in zip(images, rows_before, strict=True)])
+    absent = {column: _mask(images, column) for column in sorted({key for image in images for key in image.absent})}
+    return Image(columns, rows, absent)
+
+
+def _mask(images: list[Image], column: int) -> NDArray[np.bool_]:
+    return np.concatenate([image.absent.get(column, np.zeros(len(image), np.bool_)) for image in images])
+
+
+def _between(changes: Changes, first: int, last: int) -> Changes:
+    """The rows whose ordinals lie in [first, last); ordinals increase."""
+    begin, end = np.searchsorted(changes.ordinal, (first, last)).tolist()
+    if begin == 0 and end == len(changes):
+        return changes
+    return replace(
+        changes,
+        ordinal=changes.ordinal[begin:end],
+        op=changes.op[begin:end],
+        seq=changes.seq[begin:end],
+        lsn=changes.lsn[begin:end],
+        tx=changes.tx[begin:end],
+        after=_part(changes.after, begin, end),
+        before=_part(changes.before, begin, end),
+    )
+
+
+def _part(image: Image, begin: int, end: int) -> Image:
+    first, last = np.searchsorted(image.rows, (begin, end)).tolist()
+    absent = {column: mask[first:last] for column, mask in image.absent.items() if mask[first:last].any()}
+    return Image(tuple(array[first:last] for array in image.columns), image.rows[first:last] - begin, absent)

@@ -1,0 +1,170 @@
+"""A source at work: its thread, and what of it is in flight."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from psql_streamer.backoff import Backoff
+from psql_streamer.checkpoint import Tracker
+from psql_streamer.errors import Outcome, PositionRefused, StreamerError, outcome
+from psql_streamer.interfaces import Source, Status
+from psql_streamer.metrics import Metrics
+from psql_streamer.model import Position, Stats
+from psql_streamer.sink_runner import Item, SinkRunner
+from psql_streamer.store import Record, Store
+from psql_streamer.supervisor import Supervisor
+
+_STALLED_AFTER = 60.0
+"""Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
+
+_POLL = 0.2
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+
+class SourceRunner:
+    """Reads batches, numbers them, puts each into the inbox of every sink; stores and confirms what is durable.
+
+    on_durable: called when a batch became durable in one more sink, from that sink's thread.
+    """
+
+    def __init__(
+        self,
+        part: Source,
+        sinks: Sequence[SinkRunner],
+        store: Store,
+        metrics: Metrics,
+        supervisor: Supervisor,
+        on_durable: Callable[[], None],
+    ) -> None:
+        self.name = f"source.{part.name}"
+        self.part = part
+        self._sinks = sinks
+        self._store = store
+        self._metrics = metrics
+        self._supervisor = supervisor
+        self._on_durable = on_durable
+        self._tracker = Tracker()
+        self._lock = threading.Lock()
+        self._position: Position | None = None
+        self._fence: Mapping[str, str] = {}
+        self._stored: Position | None = None
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    def start(self) -> None:
+        """Compare the stored position with the server, and stream. Start-up waits for no server for long."""
+        self._supervisor.start(self.name, self._connect, self.part.options.start_retry_interval)
+        self._thread.start()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the thread; reading ends when the service is stopping."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Leave the server, telling it what was stored last."""
+        self.part.stop()
+
+    def keep(self) -> None:
+        """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
+        with self._lock:
+            durable = self._tracker.durable
+        if durable is None or durable == self._stored:
+            return
+        began = time.monotonic()
+        self._store.put(self.part.name, Record(durable, self._fence))
+        self._metrics.stage("store", self.name, time.monotonic() - began)
+        self._stored = durable
+        self._metrics.position_stored(self.part.name, durable)
+        self.part.confirm(durable)
+
+    def done(self, item: Item, sink: str) -> None:
+        """A sink has a batch, or several that were merged, durably."""
+        with self._lock:
+            for ticket in item.tickets:
+                self._tracker.done(ticket, sink)
+        self._on_durable()
+
+    def status(self) -> Status:
+        """The source's own status, unless what it gave is stuck on its way."""
+        status = self.part.status()
+        with self._lock:
+            oldest = self._tracker.oldest()
+        if status.ok and oldest is not None:
+            age = time.monotonic() - oldest[0]
+            if age > _STALLED_AFTER:
+                return Status(False, f"a batch has waited {age:.0f} s for {', '.join(sorted(oldest[1]))}")
+        return status
+
+    def stats(self) -> Stats:
+        """The source's counters and the positions."""
+        with self._lock:
+            in_flight = len(self._tracker)
+        stored = {"stored_lsn": int(self._stored.lsn), "stored_position": str(self._stored)} if self._stored else {}
+        return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
+
+    def _connect(self) -> None:
+        fence = dict(self.part.fence())
+        if self._position is None:
+            record = self._store.get(self.part.name)
+            if record is not None:
+                _compare(record, fence, self.part)
+                self._position = record.position
+        self._fence = fence
+        self.part.start(self._position)
+        log.info("%s: %s", self.name, self.part.status().reason)
+
+    def _run(self) -> None:
+        backoff = Backoff(self.part.options.start_retry_interval)
+        connected = True
+        while not self._supervisor.stopping.is_set():
+            try:
+                if not connected:
+                    self._connect()
+                    connected = True
+                self._read()
+                backoff.reset()
+            except StreamerError as error:
+                if outcome(error) is not Outcome.RETRY:
+                    self._supervisor.fail(self.name, error)
+                    return
+                connected = False
+                if not self._supervisor.try_again(self.name, error, backoff):
+                    return
+            except Exception as error:  # whatever a part raises, the others are stopped in order
+                self._supervisor.fail(self.name, error)
+                return
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        batch = self.part.read(_POLL)
+        if batch is None:
+            return
+        self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
+        self._metrics.batch_received(self.part.name, batch)
+        sinks = self._sinks if len(batch) else ()
+        with self._lock:
+            ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+        if not sinks:
+            self._on_durable()
+        for sink in sinks:
+            if not sink.take(Item(batch, (ticket,))):
+                return
+        self._position = batch.position
+
+
+def _compare(record: Record, fence: Mapping[str, str], source: Source) -> None:
+    """PositionRefused when the stored position belongs to another stream than the one that is there now."""
+    if getattr(source.options, "wal_position_override", 0):
+        return  # the operator says where to start, and accepts what that skips
+    differing = [key for key, value in record.fence.items() if fence.get(key, value) != value]
+    if differing:
+        what = ", ".join(f'{key} "{record.fence[key]}", now "{fence[key]}"' for key in differing)
+        raise PositionRefused(
+            f"the stored position {record.position} was made with {what}",
+            "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
+            f"the position (psql-streamer position forget {source.name}) to start where the slot is",
+        )

@@ -1,0 +1,67 @@
+"""What the threads of a pipeline share: when to stop, why, and what to do about an error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from psql_streamer.backoff import Backoff
+from psql_streamer.errors import Outcome, StreamerError, outcome
+from psql_streamer.metrics import Metrics
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+
+class Supervisor:
+    """stopping: set when the service is to stop. failure: the first error that stopped it.
+
+    start_timeout: seconds for which the start of a part is tried again.
+    """
+
+    def __init__(self, metrics: Metrics, start_timeout: float) -> None:
+        self.stopping = threading.Event()
+        self.failure: StreamerError | None = None
+        self._metrics = metrics
+        self._start_timeout = start_timeout
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """A part cannot go on: remember the first such error and stop."""
+        self._metrics.failed(part, error)
+        if not isinstance(error, StreamerError):
+            log.error("%s: unexpected error", part, exc_info=error)
+            error = StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
+        if self.failure is None:
+            self.failure = named(part, error)
+        self.stopping.set()
+
+    def try_again(self, part: str, error: StreamerError, backoff: Backoff) -> bool:
+        """Log, count and pause; False when the service is stopping."""
+        pause = backoff.next()
+        log.warning("%s: %s (attempt %d, next in %.1f s)", part, error, backoff.attempts, pause)
+        self._metrics.failed(part, error)
+        self._metrics.retried(part)
+        return not self.stopping.wait(pause)
+
+    def start(self, part: str, start: Callable[[], None], interval: float) -> None:
+        """Start a part; what may pass is tried again for a while, so that servers may be started together with it.
+
+        After that it is an error like any other: whoever set a wrong address should not wait for ever to hear of it.
+        """
+        backoff = Backoff(interval, limit=5.0)
+        give_up = time.monotonic() + self._start_timeout
+        while not self.stopping.is_set():
+            try:
+                return start()
+            except StreamerError as error:
+                if outcome(error) is not Outcome.RETRY or time.monotonic() > give_up:
+                    self._metrics.failed(part, error)
+                    raise named(part, error) from None
+                self.try_again(part, error, backoff)
+        return None
+
+
+def named(part: str, error: StreamerError) -> StreamerError:
+    """The error with the part's name in front, of the same class."""
+    return error if error.what.startswith(part) else type(error)(f"{part}: {error.what}", error.remedy)

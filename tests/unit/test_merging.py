@@ -1,0 +1,40 @@
+"""Merging batches and cutting them again loses nothing and keeps the order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psql_streamer.merging import cut, merge
+from psql_streamer.model import Batch
+from tests.decoding import decode, decoder
+from tests.flatten import flatten, flatten_all
+from tests.strategies import History, histories
+
+
+def _batches(history: History, size: int) -> list[Batch]:
+    return decode(history.session(), size)
+
+
+@given(histories(), st.integers(1, 7))
+def test_a_merged_batch_has_the_changes_of_all_in_their_order(history: History, size: int) -> None:
+    batches = _batches(history, size) or [decoder().decode(b"", [])]
+    merged = merge(batches)
+    assert flatten(merged) == flatten_all(batches)
+    assert merged.position == batches[-1].position
+    assert len(merged) == sum(map(len, batches))
+
+
+@given(histories(), st.integers(1, 7), st.integers(1, 5))
+def test_a_batch_that_was_cut_has_all_its_changes_in_their_order(history: History, size: int, rows: int) -> None:
+    whole = merge(_batches(history, size) or [decoder().decode(b"", [])])
+    pieces = list(cut(whole, rows))
+    assert flatten_all(pieces) == flatten(whole)
+    assert all(len(piece) <= rows for piece in pieces)
+    assert pieces[-1].position == whole.position
+
+
+def test_a_single_small_batch_is_not_copied() -> None:
+    batch = decoder().decode(b"", [])
+    assert merge([batch]) is batch
+    assert list(cut(batch, 1)) == [batch]
