@@ -28,8 +28,12 @@ from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
 from sources.reader import BLOCK, COMMAND, CONFIRM, FAILED, MESSAGE, QUIT, STARTED, WANTED, Settings
 from sources.replication import connect, identify
+from sources.server_wal import ServerWal
 
 _QUIT_TIMEOUT = 3.0
+
+_SILENT_AFTER = 60.0
+"""Seconds without a message, while the server has WAL to send, that are more than a long transaction's pause."""
 
 
 class PostgresSource(Source):
@@ -41,6 +45,7 @@ class PostgresSource(Source):
         super().__init__(name, options)
         self._settings = options
         self._catalog = Catalog(options.dsn, options.timeout)
+        self._server_wal = ServerWal(self._catalog)
         self._reader: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
@@ -49,6 +54,8 @@ class PostgresSource(Source):
         self._started = False
         self._system_identifier = ""
         self._received = 0
+        self._received_at = 0.0
+        self._durable = 0
         self._confirmed = 0
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
@@ -75,6 +82,7 @@ class PostgresSource(Source):
             slot = self._prepare(position)
             resume = self._resume(position, slot)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
+            self._durable = max(self._durable, resume.lsn)
             self._spawn(resume, slot)
             self._wait_for_start()
         except SourceError as error:
@@ -87,7 +95,9 @@ class PostgresSource(Source):
         origin = Origin(self.name, self._host, self._database, self._system_identifier)
         self._decoder = Decoder(origin, resume)
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
+        self._received_at = time.monotonic()
         self._command(WANTED, self._settings.batch_bytes)
+        self._server_wal.start()
 
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
@@ -101,6 +111,7 @@ class PostgresSource(Source):
             raise
 
     def confirm(self, position: Position) -> None:
+        self._durable = position.lsn
         lsn = max(position.lsn - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
@@ -118,16 +129,24 @@ class PostgresSource(Source):
                 self._socket.close()
                 self._socket = None
         self._decoder = None
+        self._server_wal.stop()
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
+        silence = time.monotonic() - self._received_at
+        missing = self._server_wal.end - self._received
+        if self._status.ok and missing > 0 and silence > _SILENT_AFTER:
+            return Status(
+                False, f"the server has {missing} bytes of WAL more, but has sent nothing for {silence:.0f} s"
+            )
         return self._status
 
     def stats(self) -> Stats:
         return {
+            "server_lsn": max(self._server_wal.end, self._received),
             "received_lsn": self._received,
             "confirmed_lsn": self._confirmed,
-            "lag_bytes": max(0, self._received - self._confirmed),
+            "lag_bytes": max(0, max(self._server_wal.end, self._received) - self._durable),
             "reconnects": max(0, self._starts - 1),
         }
 
@@ -139,9 +158,10 @@ class PostgresSource(Source):
         self._received, frames = BLOCK.unpack(self._receive(BLOCK.size))
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
+        self._received_at = time.monotonic()
         # The reader puts the next block together while this one is decoded.
         self._command(WANTED, self._settings.batch_bytes)
-        return self._decoder.decode(data, offsets, time.monotonic())
+        return self._decoder.decode(data, offsets, self._received_at)
 
     # Before streaming.
 
