@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 from psql_streamer.backoff import Backoff
@@ -30,7 +31,9 @@ class Supervisor:
         """A part cannot go on: remember the first such error and stop."""
         self._metrics.failed(part, error)
         if not isinstance(error, StreamerError):
-            log.error("%s: unexpected error", part, exc_info=error)
+            # Not the error's own text: a library's message may quote a value.
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s: unexpected %s\n%s", part, type(error).__name__, trace)
             error = StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
         if self.failure is None:
             self.failure = named(part, error)

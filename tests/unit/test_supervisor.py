@@ -1,0 +1,95 @@
+"""What becomes of errors: tried again with growing pauses, or the end of the service."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.backoff import Backoff
+from psql_streamer.errors import (
+    HandlerRefused,
+    Outcome,
+    PositionRefused,
+    RecordRejected,
+    SinkUnavailable,
+    SourceRefused,
+    SourceUnavailable,
+    StoreError,
+    StreamerError,
+    outcome,
+)
+from psql_streamer.metrics import Metrics
+from psql_streamer.supervisor import Supervisor
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (SourceUnavailable("gone"), Outcome.RETRY),
+        (SinkUnavailable("gone"), Outcome.RETRY),
+        (SourceRefused("no"), Outcome.STOP),
+        (PositionRefused("gap"), Outcome.STOP),
+        (HandlerRefused("rule"), Outcome.STOP),
+        (StoreError("full"), Outcome.STOP),
+        (RecordRejected("too large"), Outcome.DEAD_LETTER),
+        (ValueError("a bug"), Outcome.STOP),
+    ],
+)
+def test_every_error_has_one_outcome(error: Exception, becomes: Outcome) -> None:
+    assert outcome(error) is becomes
+
+
+def test_pauses_double_up_to_the_limit_and_vary_by_a_quarter() -> None:
+    backoff = Backoff(1.0, limit=8.0)
+    pauses = [backoff.next() for _ in range(6)]
+    for pause, expected in zip(pauses, [1, 2, 4, 8, 8, 8], strict=True):
+        assert 0.75 * expected <= pause <= min(8.0, 1.25 * expected)
+    backoff.reset()
+    assert backoff.next() <= 1.25
+
+
+def test_a_part_that_comes_up_in_time_is_waited_for() -> None:
+    attempts = []
+
+    def start() -> None:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise SourceUnavailable("not yet")
+
+    Supervisor(Metrics(), start_timeout=10.0).start("source.db1", start, interval=0.001)
+    assert len(attempts) == 3
+
+
+def test_a_part_that_does_not_come_up_in_time_ends_with_its_name_and_its_class() -> None:
+    def start() -> None:
+        raise SinkUnavailable("no broker answers", "check hosts")
+
+    with pytest.raises(SinkUnavailable, match=r"^sink\.k: no broker answers: check hosts$"):
+        Supervisor(Metrics(), start_timeout=0.05).start("sink.k", start, interval=0.001)
+
+
+def test_a_refusal_at_the_start_is_not_tried_again() -> None:
+    attempts = []
+
+    def start() -> None:
+        attempts.append(1)
+        raise SourceRefused("wrong password")
+
+    with pytest.raises(SourceRefused):
+        Supervisor(Metrics(), start_timeout=60.0).start("source.db1", start, interval=0.001)
+    assert len(attempts) == 1
+
+
+def test_the_first_failure_is_the_one_that_is_told() -> None:
+    supervisor = Supervisor(Metrics(), start_timeout=1.0)
+    supervisor.fail("sink.k", SinkUnavailable("first"))
+    supervisor.fail("source.db1", SourceUnavailable("second"))
+    assert supervisor.stopping.is_set()
+    assert str(supervisor.failure) == "sink.k: first"
+
+
+def test_an_unexpected_error_is_told_without_its_text_which_may_hold_values() -> None:
+    supervisor = Supervisor(Metrics(), start_timeout=1.0)
+    supervisor.fail("sink.k", KeyError("secret row value"))
+    assert isinstance(supervisor.failure, StreamerError)
+    assert "secret" not in str(supervisor.failure)
+    assert "KeyError" in str(supervisor.failure)
