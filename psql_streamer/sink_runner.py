@@ -68,7 +68,7 @@ class SinkRunner:
         self._drained = threading.Event()  # nothing more comes: threads end when their inbox is empty
         self._abandon = threading.Event()
         at_once = [handler.batches_at_once for handler in handlers]
-        self._inboxes = [Inbox[Item](part.options.queue_bytes, max(2, most)) for most in (*at_once, 1)]
+        self._inboxes = [Inbox[Item](part.options.queue_bytes, most) for most in (*at_once, 1)]
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
