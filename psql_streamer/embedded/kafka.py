@@ -148,7 +148,9 @@ class EmbeddedKafka:
         # Kafka's Uuid.fromString: 16 bytes in URL-safe base64 without padding, 22 characters.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         formatted = subprocess.run(
-            self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._properties)),
+            self._command(
+                "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._properties)
+            ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
