@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.pgtype import PgType
+
 
 class Lsn(int):
     """A position in the write-ahead log: bytes since its beginning, shown as PostgreSQL does (`16/B374D848`)."""
@@ -84,13 +86,15 @@ class ReplicaIdentity(IntEnum):
 class Column:
     """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
 
-    key: part of the replica identity. type_oid 0: made by a handler; its Arrow type says what it is.
+    key: part of the replica identity, or (FULL) of the primary key. type_oid 0: made by a handler; its Arrow type says what it is.
+    type: what the OID stands for, where the source could say; it takes no part in comparisons.
     """
 
     name: str
     type_oid: int
     typmod: int = -1
     key: bool = False
+    type: PgType | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Relation:
     """A table in one shape; a Relation message with another shape makes another Relation.
 
     version: counts the shapes of this oid in the order in which the stream showed them, from 1.
+    keyed: under FULL, whether the columns flagged as key are the primary key's. pgoutput flags them all.
     """
 
     oid: int
@@ -106,11 +111,12 @@ class Relation:
     replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]
     version: int = 1
+    keyed: bool = False
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """Indexes of the key columns. FULL flags every column as key: such a relation has no key of its own."""
-        if self.replica_identity is ReplicaIdentity.FULL:
+        """Indexes of the columns that tell the rows apart; none under FULL where no primary key is known."""
+        if self.replica_identity is ReplicaIdentity.FULL and not self.keyed:
             return ()
         return tuple(i for i, column in enumerate(self.columns) if column.key)
 

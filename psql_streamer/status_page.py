@@ -31,10 +31,18 @@ th, td { border-bottom: 1px solid var(--line); padding: .5rem .75rem .5rem 0; te
 th[scope=row] { font-weight: 600; white-space: nowrap; }
 dl { display: grid; font-size: .85rem; font-variant-numeric: tabular-nums; gap: 0 1rem;
      grid-template-columns: auto 1fr; margin: 0; }
-dt { opacity: .7; }
+dt { opacity: .7; white-space: nowrap; }
 dd { margin: 0; overflow-wrap: anywhere; }
+td:last-child { min-width: 17rem; }
+a { margin-right: 1rem; }
 .ok { color: var(--good); font-weight: 600; }
 .problem { color: var(--bad); font-weight: 600; }
+@media (max-width: 48rem) {
+  thead { display: none; }
+  tr { border-bottom: 1px solid var(--line); display: block; padding: .5rem 0; }
+  th[scope=row], td, td:last-child { border: 0; display: block; min-width: 0; padding: .1rem 0; }
+  th[scope=row], td:nth-child(2) { display: inline-block; margin-right: .75rem; }
+}
 </style>
 </head>
 <body>
@@ -73,8 +81,12 @@ def _row(name: str, status: Status, stats: Stats) -> str:
 
 
 def _counters(stats: Stats) -> str:
-    items = (f"<dt>{escape(key.replace('_', ' '))}</dt><dd>{escape(_shown(key, stats[key]))}</dd>" for key in stats)
+    items = (f"<dt>{escape(_label(key))}</dt><dd>{escape(_shown(key, stats[key]))}</dd>" for key in stats)
     return f"<dl>{''.join(items)}</dl>" if stats else ""
+
+
+def _label(key: str) -> str:
+    return key.replace("_", " ").replace("lsn", "LSN")
 
 
 def _shown(key: str, value: Any) -> str:

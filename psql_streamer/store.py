@@ -41,6 +41,10 @@ class Store:
 
     def open(self) -> None:
         """StoreError when the file cannot be used, or another process does."""
+        if self._path.is_dir():
+            raise StoreError(
+                f"lmdb: {self._path} is a folder", f'name a file in it: lmdb = "{self._path / "positions"}"'
+            )
         self._claim()
         try:
             self._environment = lmdb.open(str(self._path), map_size=self._map_size, subdir=False, max_dbs=1, mode=0o600)
@@ -103,7 +107,7 @@ class Store:
             self._owner = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(
-                f"lmdb: {self._path} cannot be opened ({error.strerror})",
+                f"lmdb: {self._path} cannot be opened ({str(error.strerror).lower()})",
                 f"make sure that the folder {self._path.parent} exists and that this user may write to it",
             ) from None
         try:

@@ -52,6 +52,7 @@ class Supervisor:
 
         After that it is an error like any other: whoever set a wrong address should not wait for ever to hear of it.
         """
+        log.info("%s: starting", part)
         backoff = Backoff(interval, limit=5.0)
         give_up = time.monotonic() + self._start_timeout
         while not self.stopping.is_set():

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from psql_streamer.errors import SinkRefused, SinkUnavailable, StreamerError
+from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
 from psql_streamer.partitioner import NO_PARTITION, partitions
@@ -21,8 +21,6 @@ from sinks.kafka_check import check_kafka
 from sinks.kafka_delivery import Delivery, Headers, Rejections, Rows
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_topics import Topics
-
-log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
@@ -48,6 +46,7 @@ class KafkaSink(Sink):
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
         self._debug = options.debug
+        self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
         self._counts = dict.fromkeys(("events", "bytes", "batches", "skipped", "dead_lettered", "retries"), 0)
 
@@ -56,9 +55,10 @@ class KafkaSink(Sink):
         return check_kafka(self.name, self._options)
 
     def start(self) -> None:
-        """Make the client. It connects when it is first needed: brokers that are away are no reason to fail."""
+        """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
+        self.stop()
         options = self._options
-        self._delivery = Delivery(options.properties(), options.patience)
+        self._delivery = Delivery(options.properties(), options.patience, self._log)
         self._topics = Topics(
             self._delivery,
             timeout=options.timeout,
@@ -67,6 +67,12 @@ class KafkaSink(Sink):
             create=options.create_topics,
             admin=lambda: AdminClient({**options.admin_properties()}),
         )
+        try:
+            self._delivery.metadata(None, options.timeout)
+        except SinkError as error:
+            self.stop()
+            self._state = Status(False, str(error))
+            raise
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
@@ -83,7 +89,7 @@ class KafkaSink(Sink):
         self._state = Status(True, f"wrote up to {batch.position}")
         if self._debug:
             seconds = time.monotonic() - started
-            log.info("sink %s: wrote %d records in %.1f ms", self.name, len(records), seconds * 1000)
+            self._log.info("wrote %d records in %.1f ms", len(records), seconds * 1000)
 
     def interrupt(self) -> None:
         """As Sink.interrupt."""
@@ -111,7 +117,7 @@ class KafkaSink(Sink):
     def _write(self, records: Records) -> Rejections:
         """Deliver, and put aside what is rejected; returns what was put aside."""
         if self._delivery is None or self._topics is None:
-            raise SinkRefused(f"sink {self.name} is not started")
+            raise SinkRefused("the sink is not started")
         if not len(records):
             return {}
         try:
@@ -149,7 +155,7 @@ class KafkaSink(Sink):
         if topic:
             topics.partitions([topic])
             refused = deliver_dead_letters(delivery, topic, records, rows, rejected)
-            log.warning("sink %s: %d records went to topic %s", self.name, len(rejected) - len(refused), topic)
+            self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
         for index, error in refused.items():
@@ -168,7 +174,7 @@ class KafkaSink(Sink):
         for i, topic in enumerate(rows.topics):
             table = records.table_names[records.tables[i]]
             commit = Lsn(int(records.commit_lsn[i]))
-            log.info("sink %s: %s, commit %s, change %d, to %s", self.name, table, commit, records.seq[i], topic)
+            self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[i], topic)
 
 
 def _encoder(options: KafkaSinkOptions) -> Encoder:

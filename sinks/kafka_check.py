@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from psql_streamer.interfaces import Finding, Severity
-from sinks.kafka_errors import REFUSED
+from sinks.kafka_errors import REFUSED, UNREACHABLE, remedy
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_topics import how_to_create
 
@@ -34,20 +34,17 @@ def check_kafka(name: str, options: KafkaSinkOptions) -> Iterable[Finding]:
         cluster = admin.list_topics(timeout=options.timeout)
     except KafkaException as error:
         admin.poll(0)
-        yield _unreachable(name, options, [*complaints, error.args[0]])
+        yield _unreachable(options, [*complaints, error.args[0]])
         return
     topics = _named_topics(options)
-    yield from _missing(name, options, admin, cluster, [topic for topic in topics if topic not in cluster.topics])
+    yield from _missing(options, admin, cluster, [topic for topic in topics if topic not in cluster.topics])
     yield from _existing(name, options, admin, [topic for topic in topics if topic in cluster.topics])
 
 
-def _unreachable(name: str, options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
+def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
     worst = next((error for error in said if error.code() in REFUSED), said[0])
-    remedy = REFUSED.get(worst.code(), "check hosts, the network and the security.* properties")
-    if worst.code() == KafkaError._SSL:
-        remedy = "check security.protocol and the ssl.* properties"
     problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {worst.str()}"
-    return Finding(Severity.ERROR, f"sink {name}: {problem}", remedy)
+    return Finding(Severity.ERROR, problem, remedy(worst) or UNREACHABLE[KafkaError._TRANSPORT])
 
 
 def _named_topics(options: KafkaSinkOptions) -> list[str]:
@@ -62,7 +59,7 @@ def _named_topics(options: KafkaSinkOptions) -> list[str]:
 
 
 def _missing(
-    name: str, options: KafkaSinkOptions, admin: AdminClient, cluster: ClusterMetadata, missing: list[str]
+    options: KafkaSinkOptions, admin: AdminClient, cluster: ClusterMetadata, missing: list[str]
 ) -> Iterator[Finding]:
     if options.create_topics is not None or not (missing or _made_of_tables(options)):
         return
@@ -72,9 +69,9 @@ def _missing(
     severity = Severity.WARNING if automatic is None else Severity.ERROR
     why = "whether brokers create topics cannot be seen" if automatic is None else "brokers do not create topics"
     for topic in missing:
-        yield Finding(severity, f'sink {name}: topic "{topic}" does not exist and {why}', how_to_create(topic))
+        yield Finding(severity, f'topic "{topic}" does not exist and {why}', how_to_create(topic))
     if _made_of_tables(options):
-        problem = f"sink {name}: topics are named after tables and {why}"
+        problem = f"topics are named after tables and {why}"
         yield Finding(Severity.WARNING, problem, "create them beforehand, or add a section createTopics to the sink's")
 
 
@@ -103,12 +100,12 @@ def _existing(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: 
         try:
             allowed = future.result().authorized_operations
         except KafkaException as error:
-            remedy = REFUSED.get(error.args[0].code(), "look at the topic with kafka-topics.sh --describe")
-            yield Finding(Severity.ERROR, f'sink {name}: topic "{topic}": {error.args[0].str()}', remedy)
+            mend = remedy(error.args[0]) or "look at the topic with kafka-topics.sh --describe"
+            yield Finding(Severity.ERROR, f'topic "{topic}": {error.args[0].str()}', mend)
             continue
         if allowed and AclOperation.WRITE not in allowed:
-            remedy = f"kafka-acls.sh --add --allow-principal User:NAME --operation Write --topic {topic}"
-            yield Finding(Severity.ERROR, f'sink {name}: no permission to write to topic "{topic}"', remedy)
+            mend = f"kafka-acls.sh --add --allow-principal User:NAME --operation Write --topic {topic}"
+            yield Finding(Severity.ERROR, f'no permission to write to topic "{topic}"', mend)
     yield from _too_small(name, options, admin, topics)
 
 
@@ -122,5 +119,5 @@ def _too_small(name: str, options: KafkaSinkOptions, admin: AdminClient, topics:
         except (KafkaException, KeyError):
             continue  # reading topic settings is a privilege of its own, and this is advice
         if limit < batch_bytes:
-            problem = f'sink {name}: topic "{resource.name}" takes {limit} bytes a request, less than batch.size'
+            problem = f'topic "{resource.name}" takes {limit} bytes a request, less than batch.size'
             yield Finding(Severity.WARNING, problem, f'set "batch.size" = {limit} or less under [sink.{name}.kafka]')

@@ -17,8 +17,6 @@ from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined] 
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka_errors import REFUSED, REJECTED, sink_error
 
-log = logging.getLogger(__name__)
-
 Headers = list[tuple[str, bytes]]
 
 _NAP = 0.1
@@ -70,14 +68,16 @@ Rejections = Mapping[int, KafkaError]
 class Delivery:
     """A producer, replaced after every failure. Not for several threads, except `interrupt`.
 
-    properties: librdkafka's. patience: seconds without a single acknowledgement after which all is given up.
+    properties: librdkafka's. patience: seconds without a single acknowledgement after which all is given up. log: for
+    what the client says.
     """
 
-    def __init__(self, properties: Mapping[str, str], patience: float) -> None:
+    def __init__(self, properties: Mapping[str, str], patience: float, log: logging.Logger) -> None:
         self._properties = properties
         self._patience = patience
+        self._log = log
         self._interrupted = threading.Event()
-        self._complaints = _Complaints()
+        self._complaints = _Complaints(log)
         self._failures = _Failures()
         self._producer = self._make_producer({}, self._failures.add)
 
@@ -95,7 +95,7 @@ class Delivery:
         # and requests behind it were taken. Writing everything from there on once more, one record a request,
         # finds the culprits and leaves the others in order.
         suspects = self._failures.suspects(rows)
-        log.warning("writing %d records one by one to find those that Kafka rejects", len(suspects))
+        self._log.warning("writing %d records one by one to find those that Kafka rejects", len(suspects))
         return rejected | {suspects[i]: error for i, error in self.deliver_singly(rows.take(suspects)).items()}
 
     def deliver_singly(self, rows: Rows) -> Rejections:
@@ -224,7 +224,7 @@ class Delivery:
             **self._properties,
             **more,
             "error_cb": self._complaints.add,
-            "logger": log,
+            "logger": self._log,
             # Reports of success would call into Python for every record; a flush says the same of all of them.
             "delivery.report.only.error": True,
         }
@@ -297,6 +297,7 @@ class _Failures:
 class _Complaints:
     """What the client said of its connections since records last got through; each complaint is logged once."""
 
+    log: logging.Logger
     reason: KafkaError | None = None
     logged: set[str] = field(default_factory=set)
 
@@ -306,7 +307,7 @@ class _Complaints:
             self.reason = error
         if error.name() not in self.logged:
             self.logged.add(error.name())
-            log.warning("Kafka: %s", error.str())
+            self.log.warning("Kafka: %s", error.str())
 
     def settle(self) -> None:
         self.reason = None

@@ -34,10 +34,24 @@ REFUSED: Mapping[int, str] = {
 }
 """Somebody has to change something first; with what."""
 
+_LOOK = "check hosts, the network and the security.* properties"
+
+UNREACHABLE: Mapping[int, str] = {
+    KafkaError._TRANSPORT: _LOOK,
+    KafkaError._RESOLVE: _LOOK,
+    KafkaError._ALL_BROKERS_DOWN: _LOOK,
+    KafkaError._TIMED_OUT: _LOOK,
+    KafkaError._SSL: "check security.protocol and the ssl.* properties",
+}
+"""Nobody answers, which may pass; where to look if it does not."""
+
 
 def sink_error(what: str, error: KafkaError) -> SinkError:
     """The exception for an error that concerns the whole sink, or a whole topic, rather than a record."""
-    said = f"{what}: {error.str()}"
-    if error.code() in REFUSED:
-        return SinkRefused(said, REFUSED[error.code()])
-    return SinkUnavailable(said)
+    kind = SinkRefused if error.code() in REFUSED else SinkUnavailable
+    return kind(f"{what}: {error.str()}", remedy(error))
+
+
+def remedy(error: KafkaError) -> str:
+    """What to do about an error; empty when there is nothing to say."""
+    return REFUSED.get(error.code()) or UNREACHABLE.get(error.code(), "")

@@ -10,8 +10,6 @@ from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Stats
 from psql_streamer.options import SinkOptions
 
-log = logging.getLogger(__name__)
-
 
 class StubOptions(SinkOptions):
     """A stub sink's section.
@@ -31,6 +29,7 @@ class StubDiscardSink(Sink):
         super().__init__(name, options)
         self._counts = {"events": 0, "bytes": 0, "batches": 0}
         self._line_per_batch = options.debug
+        self._logger = logging.getLogger(f"psql_streamer.sink.{name}")
 
     def check(self) -> Iterable[Finding]:
         """Nothing can be wrong."""
@@ -70,9 +69,9 @@ class StubDiscardSink(Sink):
         for schema, table, op, rows in batch.counts():
             actions[op.action] += rows
             if self.options.verbose:
-                log.info("sink %s: %s.%s: %d %s", self.name, schema, table, rows, op.action)
+                self._logger.info("%s.%s: %d %s", schema, table, rows, op.action)
         what = ", ".join(f"{rows} {action}" for action, rows in actions.items()) or "no changes"
-        log.info("sink %s: %s, up to %s", self.name, what, batch.position)
+        self._logger.info("%s, up to %s", what, batch.position)
 
 
 class StubLogSink(StubDiscardSink):

@@ -50,7 +50,7 @@ class Slot:
         if self.active_pid is not None:
             raise SlotInUse(
                 f'slot "{self.name}" is active for PID {self.active_pid}',
-                "stop the other consumer or set replicationSlot",
+                "stop the other consumer, or set replicationSlot to another name",
             )
 
 

@@ -26,8 +26,10 @@ from sources import server_errors
 from sources.catalog import Catalog, Slot
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
+from sources.primary_keys import PrimaryKeys
 from sources.reader import BLOCK, COMMAND, CONFIRM, FAILED, MESSAGE, QUIT, STARTED, WANTED, Settings
 from sources.replication import connect, identify
+from sources.server_types import ServerTypes
 from sources.server_wal import ServerWal
 
 _QUIT_TIMEOUT = 3.0
@@ -46,6 +48,8 @@ class PostgresSource(Source):
         self._settings = options
         self._catalog = Catalog(options.dsn, options.timeout)
         self._server_wal = ServerWal(self._catalog)
+        self._types = ServerTypes(self._catalog)
+        self._primary_keys = PrimaryKeys(self._catalog)
         self._reader: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
@@ -93,7 +97,7 @@ class PostgresSource(Source):
         self._started = True
         self._starts += 1
         origin = Origin(self.name, self._host, self._database, self._system_identifier)
-        self._decoder = Decoder(origin, resume)
+        self._decoder = Decoder(origin, resume, self._types.resolve, self._primary_keys.of)
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._received_at = time.monotonic()
         self._command(WANTED, self._settings.batch_bytes)
@@ -159,8 +163,9 @@ class PostgresSource(Source):
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
         self._received_at = time.monotonic()
-        # The reader puts the next block together while this one is decoded.
-        self._command(WANTED, self._settings.batch_bytes)
+        # The reader puts the next block together while this one is decoded. If it has ended, the next read says why.
+        with contextlib.suppress(SourceUnavailable):
+            self._command(WANTED, self._settings.batch_bytes)
         return self._decoder.decode(data, offsets, self._received_at)
 
     # Before streaming.
@@ -184,6 +189,8 @@ class PostgresSource(Source):
             slot.require_usable(session.database)
             self._status_interval = session.status_interval()
             self._wal_end = session.wal_end()
+            self._types.load(session)
+            self._primary_keys.load(session)
         return slot
 
     def _resume(self, position: Position | None, slot: Slot) -> Position:

@@ -14,7 +14,8 @@ _WITHOUT_IDENTITY = """
 SELECT DISTINCT format('%%I.%%I', t.schemaname, t.tablename)
 FROM pg_publication p
 JOIN pg_publication_tables t USING (pubname)
-JOIN pg_class c ON c.oid = format('%%I.%%I', t.schemaname, t.tablename)::regclass
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND (
     c.relreplident = 'n'
     OR c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)

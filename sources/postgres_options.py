@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+import psycopg2
+from psycopg2.extensions import parse_dsn
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from psql_streamer.model import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
@@ -12,6 +14,17 @@ from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceO
 
 def _publications(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _connection_string(value: str) -> str:
+    try:
+        parse_dsn(value)
+    except psycopg2.ProgrammingError:
+        # libpq's own message quotes the part that it does not understand, which may be a password.
+        raise ValueError(
+            "is not a libpq connection string: write host=... dbname=... user=..., values with spaces in single quotes"
+        ) from None
+    return value
 
 
 class PostgresOptions(SourceOptions):
@@ -22,7 +35,7 @@ class PostgresOptions(SourceOptions):
     wal_retain: how many bytes of WAL the confirmed position stays behind, so that one can go back.
     """
 
-    dsn: str = Field(min_length=1)
+    dsn: Annotated[str, AfterValidator(_connection_string)] = Field(min_length=1, repr=False)
     publications: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_publications), Field(min_length=1)
     ] = Field(alias="publication")

@@ -128,7 +128,7 @@ class _Reader:
         readable = self._wait(before)
         if self._parent in readable:
             self._read_commands()
-        if self._stream in readable or self._status_due == 0.0:
+        if self._stream in readable or self._status_due == 0.0 or self._unseen():
             self._read_stream()
         now = time.monotonic()
         self._send_status_when_due(now)
@@ -146,7 +146,13 @@ class _Reader:
         pause = self._status_due - now
         if self._wanted and len(self._frames) and not len(self._output):
             pause = min(pause, self._pace.wait(now, self._held(), self._wanted))
+        if self._stream.look_every is not None and self._unseen():
+            pause = min(pause, self._stream.look_every)
         return select.select(reading, writing, [], max(0.0, pause))[0]
+
+    def _unseen(self) -> bool:
+        """Whether the stream may have something that select knows nothing of, and there is room for it."""
+        return self._stream.look_every is not None and len(self._frames) < self._settings.buffer_bytes
 
     def _held(self) -> Held:
         frames = self._frames
@@ -176,10 +182,14 @@ class _Reader:
             self._held_since = time.monotonic()
 
     def _send_status_when_due(self, now: float) -> None:
-        if self._frames.reply_requested or now >= self._status_due:
-            self._frames.reply_requested = False
+        if now >= self._status_due:
             self._status_due = now + self._settings.status_interval
             self._stream.send_status(self._frames.received, self._confirmed)
+        if self._frames.reply_requested:
+            # A server that shuts down asks, and waits until the flushed position, or without one the written, is the
+            # end of its WAL (PostgreSQL source, WalSndDone). Confirming late must not keep it from shutting down.
+            self._frames.reply_requested = False
+            self._stream.send_status(self._frames.received, 0)
 
     def _answer(self, now: float) -> None:
         if not len(self._output) and self._wanted and len(self._frames):

@@ -3,7 +3,7 @@
 Two ways to take the stream off the connection, with the same bytes as result:
 - RawStream reads the socket itself, in large pieces, when the connection is not encrypted. libpq would hand over one
   message a call, which costs ten times as much as finding the messages in a piece of the stream.
-- LibpqStream goes through psycopg2's read_message where TLS or GSSAPI stands between the socket and the protocol.
+- LibpqStream goes through libpq where TLS or GSSAPI stands between the socket and the protocol.
 
 Protocol: PostgreSQL documentation, "Streaming Replication Protocol" and "Message Formats".
 """
@@ -22,11 +22,13 @@ import psycopg2.extensions
 import psycopg2.extras
 
 from psql_streamer.errors import SourceUnavailable
-from psql_streamer.pgoutput.frames import Control, FrameBuffer, keepalive, xlog_data
+from psql_streamer.pgoutput.frames import Control, FrameBuffer
+from sources.libpq import CopyBoth, CopyEnded
 from sources.server_errors import from_fields, from_psycopg2
 
 _POSTGRES_EPOCH = 946_684_800
 _RECEIVE = 1 << 18
+_FRAME = struct.Struct(">cI")
 _STATUS = struct.Struct(">cIcQQQqB")
 _PINNED = {
     # What a value's text form depends on; events must not change with a server's or a role's settings.
@@ -35,6 +37,9 @@ _PINNED = {
     "intervalstyle": "iso_8601",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    # regclass and the like: always with their schema.
+    "search_path": "",
+    "quote_all_identifiers": "off",
     # A session that only streams must not be ended by limits made for queries.
     "statement_timeout": "0",
     "idle_session_timeout": "0",
@@ -84,7 +89,12 @@ def start_command(slot: str, lsn: int, publications: list[str]) -> str:
 
 
 class Stream(Protocol):
-    """A started replication stream."""
+    """A started replication stream.
+
+    look_every: seconds after which `receive` may have something to do though select says no; None: select knows.
+    """
+
+    look_every: float | None
 
     def fileno(self) -> int:
         """For select: readable when `receive` has something to do."""
@@ -115,6 +125,8 @@ class RawStream:
     Safe because libpq holds nothing back: the server sends nothing between the end of one command and the next.
     """
 
+    look_every: float | None = None
+
     def __init__(self, connection: Any, command: str, deadline: float) -> None:
         self._connection = connection
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
@@ -140,8 +152,7 @@ class RawStream:
         return count
 
     def send_status(self, received: int, confirmed: int) -> None:
-        now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
-        self._send(_STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, 0))
+        self._send(_status(received, confirmed))
 
     def close(self) -> None:
         self._socket.close()
@@ -193,54 +204,60 @@ class RawStream:
 
 
 class LibpqStream:
-    """Takes messages from psycopg2 one by one and puts the frames back around them."""
+    """Takes messages from libpq one by one and puts the frames back around them."""
+
+    # TLS is read in whole records: what libpq has no room for stays inside of it, where select does not see it.
+    look_every: float | None = 0.05
 
     def __init__(self, connection: Any, command: str) -> None:
         self._connection = connection
-        self._cursor = connection.cursor()
-        self._wal_end = 0
         try:
-            # psycopg2 answers keepalives itself; our own status messages keep their own time.
-            self._cursor.start_replication_expert(command, decode=False, status_interval=3600)
+            connection.cursor().start_replication_expert(command, decode=False)
         except psycopg2.Error as error:
             raise from_psycopg2(error, connection.dsn) from None
+        self._copy = CopyBoth(connection)
 
     def fileno(self) -> int:
         return int(self._connection.fileno())
 
     def receive(self, frames: FrameBuffer) -> int:
-        count = 0
+        pieces: list[bytes] = []
         try:
-            while count < _RECEIVE:
-                message = self._cursor.read_message()
-                if message is None:
-                    return count + self._feed_keepalive(frames)
-                self._wal_end = max(self._wal_end, message.wal_end)
-                frames.feed(xlog_data(message.data_start, message.wal_end, message.payload))
-                count += len(message.payload)
-        except psycopg2.Error as error:
-            raise from_psycopg2(error, self._connection.dsn) from None
+            count = self._take(pieces)
+        except CopyEnded as error:
+            frames.feed(b"".join(pieces))
+            raise from_fields(error.fields) from None
+        frames.feed(b"".join(pieces))
         return count
 
     def send_status(self, received: int, confirmed: int) -> None:
         try:
-            self._cursor.send_feedback(
-                write_lsn=received, flush_lsn=confirmed, apply_lsn=confirmed, reply=False, force=True
-            )
-        except psycopg2.Error as error:
-            raise from_psycopg2(error, self._connection.dsn) from None
+            self._copy.put(_status(received, confirmed)[_FRAME.size :])
+        except CopyEnded as error:
+            raise from_fields(error.fields) from None
 
     def close(self) -> None:
         self._connection.close()
 
-    def _feed_keepalive(self, frames: FrameBuffer) -> int:
-        """psycopg2 keeps keepalives to itself, but says how far the server's WAL end had got."""
-        if self._cursor.wal_end <= self._wal_end:
-            return 0
-        self._wal_end = self._cursor.wal_end
-        piece = keepalive(self._wal_end)
-        frames.feed(piece)
-        return len(piece)
+    def _take(self, pieces: list[bytes]) -> int:
+        count, received = 0, False
+        while count < _RECEIVE:
+            content = self._copy.get()
+            if content is not None:
+                pieces += (_FRAME.pack(b"d", 4 + len(content)), content)
+                count += _FRAME.size + len(content)
+            elif received:
+                break
+            else:
+                self._copy.receive()
+                received = True
+        return count
+
+
+def _status(received: int, confirmed: int) -> bytes:
+    """A Standby status update, as a frame."""
+    now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+    return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, 0)
 
 
 def _raise_if_over(control: Control) -> None:

@@ -5,6 +5,7 @@ SQLSTATEs: PostgreSQL documentation, "PostgreSQL Error Codes".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import psycopg2
@@ -25,6 +26,22 @@ _REFUSED = {
     "42601": "use a server of version 14 or later",
     "53400": "raise max_replication_slots, or drop a slot that nobody needs",
 }
+_SAID_WHEN_CONNECTING = {
+    "password authentication failed": _REFUSED["28"],
+    "no password supplied": _REFUSED["28"],
+    "pg_hba.conf": _REFUSED["28"],
+    "start wal ?sender": "let the role replicate: ALTER ROLE ... REPLICATION",
+    'database ".*" does not exist': _REFUSED["3D000"],
+    'role ".*" (does not exist|is not permitted)': _REFUSED["28"],
+    "permission denied": _REFUSED["42501"],
+    "ssl|certificate": "check sslmode and the other ssl settings in the dsn",
+    "^invalid ": "correct it in the dsn",
+}
+"""What libpq says, in lower case, of a connection that will not be made until somebody changes something."""
+
+_ADDRESS = "check host and port in the dsn"
+_IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
+
 _POSITION = {
     "55000": "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
     "58P01": "WAL that the slot needs is gone",
@@ -47,7 +64,7 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     """Our error for the fields of an ErrorResponse: C is the SQLSTATE, M the message, H the hint."""
     code, message, hint = fields.get("C", ""), fields.get("M", "an error without a message"), fields.get("H", "")
     if code == SLOT_IN_USE:
-        return SlotInUse(message, "stop the other consumer or set replicationSlot")
+        return SlotInUse(message, "stop the other consumer, or set replicationSlot to another name")
     for known, remedy in _POSITION.items():
         if code == known:
             return PositionRefused(message, hint or remedy)
@@ -59,25 +76,16 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
 
 def _from_connect(text: str, dsn: str) -> SourceError:
     """A connection that was not made: libpq gives a text and no SQLSTATE."""
-    message = _without_secrets(" ".join(text.split()), dsn)
+    message = _without_secrets(" ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip("."), dsn)
     lowered = message.lower()
-    if "password authentication failed" in lowered or "no password supplied" in lowered or "pg_hba.conf" in lowered:
-        return SourceRefused(message, _REFUSED["28"])
-    if "database" in lowered and "does not exist" in lowered:
-        return SourceRefused(message, _REFUSED["3D000"])
-    if "role" in lowered and ("does not exist" in lowered or "not permitted" in lowered or "permission" in lowered):
-        return SourceRefused(message, _REFUSED["28"])
-    if "must be superuser or replication role" in lowered or "permission denied" in lowered:
-        return SourceRefused(message, _REFUSED["42501"])
-    if "invalid dsn" in lowered or "invalid connection option" in lowered or 'missing "="' in lowered:
-        return SourceRefused("the dsn is not a libpq connection string", "write it as host=... dbname=... user=...")
-    return SourceUnavailable(message or "the server cannot be reached", "check host and port in the dsn")
+    for said, remedy in _SAID_WHEN_CONNECTING.items():
+        if re.search(said, lowered):
+            return SourceRefused(message, remedy)
+    answered = "fatal:" in lowered  # it is the server that says no, for now
+    return SourceUnavailable(message or "the server cannot be reached", "" if answered else _ADDRESS)
 
 
 def _without_secrets(message: str, dsn: str) -> str:
-    try:
-        password = psycopg2.extensions.parse_dsn(dsn).get("password")
-    except psycopg2.ProgrammingError:
-        return "the dsn is not a libpq connection string"
+    password = psycopg2.extensions.parse_dsn(dsn).get("password")
     message = message.replace(dsn, "the dsn")
     return message.replace(password, "***") if password else message

@@ -40,11 +40,12 @@ _HTTP = "127.0.0.1:8080"
 def without_file(environ: Mapping[str, str]) -> Document:
     """The configuration that the PG_* and KAFKA_* variables stand for; ConfigError when too few are set.
 
-    Without any of them the document is empty, for PSQL_STREAMER__ variables to fill.
+    Without any of them the document is empty, for PSQL_STREAMER__ variables to fill, if there are some of a source or
+    a sink: a container sets one for the address alone.
     """
     missing = [name for name in _REQUIRED if not environ.get(name)]
     if len(missing) == len(_REQUIRED):
-        if any(name.upper().startswith(PREFIX) for name in environ):
+        if any(name.upper().startswith((f"{PREFIX}SOURCE__", f"{PREFIX}SINK__")) for name in environ):
             return Document(NAME, {})
         wanted = ", ".join(_REQUIRED)
         raise ConfigError([f"no configuration: give -config FILE, or set the environment variables {wanted}"])

@@ -17,7 +17,7 @@ from psql_streamer.events.formats import FORMATS, Format, image_with_checksum
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import key_json
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, Changes, LogicalMessage, Op, Truncate
+from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Truncate
 from psql_streamer.records import Records
 from psql_streamer.routing import Router
 
@@ -114,9 +114,11 @@ class Encoder:
             if topic is None:
                 skipped[table] = skipped.get(table, 0) + 1
                 continue
-            commit_lsn = int(form.batch.transactions.commit_lsn[truncate.tx])
-            value = form.truncate(truncate)
-            yield _single(topic, table, truncate.ordinal, value, commit_lsn, truncate.seq, Op.TRUNCATE)
+            tx, relation = truncate.tx, truncate.relation
+            xid, commit_lsn = int(form.batch.transactions.xid[tx]), int(form.batch.transactions.commit_lsn[tx])
+            headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
+            one = _Single(topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
+            yield one.encoded(form.truncate(truncate), headers if self._headers else None)
 
     def _messages(
         self, form: Format, messages: Iterable[LogicalMessage], skipped: dict[str, int]
@@ -126,23 +128,40 @@ class Encoder:
             if topic is None:
                 skipped[f"message {message.prefix}"] = skipped.get(f"message {message.prefix}", 0) + 1
                 continue
-            commit_lsn = message.lsn if message.tx < 0 else int(form.batch.transactions.commit_lsn[message.tx])
-            value = form.message(message)
-            yield _single(topic, message.prefix, message.ordinal, value, commit_lsn, message.seq, Op.MESSAGE)
+            transactions, tx = form.batch.transactions, message.tx
+            commit_lsn = message.lsn if tx < 0 else int(transactions.commit_lsn[tx])
+            headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
+            one = _Single(topic, message.prefix, message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
+            yield one.encoded(form.message(message), headers if self._headers else None)
 
 
-def _single(topic: str, table: str, ordinal: int, value: bytes, commit_lsn: int, seq: int, op: Op) -> _Encoded:
-    return _Encoded(
-        topic,
-        table,
-        np.array([ordinal], np.int64),
-        pa.nulls(1, pa.binary()),
-        pa.array([value], pa.binary()),
-        np.array([commit_lsn], np.uint64),
-        np.array([seq], np.int64),
-        op,
-        {},
-    )
+@dataclass(frozen=True, slots=True)
+class _Single:
+    """A record of its own: a truncate or a logical message, which has no key."""
+
+    topic: str
+    table: str
+    ordinal: int
+    commit_lsn: int
+    seq: int
+    op: Op
+
+    def encoded(self, value: bytes, headers: Mapping[str, str] | None) -> _Encoded:
+        """headers: what is known of it beyond its identity; None: no headers are wanted."""
+        wanted: dict[str, str] = {}
+        if headers is not None:
+            wanted = {"commit_lsn": str(Lsn(self.commit_lsn)), "seq": str(self.seq), "op": self.op.action, **headers}
+        return _Encoded(
+            self.topic,
+            self.table,
+            np.array([self.ordinal], np.int64),
+            pa.nulls(1, pa.binary()),
+            pa.array([value], pa.binary()),
+            np.array([self.commit_lsn], np.uint64),
+            np.array([self.seq], np.int64),
+            self.op,
+            {name: pa.array([text.encode()], pa.binary()) for name, text in wanted.items()},
+        )
 
 
 def _headers(rows: Rows, batch: Batch, checksum: pa.Array) -> dict[str, pa.Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -53,12 +54,19 @@ def quote(texts: pa.Array) -> pa.Array:
 
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
-    arguments = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in _merged(parts)]
+    arguments = [_constant(part) if isinstance(part, bytes) else part for part in _merged(parts)]
     if nulls is None:
         return pc.binary_join_element_wise(*arguments, _EMPTY)
     return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
 
 
+@lru_cache(maxsize=1 << 12)
+def _constant(part: bytes) -> pa.Scalar:
+    """Most constants are the same in every batch, and making a scalar costs as much as joining a hundred rows."""
+    return pa.scalar(part, pa.binary())
+
+
+@lru_cache(maxsize=1 << 16)
 def name(text: str) -> bytes:
     """One JSON string literal, for names."""
     return bytes(quote(pa.array([text.encode()], pa.binary()))[0].as_py())
@@ -89,13 +97,13 @@ def members_with_gaps(
 
 def _to_escape(texts: pa.Array) -> list[int]:
     """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
-    held = _bytes(texts)
+    held = held_bytes(texts)
     found = [code for code in (ord("\\"), ord('"')) if (held == code).any()]
     low = held < 0x20
     return found + (np.unique(held[low]).tolist() if low.any() else [])
 
 
-def _bytes(texts: pa.Array) -> NDArray[np.uint8]:
+def held_bytes(texts: pa.Array) -> NDArray[np.uint8]:
     """All values of a binary array, back to back."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):

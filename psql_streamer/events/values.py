@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json_text import Piece, quoted
+from psql_streamer.events.json_text import Piece, held_bytes, quoted
+from psql_streamer.events.nested import array_json, object_json
 from psql_streamer.model import Column
-from psql_streamer.pgoutput import arrays
-from psql_streamer.pgoutput.types import BY_ARRAY_OID, BY_OID, JsonForm
+from psql_streamer.pgoutput.types import BY_OID
+from psql_streamer.pgtype import JsonForm, PgType
 
 _NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
 _TO_THE_END = np.iinfo(np.int64).max
@@ -28,11 +29,17 @@ def json_values(values: pa.Array, column: Column) -> Piece:
     """
     if column.type_oid == 0:
         return _from_arrow(values)
-    element = BY_ARRAY_OID.get(column.type_oid)
-    if element is not None:
-        return Piece(_arrays(values, element.form, element.delimiter))
-    kind = BY_OID.get(column.type_oid)
-    return _FORMS[kind.form if kind else JsonForm.TEXT](values)
+    kind = column.type or BY_OID.get(column.type_oid)
+    return quoted(values) if kind is None else _typed(values, kind)
+
+
+def _typed(values: pa.Array, kind: PgType) -> Piece:
+    if kind.element is not None:
+        element = kind.element
+        return array_json(values, element.delimiter, lambda elements: _typed(elements, element))
+    if kind.form is JsonForm.OBJECT:
+        return object_json(values, kind.attributes, lambda fields, attribute: _typed(fields, attribute.type))
+    return _FORMS[kind.form](values)
 
 
 def _integers(values: pa.Array) -> Piece:
@@ -41,9 +48,10 @@ def _integers(values: pa.Array) -> Piece:
 
 def _numbers(values: pa.Array) -> Piece:
     """Digits as they are; only NaN and the infinities hold letters other than an exponent's e."""
-    special = pc.is_in(values, pa.array(_NOT_FINITE, pa.binary()))
-    if not pc.any(special).as_py():
+    held = held_bytes(values)
+    if not (held == ord("N")).any() and not (held == ord("I")).any():
         return Piece(values)
+    special = pc.is_in(values, pa.array(_NOT_FINITE, pa.binary()))
     strings = pc.binary_join_element_wise(b'"', values, b'"', b"")
     return Piece(pc.if_else(special, strings, values))
 
@@ -88,28 +96,6 @@ _FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
     JsonForm.TIMESTAMP: _timestamps,
     JsonForm.TIMESTAMP_UTC: _timestamps_utc,
 }
-
-
-def _arrays(values: pa.Array, form: JsonForm, delimiter: str) -> pa.Array:
-    """Arrays, value by value but only once for equal ones; their elements go through the same forms."""
-    distinct = pc.dictionary_encode(values)
-    element = _element(form)
-    texts: list[bytes] = distinct.dictionary.to_pylist()
-    rendered = [arrays.to_json(text.decode(), element, delimiter).encode() for text in texts]
-    return pa.array(rendered, pa.binary()).take(distinct.indices)
-
-
-def _element(form: JsonForm) -> Callable[[str], str]:
-    def render(text: str) -> str:
-        piece = _FORMS[form](pa.array([text.encode()], pa.binary()))
-        value: bytes = piece.values[0].as_py()
-        return (piece.open + value + piece.close).decode()
-
-    if form is JsonForm.INTEGER:
-        return str
-    if form is JsonForm.TEXT:
-        return lambda text: json.dumps(text, ensure_ascii=False)
-    return render
 
 
 def _from_arrow(values: pa.Array) -> Piece:

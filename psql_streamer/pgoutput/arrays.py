@@ -6,43 +6,54 @@ Source: PostgreSQL documentation, "Array Input and Output Syntax".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import cache
 
-from psql_streamer.errors import ProtocolError
+_BOUNDS = re.compile(rb"(?:\[[+-]?\d+:[+-]?\d+\])+=")
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_NULL = b"NULL"
 
-_BOUNDS = re.compile(r"^(?:\[[+-]?\d+:[+-]?\d+\])+=")
 
+def parse(text: bytes, delimiter: bytes = b",") -> tuple[list[bytes], list[bytes | None]] | None:
+    """The JSON around the elements, and the elements' text forms (None: SQL NULL).
 
-def to_json(text: str, element: Callable[[str], str], delimiter: str = ",") -> str:
-    """The JSON array of an array's text form; `element` gives the JSON of one element's text form.
-
-    Lower bounds are dropped: JSON has none. ProtocolError when the text is not an array.
+    `{{1,2},{3,4}}` gives `[[`, `,`, `],[`, `,`, `]]` and 1, 2, 3, 4: one gap more than elements. Lower bounds are
+    dropped: JSON has none. None when the text is not an array.
     """
-    body = _BOUNDS.sub("", text)
-    token = _tokens(delimiter)
-    parts: list[str] = []
+    bounds = _BOUNDS.match(text)
+    body = text[bounds.end() :] if bounds else text
+    if not (body.startswith(b"{") and body.endswith(b"}")):
+        return None
+    if len(body) > 2 and b'"' not in body and b"\\" not in body and b"{" not in body[1:]:
+        plain = body[1:-1].split(delimiter)
+        return [b"[", *[b","] * (len(plain) - 1), b"]"], [None if one.upper() == _NULL else one for one in plain]
+    return _walk(body, delimiter)
+
+
+def _walk(body: bytes, delimiter: bytes) -> tuple[list[bytes], list[bytes | None]] | None:
+    marks = {b"{": b"[", b"}": b"]", delimiter: b","}
+    token = _token(delimiter)
+    gaps, elements = [b""], list[bytes | None]()
     at = 0
     while at < len(body):
         found = token.match(body, at)
         if found is None:
-            raise ProtocolError("an array value does not have PostgreSQL's text form")
-        parts.append(_piece(found, element, delimiter))
+            return None
         at = found.end()
-    return "".join(parts)
+        quoted, mark, bare = found["quoted"], found["mark"], found["bare"]
+        if mark is not None:
+            gaps[-1] += marks[mark]
+            continue
+        if quoted is not None:
+            elements.append(_ESCAPED.sub(rb"\1", quoted))
+        else:
+            elements.append(None if bare.upper() == _NULL else _ESCAPED.sub(rb"\1", bare))
+        gaps.append(b"")
+    return gaps, elements
 
 
-def _piece(found: re.Match[str], element: Callable[[str], str], delimiter: str) -> str:
-    if found["quoted"] is not None:
-        return element(re.sub(r"\\(.)", r"\1", found["quoted"], flags=re.DOTALL))
-    mark = found["mark"]
-    if mark is not None:
-        return {"{": "[", "}": "]", delimiter: ","}[mark]
-    bare = found["bare"]
-    return "null" if bare.upper() == "NULL" else element(re.sub(r"\\(.)", r"\1", bare, flags=re.DOTALL))
-
-
-def _tokens(delimiter: str) -> re.Pattern[str]:
+@cache
+def _token(delimiter: bytes) -> re.Pattern[bytes]:
     mark = re.escape(delimiter)
     return re.compile(
-        rf'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<mark>[{{}}]|{mark})|(?P<bare>(?:[^{{}}"\\{mark}]|\\.)+)', re.DOTALL
+        rb'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<mark>[{}]|%s)|(?P<bare>(?:[^{}"\\%s]|\\.)+)' % (mark, mark), re.DOTALL
     )

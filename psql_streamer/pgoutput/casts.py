@@ -67,9 +67,10 @@ class _Form:
 
 
 def _form(column: Column) -> _Form:
-    if column.type_oid == NUMERIC_OID:
-        return _numeric_form(column.typmod)
-    return _FORMS.get(column.type_oid, _TEXT_FORM)
+    oid, typmod = column.type_oid, column.typmod
+    if column.type is not None and column.type.base_oid:
+        oid, typmod = column.type.base_oid, column.type.base_typmod
+    return _numeric_form(typmod) if oid == NUMERIC_OID else _FORMS.get(oid, _TEXT_FORM)
 
 
 def _dense(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -149,12 +150,16 @@ def _render_by_cast(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
+_ARROW_FIXED_BELOW = 1e10
+"""Arrow writes floats in fixed notation up to here."""
+
+
 def _render_float(fixed_below: float) -> Callable[[pa.Array], pa.Array]:
     """PostgreSQL writes fixed notation from 1e-4 to 1e15 (float8) or 1e6 (float4), else an exponent of two digits."""
 
     def render(values: pa.Array) -> pa.Array:
         size = pc.abs(values)
-        plain = pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, min(fixed_below, 1e14)))
+        plain = pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, min(fixed_below, _ARROW_FIXED_BELOW)))
         simple = pc.or_kleene(plain, pc.equal(size, 0))
         texts = values.cast(pa.string())
         if pc.all(simple).as_py() is not False:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from psql_streamer.errors import ProtocolError
 from psql_streamer.model import (
     Batch,
     Changes,
+    Column,
     Image,
     LogicalMessage,
     Lsn,
@@ -20,12 +22,18 @@ from psql_streamer.model import (
     Origin,
     Position,
     Relation,
+    ReplicaIdentity,
     Transactions,
     Truncate,
 )
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.tuples import Index, Walked, Wire, walk
+from psql_streamer.pgoutput.types import BY_OID
+from psql_streamer.pgtype import PgType
+
+Resolve: TypeAlias = Callable[[int], PgType | None]
+PrimaryKey: TypeAlias = Callable[[Relation], Collection[str]]
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in microseconds since 1970-01-01
 _BEGIN_FRAME = HEADER + 21
@@ -100,11 +108,21 @@ class Decoder:
     resume: where the session was started. Changes that it counts as durable are skipped when the server sends
     their transaction again. One block gives one Batch, whose position may be stored when the batch and all
     before it are durable.
+    resolve: what a type's OID stands for, None where nobody knows; asked when a Relation message brings a new shape.
+    primary_key: the names of a relation's primary key columns, asked for every Relation message of identity FULL.
     """
 
-    def __init__(self, origin: Origin, resume: Position) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        resume: Position,
+        resolve: Resolve = BY_OID.get,
+        primary_key: PrimaryKey = lambda relation: (),
+    ) -> None:
         self._origin = origin
         self._resume = resume
+        self._resolve = resolve
+        self._primary_key = primary_key
         self._lsn = resume.lsn
         self._open: _OpenTransaction | None = None
         self._relations: dict[int, Relation] = {}
@@ -219,7 +237,7 @@ class Decoder:
         alive = np.flatnonzero(kind == ord("k"))
         alive = alive[alive > last_bound]
         if len(alive):
-            self._lsn = Lsn(max(self._lsn, int(frames.wire.u64(frames.start[alive[-1:]] + 6)[0])))
+            self._lsn = Lsn(max(self._lsn, int(frames.wire.u64(frames.start[alive] + 6).max())))
 
     def _not_yet_durable(self, frames: _Frames) -> NDArray[np.bool_]:
         """For each frame whether its changes are still to be delivered."""
@@ -235,12 +253,26 @@ class Decoder:
     def _read_relations(self, frames: _Frames) -> _Shapes:
         shapes = _Shapes(self._relations)
         for index in np.flatnonzero(frames.tag == ord("R")).tolist():
-            seen = messages.relation(frames.body(index))
+            seen = self._keyed(messages.relation(frames.body(index)))
             known = self._relations.get(seen.oid)
             if known is not None and seen == replace(known, version=1):
                 continue
-            shapes.change(index, replace(seen, version=known.version + 1 if known else 1))
+            version = known.version + 1 if known else 1
+            shapes.change(index, replace(seen, version=version, columns=self._typed(seen.columns)))
         return shapes
+
+    def _keyed(self, seen: Relation) -> Relation:
+        if seen.replica_identity is not ReplicaIdentity.FULL:
+            return seen
+        names = set(self._primary_key(seen))
+        if not names or not names <= {column.name for column in seen.columns}:
+            return seen
+        return replace(
+            seen, columns=tuple(replace(column, key=column.name in names) for column in seen.columns), keyed=True
+        )
+
+    def _typed(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(column, type=self._resolve(column.type_oid)) for column in columns)
 
     # Rows.
 

@@ -138,13 +138,3 @@ class FrameBuffer:
         self.controls.append(Control(chr(kind), bytes(self._bytes[position + 5 : end])))
         del self._bytes[position:end]
         return len(self._bytes)
-
-
-def xlog_data(start: int, end: int, payload: bytes) -> bytes:
-    """The frame around one pgoutput message, for readers that get messages one by one (libpq's TLS)."""
-    return _XLOG_DATA.pack(_COPY_DATA, 4 + 25 + len(payload), ord("w"), start, end, 0) + payload
-
-
-def keepalive(wal_end: int) -> bytes:
-    """A keepalive's frame: all that commits before `wal_end` has been sent."""
-    return _KEEPALIVE.pack(_COPY_DATA, _KEEPALIVE_LENGTH, ord("k"), wal_end, 0, 0)

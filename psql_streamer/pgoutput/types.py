@@ -1,38 +1,12 @@
 """PostgreSQL's built-in types: how the text form of each becomes JSON. This table is the documentation's table.
 
-OIDs are fixed since they were assigned (PostgreSQL source, src/include/catalog/pg_type.dat). A type that is not
-here goes out as its text form, so that nothing vanishes.
+OIDs are fixed since they were assigned (PostgreSQL source, src/include/catalog/pg_type.dat). Types that are made in a
+database are described by its catalog (see type_catalog); what nobody knows goes out as its text form.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
-
-class JsonForm(Enum):
-    """What PostgreSQL's text form of a value becomes in JSON."""
-
-    NUMBER = "the digits as they are; NaN and Infinity, which JSON cannot say, as strings"
-    INTEGER = "the digits as they are"
-    BOOLEAN = "true or false"
-    TEXT = "a string"
-    EMBEDDED = "the JSON document itself, byte for byte"
-    BASE64 = "a string, base64"
-    TIMESTAMP = "a string, ISO 8601, up to microseconds; infinity, BC and years past 9999 as PostgreSQL writes them"
-    TIMESTAMP_UTC = "a string, ISO 8601 in UTC; else as for timestamp"
-
-
-@dataclass(frozen=True, slots=True)
-class PgType:
-    """A built-in type. array_oid: the type of arrays of it (0: has none). delimiter: between its elements."""
-
-    name: str
-    oid: int
-    array_oid: int
-    form: JsonForm
-    delimiter: str = ","
-
+from psql_streamer.pgtype import JsonForm, PgType
 
 BUILT_IN: tuple[PgType, ...] = (
     PgType("bool", 16, 1000, JsonForm.BOOLEAN),
@@ -111,8 +85,10 @@ BUILT_IN: tuple[PgType, ...] = (
     PgType("xid8", 5069, 271, JsonForm.INTEGER),
 )
 
-BY_OID: dict[int, PgType] = {kind.oid: kind for kind in BUILT_IN}
-"""Base types by their OID."""
+ARRAYS: tuple[PgType, ...] = tuple(
+    PgType(f"{kind.name}[]", kind.array_oid, 0, JsonForm.ARRAY, element=kind) for kind in BUILT_IN if kind.array_oid
+)
+"""The array types of the built-in types."""
 
-BY_ARRAY_OID: dict[int, PgType] = {kind.array_oid: kind for kind in BUILT_IN if kind.array_oid}
-"""Element types by the OID of their array type."""
+BY_OID: dict[int, PgType] = {kind.oid: kind for kind in (*BUILT_IN, *ARRAYS)}
+"""Built-in types and arrays of them by their OID."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from psql_streamer.model import Column
 from psql_streamer.pgoutput.casts import arrow_type, cast, column_of, to_text
+
+_EXACT = Context(prec=100)
 
 
 def numeric(precision: int, scale: int) -> Column:
@@ -143,7 +145,7 @@ def test_numeric_is_read_exactly_and_written_with_all_its_digits(data: st.DataOb
     scale = data.draw(st.integers(0, precision))
     unscaled = data.draw(st.lists(st.none() | st.integers(-(10**precision) + 1, 10**precision - 1)))
     column = numeric(precision, scale)
-    forms = [None if one is None else format(Decimal(one).scaleb(-scale), "f").encode() for one in unscaled]
+    forms = [None if one is None else format(Decimal(one).scaleb(-scale, _EXACT), "f").encode() for one in unscaled]
     expected = [None if form is None else Decimal(form.decode()) for form in forms]
     with_zero = [
         b"0." + b"0" * scale if form is not None and not form.strip(b"-0.") and scale else form for form in forms

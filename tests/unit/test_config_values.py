@@ -41,8 +41,8 @@ def test_variables_expand_in_lists_tables_and_numbers(tmp_path: Path) -> None:
 def test_a_file_expands_without_its_last_line_end(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("pass word\n")
-    config = load(written(tmp_path, with_dsn(f"host=db password=${{file:{secret}}}")), {})
-    assert dsn_of(config) == "host=db password=pass word"
+    config = load(written(tmp_path, with_dsn(f"host=db password='${{file:{secret}}}'")), {})
+    assert dsn_of(config) == "host=db password='pass word'"
 
 
 def test_a_dollar_without_a_brace_means_itself(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 TIERS = [
-    {"psql_streamer", "psql_streamer.model", "psql_streamer.errors"},
+    {"psql_streamer", "psql_streamer.model", "psql_streamer.errors", "psql_streamer.pgtype"},
     {"psql_streamer.options"},
     {
         "psql_streamer.checkpoint",

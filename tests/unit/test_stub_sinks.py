@@ -43,13 +43,13 @@ def test_a_stub_counts_what_passes(kind: type[StubDiscardSink]) -> None:
 def test_the_logging_stub_logs_a_line_per_batch(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         StubLogSink("stub", options()).write(batch_of(2))
-    assert caplog.messages == ["sink stub: 2 truncate, up to 16/B374D848"]
+    assert caplog.messages == ["2 truncate, up to 16/B374D848"]
 
 
 def test_verbose_adds_a_line_per_table_and_action(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         StubLogSink("stub", options(verbose=True)).write(batch_of(2))
-    assert "sink stub: public.orders: 1 truncate" in caplog.messages
+    assert "public.orders: 1 truncate" in caplog.messages
 
 
 def test_the_discarding_stub_is_silent_until_debug_is_switched_on(caplog: pytest.LogCaptureFixture) -> None:

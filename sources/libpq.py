@@ -1,0 +1,98 @@
+"""The few functions of libpq that a replication stream needs and that psycopg2 does not hand on unchanged.
+
+psycopg2's own replication cursor tells the server that everything up to a keepalive's WAL end is flushed, as soon as
+the last message was; and it tells so by itself when a keepalive asks (psycopg2, pq_read_replication_message). What may
+be confirmed is for the position store to say, so the stream is read and answered here, on the connection that psycopg2
+made.
+
+Functions and their results: PostgreSQL documentation, "libpq: Functions Associated with the COPY Command" and
+"Asynchronous Command Processing".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg2
+
+_FIELDS = "CMH"
+"""PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT."""
+
+
+class CopyEnded(Exception):
+    """The server ended the stream. fields: its ErrorResponse, M alone when libpq has only a text."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__(fields.get("M", ""))
+        self.fields = fields
+
+
+def _load() -> Any:
+    # A library's handle finds the symbols of what it depends on, too: this is the libpq that psycopg2 uses.
+    library = ctypes.CDLL(psycopg2._psycopg.__file__)
+    connection, text = ctypes.c_void_p, ctypes.c_char_p
+    for name, result, arguments in (
+        ("PQsetnonblocking", ctypes.c_int, [connection, ctypes.c_int]),
+        ("PQconsumeInput", ctypes.c_int, [connection]),
+        ("PQgetCopyData", ctypes.c_int, [connection, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int]),
+        ("PQputCopyData", ctypes.c_int, [connection, text, ctypes.c_int]),
+        ("PQflush", ctypes.c_int, [connection]),
+        ("PQfreemem", None, [ctypes.c_void_p]),
+        ("PQgetResult", ctypes.c_void_p, [connection]),
+        ("PQresultErrorField", text, [ctypes.c_void_p, ctypes.c_int]),
+        ("PQclear", None, [ctypes.c_void_p]),
+        ("PQerrorMessage", text, [connection]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class CopyBoth:
+    """A psycopg2 connection on which START_REPLICATION was answered. Nothing here waits."""
+
+    def __init__(self, connection: Any) -> None:
+        self._libpq = _load()
+        self._connection = ctypes.c_void_p(connection.pgconn_ptr)
+        self._buffer = ctypes.c_void_p()
+        self._libpq.PQsetnonblocking(self._connection, 1)
+
+    def get(self) -> bytes | None:
+        """The content of the next CopyData message; None when it is not there yet. CopyEnded."""
+        libpq = self._libpq
+        # -1: the stream ended, -2: an error, 0: not there yet.
+        size = libpq.PQgetCopyData(self._connection, ctypes.byref(self._buffer), 1)
+        if size < 0:
+            raise CopyEnded(self._result_fields() if size == -1 else {"M": self._message()})
+        if not size:
+            return None
+        try:
+            return ctypes.string_at(self._buffer, size)
+        finally:
+            libpq.PQfreemem(self._buffer)
+
+    def receive(self) -> None:
+        """Take in what the connection has, a few kB at least. CopyEnded when there is no connection any more."""
+        if not self._libpq.PQconsumeInput(self._connection):
+            raise CopyEnded({"M": self._message()})
+
+    def put(self, content: bytes) -> None:
+        """Send a CopyData message; what the socket does not take now goes with the next. CopyEnded."""
+        sent = self._libpq.PQputCopyData(self._connection, content, len(content))
+        if sent < 0 or self._libpq.PQflush(self._connection) < 0:
+            raise CopyEnded({"M": self._message()})
+
+    def _message(self) -> str:
+        text: bytes = self._libpq.PQerrorMessage(self._connection) or b""
+        return " ".join(text.decode("utf-8", "replace").split()) or "the connection to the server was lost"
+
+    def _result_fields(self) -> dict[str, str]:
+        result = ctypes.c_void_p(self._libpq.PQgetResult(self._connection))
+        try:
+            found = {name: self._libpq.PQresultErrorField(result, ord(name)) for name in _FIELDS} if result else {}
+        finally:
+            self._libpq.PQclear(result)
+        fields = {name: text.decode("utf-8", "replace") for name, text in found.items() if text}
+        return fields or {"M": "the server ended the replication stream"}

@@ -1,0 +1,55 @@
+"""What must be true of topics in the `event` format, whatever happened on the way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from tests.database import Database
+from tests.fold import fold_events, parse, select
+from tests.kafka_reader import Record
+
+Identity = tuple[int, int]
+
+
+def assert_nothing_is_lost(records: Sequence[Record], database: Database, tables: Sequence[str]) -> None:
+    """The folded topics equal the tables, repeats equal what they repeat, and transactions have no gaps."""
+    folded = fold_events(records)
+    for table in tables:
+        assert folded.get(table, {}) == select(database, table), f"{table} differs"
+    seqs: dict[int, set[int]] = defaultdict(set)
+    for event in map(parse, records):
+        seqs[event["CommitLSN"]].add(event["Seq"])
+    torn = {commit_lsn for commit_lsn, found in seqs.items() if len(found) != max(found) + 1}
+    assert not torn, f"{len(torn)} of {len(seqs)} transactions came with gaps"
+
+
+def assert_order_per_key(records: Sequence[Record]) -> None:
+    """In its partition, a key's changes come first in commit order; after repeats, its last state comes last."""
+    places: dict[tuple[str, bytes], set[int]] = defaultdict(set)
+    seen: dict[tuple[str, bytes], list[Identity]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.topic, record.partition, record.offset)):
+        if record.key is not None:
+            key = (record.topic, record.key)
+            places[key].add(record.partition)
+            seen[key].append(_identity(parse(record)))
+    assert all(len(partitions) == 1 for partitions in places.values()), "a key lies in several partitions"
+    for key, identities in seen.items():
+        assert identities[-1] == max(identities), f"the last event of {key} is not its last state"
+        first_seen = list(dict.fromkeys(identities))
+        assert first_seen == sorted(first_seen), f"the changes of {key} came in another order than they were committed"
+
+
+def distinct_transactions(records: Sequence[Record]) -> int:
+    """How many transactions the events come from."""
+    return len({parse(record)["CommitLSN"] for record in records})
+
+
+def repeats(records: Sequence[Record]) -> int:
+    """How many records say what another one says."""
+    return len(records) - len({(record.topic, record.key, record.value) for record in records})
+
+
+def _identity(event: dict[str, Any]) -> Identity:
+    return event["CommitLSN"], event["Seq"]

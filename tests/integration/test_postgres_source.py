@@ -1,0 +1,434 @@
+"""The `postgres` source on a real server: where it starts, what the server may forget, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import psycopg2.errors
+import pytest
+
+from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.model import Lsn, Position
+from tests.database import Database
+from tests.source_at_work import (
+    confirmed_flush_lsn,
+    identities,
+    read_all,
+    read_up_to,
+    rows,
+    streaming,
+    wait_for,
+)
+
+_SCHEMA = """
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE unpublished (id int);
+CREATE PUBLICATION p FOR TABLE t;
+"""
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    database.execute(_SCHEMA)
+    return database
+
+
+def _ids(first: int, last: int) -> list[tuple[bytes, None]]:
+    return [(b"%d" % i, None) for i in range(first, last + 1)]
+
+
+def _insert(database: Database, first: int, last: int) -> None:
+    """Rows of one transaction."""
+    database.execute("INSERT INTO t SELECT generate_series(%s, %s)", first, last)
+
+
+def _wal_end(database: Database) -> int:
+    return int(database.value("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))
+
+
+def _refusal(database: Database, kind: type[SourceError], position: Position | None = None, **options: object) -> str:
+    """The message with which a start is refused."""
+    with pytest.raises(kind) as refused, streaming(database, position, **options):
+        pass
+    return str(refused.value)
+
+
+# Where it starts.
+
+
+def test_the_first_start_makes_the_slot_and_streams_what_is_committed_from_then_on(every_postgres: Database) -> None:
+    every_postgres.execute(_SCHEMA)
+    _insert(every_postgres, 1, 5)
+    with streaming(every_postgres) as source:
+        _insert(every_postgres, 6, 9)
+        assert rows(read_all(source, every_postgres)) == _ids(6, 9)
+        assert source.status().ok
+
+
+def test_without_a_position_a_restart_begins_where_the_slot_is(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 3)
+        read_all(source, shop)
+    with streaming(shop) as source:
+        assert rows(read_all(source, shop)) == _ids(1, 3)
+
+
+def test_a_restart_at_a_position_neither_loses_nor_repeats(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 3)
+        position = read_all(source, shop)[-1].position
+        _insert(shop, 4, 5)
+        read_all(source, shop)
+    _insert(shop, 6, 7)
+    with streaming(shop, position) as source:
+        assert rows(read_all(source, shop)) == _ids(4, 7)
+
+
+def test_a_restart_at_any_position_within_a_large_transaction_goes_on_with_the_next_change(shop: Database) -> None:
+    with streaming(shop, batchSize=40) as source:
+        _insert(shop, 1, 10)
+        _insert(shop, 11, 1000)
+        batches = read_all(source, shop)
+    everything = identities(batches)
+    assert rows(batches) == _ids(1, 1000)
+    inside = [i for i, batch in enumerate(batches) if batch.position.changes]
+    assert len(inside) > 20, "the transaction came in pieces"
+    for place in (inside[0], inside[1], inside[len(inside) // 2], inside[-1]):
+        had = len(identities(batches[: place + 1]))
+        with streaming(shop, batches[place].position, batchSize=70) as source:
+            assert identities(read_all(source, shop)) == everything[had:]
+
+
+def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(shop: Database) -> None:
+    with streaming(shop, batchSize=40) as source:
+        _insert(shop, 1, 1000)
+        batches = read_all(source, shop)
+    stopped = next(batch.position for batch in batches if batch.position.changes > 500)
+    had = stopped.changes
+    position = stopped
+    for _ in range(3):
+        with streaming(shop, position, batchSize=40) as source:
+            first = source.read(10)
+            assert first is not None
+            position = first.position
+    with streaming(shop, position, batchSize=40) as source:
+        assert rows(read_all(source, shop)) == _ids(had + 1, 1000)[len(_ids(had + 1, position.changes)) :]
+
+
+def test_a_transaction_that_began_before_the_position_and_commits_after_it_is_delivered(shop: Database) -> None:
+    with shop.session() as open_one, open_one.cursor() as cursor:
+        with streaming(shop, walRetain=0) as source:
+            pass
+        cursor.execute("INSERT INTO t VALUES (1)")
+        with streaming(shop) as source:
+            _insert(shop, 2, 2)
+            position = read_all(source, shop)[-1].position
+            source.confirm(position)
+        wait_for(lambda: confirmed_flush_lsn(shop) == position.lsn, "the confirmation")
+        open_one.commit()
+    with streaming(shop, position) as source:
+        assert rows(read_all(source, shop)) == _ids(1, 1)
+
+
+def test_a_reconnect_takes_the_position_that_it_is_given(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 3)
+        position = read_all(source, shop)[-1].position
+        _insert(shop, 4, 4)
+        read_all(source, shop)
+        source.start(position)
+        assert rows(read_all(source, shop)) == _ids(4, 4)
+        assert source.stats()["reconnects"] == 1
+
+
+# What the server may forget.
+
+
+def test_what_is_confirmed_stays_wal_retain_behind_and_never_goes_back(shop: Database) -> None:
+    retain = 4000
+    with streaming(shop, walRetain=retain) as source:
+        start = confirmed_flush_lsn(shop)
+        _insert(shop, 1, 1)
+        early = read_all(source, shop)[-1].position
+        assert early.lsn - start < retain
+        source.confirm(early)
+        assert source.stats()["confirmed_lsn"] == start, "not below where the slot began"
+        _insert(shop, 2, 1000)
+        late = read_all(source, shop)[-1].position
+        source.confirm(late)
+        wait_for(lambda: confirmed_flush_lsn(shop) == late.lsn - retain, "the confirmation")
+        source.confirm(early)
+        _insert(shop, 1001, 1001)
+        read_all(source, shop)
+        assert source.stats()["confirmed_lsn"] == late.lsn - retain
+    assert confirmed_flush_lsn(shop) == late.lsn - retain
+
+
+def test_wal_retain_larger_than_all_wal_confirms_nothing(shop: Database) -> None:
+    with streaming(shop, walRetain="100TB") as source:
+        start = confirmed_flush_lsn(shop)
+        _insert(shop, 1, 100)
+        source.confirm(read_all(source, shop)[-1].position)
+    assert confirmed_flush_lsn(shop) == start
+
+
+def test_nothing_is_confirmed_that_was_only_received(shop: Database) -> None:
+    with streaming(shop) as source:
+        start = confirmed_flush_lsn(shop)
+        _insert(shop, 1, 1000)
+        read_all(source, shop)
+    assert confirmed_flush_lsn(shop) == start
+
+
+def test_a_stop_tells_the_server_what_was_confirmed_last(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 1)
+        position = read_all(source, shop)[-1].position
+        source.confirm(position)
+    assert confirmed_flush_lsn(shop) == position.lsn
+
+
+def test_traffic_on_unpublished_tables_alone_moves_the_slot_on(every_postgres: Database) -> None:
+    every_postgres.execute(_SCHEMA)
+    with streaming(every_postgres) as source:
+        every_postgres.execute("INSERT INTO unpublished SELECT generate_series(1, 10000)")
+        end = _wal_end(every_postgres)
+        source.confirm(read_up_to(source, end)[-1].position)
+        wait_for(lambda: confirmed_flush_lsn(every_postgres) >= end, "the confirmation")
+
+
+def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Database) -> None:
+    with streaming(shop, batchSize=10) as source:
+        _insert(shop, 1, 200)
+        batches = read_all(source, shop)
+        inside = [batch.position for batch in batches if batch.position.changes]
+        assert len(inside) > 10
+        source.confirm(inside[-1])
+    assert confirmed_flush_lsn(shop) <= inside[-1].lsn < inside[-1].commit_lsn
+
+
+@pytest.mark.parametrize("over", ["socket", "tcp"])
+def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
+    own_postgres: EmbeddedPostgres, over: str
+) -> None:
+    database = Database("postgres", own_postgres.dsn(tcp=over == "tcp"), own_postgres.version)
+    database.execute(_SCHEMA)
+    with streaming(database, walRetain="1GB") as source:
+        _insert(database, 1, 1000)
+        source.confirm(read_all(source, database)[-1].position)
+        began = time.monotonic()
+        own_postgres.stop("fast")
+        assert time.monotonic() - began < 20
+        with pytest.raises(SourceUnavailable):
+            read_up_to(source, 1 << 63)
+
+
+# walPositionOverride.
+
+
+def test_an_override_replays_what_wal_retain_kept(shop: Database) -> None:
+    with streaming(shop, walRetain="1GB") as source:
+        start = confirmed_flush_lsn(shop)
+        _insert(shop, 1, 3)
+        batches = read_all(source, shop)
+        position = batches[-1].position
+        source.confirm(position)
+        repeated = identities(batches)
+    with streaming(shop, position, walRetain="1GB", walPositionOverride=str(start)) as source:
+        assert identities(read_all(source, shop)) == repeated
+
+
+def test_an_override_holds_for_the_start_and_not_for_reconnects(shop: Database) -> None:
+    with streaming(shop, walRetain="1GB") as source:
+        start = confirmed_flush_lsn(shop)
+        _insert(shop, 1, 3)
+        position = read_all(source, shop)[-1].position
+    with streaming(shop, position, walPositionOverride=str(start)) as source:
+        source.start(position)  # nothing was read in between: it is the same start still
+        replayed = read_all(source, shop)
+        assert rows(replayed) == _ids(1, 3)
+        source.start(replayed[-1].position)
+        _insert(shop, 4, 4)
+        assert rows(read_all(source, shop)) == _ids(4, 4)
+
+
+def test_an_override_before_what_the_slot_can_give_is_refused_with_the_size_of_the_gap(shop: Database) -> None:
+    with streaming(shop):
+        first = confirmed_flush_lsn(shop)
+    wanted = Lsn(first - 1234)
+    said = _refusal(shop, PositionRefused, walPositionOverride=str(wanted))
+    assert f"walPositionOverride {wanted} is 1234 bytes before {first}" in said
+    assert "use a later one" in said
+
+
+def test_an_override_after_the_end_of_the_wal_is_refused(shop: Database) -> None:
+    wanted = Lsn(_wal_end(shop) + (1 << 32))
+    said = _refusal(shop, PositionRefused, walPositionOverride=str(wanted))
+    assert f"walPositionOverride {wanted} is " in said
+    assert "after the end of the server's WAL" in said
+
+
+def test_a_position_before_what_the_slot_can_give_is_refused_with_the_gap_and_the_choices(shop: Database) -> None:
+    with streaming(shop):
+        first = confirmed_flush_lsn(shop)
+    said = _refusal(shop, PositionRefused, Position(Lsn(first - 99)))
+    assert "99 bytes before" in said
+    assert "psql-streamer position forget db1" in said
+    assert "walPositionOverride" in said
+
+
+# Slots.
+
+
+def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 1)
+        position = read_all(source, shop)[-1].position
+    shop.query("SELECT pg_drop_replication_slot(%s)", f"s_{shop.name}")
+    said = _refusal(shop, PositionRefused, position)
+    assert f'slot "s_{shop.name}" does not exist' in said
+    assert str(position.lsn) in said
+    assert "psql-streamer position forget db1" in said
+    assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
+
+
+def test_a_slot_of_another_plugin_is_refused(every_postgres: Database) -> None:
+    every_postgres.execute(_SCHEMA)
+    try:
+        every_postgres.query(
+            "SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", f"s_{every_postgres.name}"
+        )
+    except psycopg2.errors.UndefinedFile:
+        pytest.skip("this server was installed without another output plugin")
+    said = _refusal(every_postgres, SourceRefused)
+    assert 'was made for the output plugin "test_decoding"' in said
+    assert "replicationSlot" in said
+
+
+def test_a_physical_slot_is_refused(shop: Database) -> None:
+    name = f"physical_{shop.name}"
+    shop.query("SELECT pg_create_physical_replication_slot(%s)", name)
+    try:
+        said = _refusal(shop, SourceRefused, replicationSlot=name)
+    finally:
+        shop.query("SELECT pg_drop_replication_slot(%s)", name)
+    assert f'slot "{name}"' in said
+    assert "physical" in said
+
+
+def test_a_slot_of_another_database_is_refused(shop: Database, postgres: str) -> None:
+    elsewhere = Database("postgres", postgres, shop.version)
+    name = f"elsewhere_{shop.name}"
+    elsewhere.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+    try:
+        said = _refusal(shop, SourceRefused, replicationSlot=name)
+    finally:
+        elsewhere.query("SELECT pg_drop_replication_slot(%s)", name)
+    assert f'belongs to the database "postgres", not to "{shop.name}"' in said
+
+
+def test_a_slot_in_use_names_who_uses_it_and_is_tried_again(shop: Database) -> None:
+    with streaming(shop):
+        pid = shop.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
+        said = _refusal(shop, SourceUnavailable)
+    assert f'slot "s_{shop.name}" is active for PID {pid}' in said
+    with streaming(shop) as source:
+        assert source.status().ok
+
+
+# What the server must have.
+
+
+def test_a_missing_publication_is_refused_with_the_command_that_makes_it(shop: Database) -> None:
+    said = _refusal(shop, SourceRefused, publication=["p", "nowhere"])
+    assert f'publication "nowhere" does not exist in the database "{shop.name}"' in said
+    assert 'CREATE PUBLICATION "nowhere"' in said
+    assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
+
+
+def test_a_publication_that_was_dropped_stops_the_source_with_its_name(every_postgres: Database) -> None:
+    database = every_postgres
+    database.execute(_SCHEMA)
+    with streaming(database) as source:
+        _insert(database, 1, 1)
+        position = read_all(source, database)[-1].position
+        database.execute("DROP PUBLICATION p")
+        _insert(database, 2, 2)
+        if database.version < 18:  # from there on pgoutput goes on, with a warning to the server's log
+            with pytest.raises(SourceRefused, match='publication "p" does not exist'):
+                read_up_to(source, 1 << 63)
+    assert 'publication "p" does not exist' in _refusal(database, SourceRefused, position)
+
+
+def test_a_server_without_logical_wal_is_refused_with_the_command_that_mends_it(own_postgres: EmbeddedPostgres) -> None:
+    own_postgres.settings["wal_level"] = "replica"
+    own_postgres.restart()
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    said = _refusal(database, SourceRefused)
+    assert 'wal_level is "replica"' in said
+    assert "ALTER SYSTEM SET wal_level = 'logical'" in said
+
+
+# What has no influence.
+
+_SETTINGS = {
+    "datestyle": "'SQL, DMY'",
+    "intervalstyle": "sql_standard",
+    "timezone": "'Asia/Kathmandu'",
+    "bytea_output": "escape",
+    "extra_float_digits": "-10",
+    "search_path": "apart",
+    "quote_all_identifiers": "on",
+    "client_encoding": "LATIN1",
+}
+_VALUES = """
+INSERT INTO "values" VALUES (1, '2024-02-29', '2024-02-29 13:14:15.5', '2024-02-29 13:14:15.5+00', '13:14:15+02',
+    '1 year 2 months -3 days 04:05:06.7', '\\x00ff', 0.1::float4 + 0.2::float4, 0.1::float8 + 0.2::float8, 'łéß',
+    'apart.thing'::regclass, 'apart.mood'::regtype, 'happy', ARRAY[date '2024-02-29'])
+"""
+
+
+def test_settings_of_the_database_and_the_role_have_no_influence_on_values(every_postgres: Database) -> None:
+    database = every_postgres
+    database.execute("""
+        CREATE SCHEMA apart; CREATE TABLE apart.thing (); CREATE TYPE apart.mood AS ENUM ('happy');
+        CREATE TABLE "values" (id int PRIMARY KEY, d date, ts timestamp, tz timestamptz, tt timetz, i interval, b bytea,
+            f4 float4, f8 float8, s text, c regclass, ty regtype, m apart.mood, a date[]);
+        CREATE PUBLICATION p FOR TABLE "values"
+    """)
+    with streaming(database) as source:
+        database.execute(_VALUES)
+        [plain] = rows(read_all(source, database))
+    for name, value in _SETTINGS.items():
+        database.execute(f'ALTER DATABASE "{database.name}" SET {name} = {value}')
+    with streaming(database) as source:
+        [again] = rows(read_all(source, database))
+    assert again == plain
+    assert plain == (
+        *(b"1", b"2024-02-29", b"2024-02-29 13:14:15.5", b"2024-02-29 13:14:15.5+00", b"13:14:15+02"),
+        *(b"P1Y2M-3DT4H5M6.7S", b"\\x00ff", b"0.3", b"0.30000000000000004", "łéß".encode()),
+        *(b"apart.thing", b"apart.mood", b"happy", b"{2024-02-29}"),
+    )
+
+
+# Several at once.
+
+
+def test_several_sources_in_one_process_each_have_their_own_slot_and_place(shop: Database) -> None:
+    with ExitStack() as stack:
+        sources = [stack.enter_context(streaming(shop, replicationSlot=f"s{i}_{shop.name}")) for i in range(4)]
+        _insert(shop, 1, 5)
+        positions = []
+        for source in sources:
+            batches = read_all(source, shop)
+            assert rows(batches) == _ids(1, 5)
+            positions.append(batches[-1].position)
+        sources[2].confirm(positions[2])
+        wait_for(lambda: confirmed_flush_lsn(shop, f"s2_{shop.name}") == positions[2].lsn, "the confirmation")
+        assert all(confirmed_flush_lsn(shop, f"s{i}_{shop.name}") < positions[i].lsn for i in (0, 1, 3))
+        sources[1].stop()
+        _insert(shop, 6, 6)
+        assert rows(read_all(sources[3], shop)) == _ids(6, 6)

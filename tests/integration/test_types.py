@@ -1,0 +1,300 @@
+"""PostgreSQL is the oracle: a value that was inserted, streamed and encoded is the one that SELECT gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+import psycopg2.errors
+import pytest
+
+from psql_streamer.events import Encoder
+from psql_streamer.model import Batch, Op
+from psql_streamer.pgoutput.types import BUILT_IN
+from psql_streamer.pgtype import PgType
+from psql_streamer.routing import Router
+from sources.postgres import PostgresSource
+from tests.database import Database
+from tests.source_at_work import read_all, streaming
+from tests.type_values import EDGES, columns, oracle_of
+
+ODD_SETTINGS = {
+    "timezone": "America/New_York",
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "sql_standard",
+    "bytea_output": "escape",
+    "extra_float_digits": "-3",
+}
+"""Of the database, so that every session has them that does not say otherwise."""
+
+_ARRAY_ORACLE = """(
+    SELECT coalesce(json_agg(e.j ORDER BY u.n), '[]')
+    FROM unnest({0}) WITH ORDINALITY AS u(x, n), LATERAL (SELECT {1} AS j) e
+)"""
+
+ORACLE_SETTINGS = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+}
+
+
+@contextmanager
+def published(database: Database) -> Iterator[PostgresSource]:
+    """The database's tables, from now on; read with `read_all`."""
+    database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    with streaming(database) as source:
+        yield source
+
+
+def events(batches: Sequence[Batch], **options: Any) -> list[Any]:
+    """The `envelope` events of all row changes, in order."""
+    encoder = Encoder("envelope", Router({}, "t", ""), {}, **options)
+    values = [value for batch in batches for value in encoder.encode(batch).values.to_pylist()]
+    return [json.loads(value, parse_float=Decimal) for value in values]
+
+
+def rows(batches: Sequence[Batch]) -> list[dict[str, Any]]:
+    """The new rows of all events."""
+    return [event["after"] for event in events(batches)]
+
+
+def oracle(database: Database, query: str) -> list[Any]:
+    """The one JSON column of a query, in a session with the settings that the stream has, numbers exact."""
+    with database.session() as session, session.cursor() as cursor:
+        for name, value in ORACLE_SETTINGS.items():
+            cursor.execute(f"SET {name} = '{value}'")
+        cursor.execute(query)
+        return [json.loads(text, parse_float=Decimal) for (text,) in cursor.fetchall()]
+
+
+def object_of(expressions: Sequence[tuple[str, str]]) -> str:
+    """SQL of a JSON object's text; members one by one, for json_build_object takes 50 pairs at most."""
+    members = " || ',' || ".join(f"""'"{name}":' || coalesce(({sql})::text, 'null')""" for name, sql in expressions)
+    return f"'{{' || {members} || '}}'"
+
+
+def columns_on(database: Database) -> list[tuple[str, PgType, tuple[str, ...]]]:
+    """`columns` without what this server cannot read."""
+    try:
+        database.query("SELECT '<a/>'::xml")
+    except psycopg2.errors.FeatureNotSupported:
+        return [column for column in columns() if column[0] != "xml"]
+    return columns()
+
+
+def inserted(database: Database, table: str, values: Sequence[tuple[str, ...]]) -> None:
+    """A row for the first value of every column, one for the second, ...; NULL where a column has no more."""
+    for number in range(max(map(len, values)) + 1):
+        row = [one[number] if number < len(one) else "NULL" for one in values]
+        database.execute(f"INSERT INTO {table} VALUES ({number}, {', '.join(row)})")
+
+
+def test_every_type_of_the_table_has_edge_values() -> None:
+    assert set(EDGES) == {kind.name for kind in BUILT_IN}
+
+
+def test_t1_to_t6_every_built_in_type_arrives_as_it_was_stored_whatever_the_settings(every_postgres: Database) -> None:
+    database = every_postgres
+    every = columns_on(database)
+    names = [f"c{at}" for at in range(len(every))]
+    listed = ", ".join(f"{name} {of[0]}" for name, of in zip(names, every, strict=True))
+    database.execute(f"CREATE TABLE every (id int PRIMARY KEY, {listed})")
+    for setting, value in ODD_SETTINGS.items():
+        database.execute(f"ALTER DATABASE \"{database.name}\" SET {setting} = '{value}'")
+    with published(database) as source:
+        inserted(database, "every", [values for _, _, values in every])
+        found = rows(read_all(source, database))
+    oracles = [(name, oracle_of(kind, name)) for name, (_, kind, _) in zip(names, every, strict=True)]
+    expected = oracle(database, f"SELECT {object_of([('id', 'id'), *oracles])} FROM every ORDER BY id")
+    assert len(found) == len(expected) > 5
+    for got, wanted in zip(found, expected, strict=True):
+        assert got.keys() == wanted.keys()
+        for name, (sql, _, _) in zip(names, every, strict=True):
+            assert got[name] == wanted[name], sql
+
+
+def test_t7_arrays_of_every_built_in_type_arrive_as_they_were_stored(every_postgres: Database) -> None:
+    database = every_postgres
+    every = [(sql, kind, values) for sql, kind, values in columns_on(database) if kind.array_oid]
+    names = [f"c{at}" for at in range(len(every))]
+    listed = ", ".join(f"{name} {sql}[]" for name, (sql, _, _) in zip(names, every, strict=True))
+    database.execute(f"CREATE TABLE every (id int PRIMARY KEY, {listed})")
+    arrays = [
+        (f"ARRAY[{', '.join(values)}, NULL]::{sql}[]", f"'{{}}'::{sql}[]", f"ARRAY[{values[0]}]::{sql}[]")
+        for sql, _, values in every
+    ]
+    with published(database) as source:
+        inserted(database, "every", arrays)
+        found = rows(read_all(source, database))
+    elements = [oracle_of(kind, "u.x") for _, kind, _ in every]
+    oracles = [
+        (name, f"CASE WHEN {name} IS NOT NULL THEN {_ARRAY_ORACLE.format(name, element)} END")
+        for name, element in zip(names, elements, strict=True)
+    ]
+    expected = oracle(database, f"SELECT {object_of([('id', 'id'), *oracles])} FROM every ORDER BY id")
+    for got, wanted in zip(found, expected, strict=True):
+        for name, (sql, _, _) in zip(names, every, strict=True):
+            assert got[name] == wanted[name], f"{sql}[]"
+
+
+def test_t7_nested_arrays_with_bounds_and_quoting_arrive_as_to_json_gives_them(database: Database) -> None:
+    database.execute("CREATE TABLE a (id int PRIMARY KEY, t text[], n numeric[], b box[], j jsonb[])")
+    with published(database) as source:
+        database.execute(
+            r"""INSERT INTO a VALUES
+            (1, '[2:3][-1:0]={{a,NULL},{"b,\"c\\","NULL"}}', '{{1.10,NaN},{NULL,12345678901234567890.1}}',
+                '{(1,1),(0,0);(2,2),(0,0)}', '{"{\"a\": [1, null]}",NULL,"null"}'),
+            (2, ARRAY['', ' ', '{}', ',', E'\n\t', 'żółć 🐘', '"', '\'], '{}', NULL, '[0:0]={1}')"""
+        )
+        found = rows(read_all(source, database))
+    query = "SELECT json_build_object('id', id, 't', t, 'n', n, 'b', b::text[], 'j', j)::text FROM a ORDER BY id"
+    assert found == oracle(database, query)
+
+
+def test_t6_a_json_document_is_embedded_byte_for_byte(database: Database) -> None:
+    document = '{"b" : 1,  "a":1.0e400, "b":[ ],\n"z":"\\u00e9\\/"}'
+    database.execute("CREATE TABLE j (id int PRIMARY KEY, document json)")
+    with published(database) as source:
+        database.execute("INSERT INTO j VALUES (1, %s), (2, 'null'), (3, NULL)", document)
+        (batch,) = (batch for batch in read_all(source, database) if batch.changes)
+    first, second, third = Encoder("event", Router({}, "t", ""), {}).encode(batch).values.to_pylist()[:3]
+    assert f'"Columns":{{"id":1,"document":{document}}}'.encode() in first
+    assert b'"Columns":{"id":2,"document":null}' in second
+    assert b'"Columns":{"id":3,"document":null}' in third
+
+
+CUSTOM_TYPES = r'''
+    CREATE SCHEMA other;
+    CREATE TYPE mood AS ENUM ('so so', 'happy', 'a "quoted" \\ one');
+    CREATE TYPE other.mood AS ENUM ('other');
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE DOMAIN small AS positive CHECK (VALUE < 100);
+    CREATE DOMAIN price AS numeric(12, 2);
+    CREATE DOMAIN tags AS text[];
+    CREATE DOMAIN document AS jsonb;
+    CREATE DOMAIN feeling AS mood;
+    CREATE TYPE inner_one AS (at timestamp, felt mood, amounts price[], doc json);
+    CREATE TYPE outer_one AS ("the ""id""" bigint, nested inner_one, many inner_one[], ok boolean, ratio float8);
+    CREATE DOMAIN wrapped AS outer_one;
+    CREATE TABLE leaf (x int, y text);
+    ALTER TABLE leaf ADD gone int; ALTER TABLE leaf DROP gone;
+    CREATE TYPE textrange AS RANGE (subtype = text, multirange_type_name = textmultirange);
+    CREATE TYPE hollow AS ()
+'''
+
+CUSTOM_COLUMNS = {
+    "mood": ("'happy'", r"""'a "quoted" \\ one'"""),
+    "other.mood": ("'other'",),
+    "positive": ("5",),
+    "small": ("99",),
+    "price": ("-1.50", "'NaN'"),
+    "tags": ("ARRAY['a,b', NULL, '\"']", "'{}'"),
+    "document": ("'{\"a\": [1.50, null]}'", "'null'"),
+    "feeling": ("'so so'",),
+    "outer_one": (
+        r"""ROW(9223372036854775807, ROW('2024-01-01 00:00:00.5', 'a "quoted" \\ one', ARRAY[1.5, NULL], '{"k": "v"}'),
+            ARRAY[ROW('infinity', NULL, '{}', '[1, 2]')::inner_one, NULL,
+            ROW(NULL, NULL, NULL, NULL)::inner_one], true, 'NaN')""",
+        "ROW(NULL, NULL, NULL, NULL, NULL)",
+    ),
+    "wrapped": ("ROW(1, ROW(NULL, 'happy', NULL, NULL), '{}', false, 0.1)",),
+    "leaf": ("ROW(1, '(a, \"b\")')",),
+    "hollow": ("ROW()",),
+    "textrange": ("'[a,\"b,\")'", "'empty'"),
+    "textmultirange": ("'{[a,b),[c,)}'",),
+}
+
+
+def test_t8_s3_types_made_in_the_database_arrive_as_to_json_gives_them(every_postgres: Database) -> None:
+    database = every_postgres
+    database.execute(CUSTOM_TYPES)
+    sql = [kind + suffix for suffix in ("", "[]") for kind in CUSTOM_COLUMNS]
+    listed = ", ".join(f"c{at} {kind}" for at, kind in enumerate(sql))
+    database.execute(f"CREATE TABLE custom (id int PRIMARY KEY, {listed})")
+    arrays = [(f"ARRAY[({values[0]})::{kind}, NULL]::{kind}[]", "'{}'") for kind, values in CUSTOM_COLUMNS.items()]
+    with published(database) as source:
+        inserted(database, "custom", [*CUSTOM_COLUMNS.values(), *arrays])
+        found = rows(read_all(source, database))
+    expected = oracle(database, "SELECT to_json(custom)::text FROM custom ORDER BY id")
+    assert len(found) == len(expected) == 3
+    for got, wanted in zip(found, expected, strict=True):
+        assert got.keys() == wanted.keys()
+        for at, kind in enumerate(sql):
+            assert got[f"c{at}"] == wanted[f"c{at}"], kind
+
+
+@pytest.mark.parametrize(
+    ("extension", "kind", "values"),
+    [
+        ("citext", "citext", ("'Ünï \"q\"'", "''")),
+        ("hstore", "hstore", ("'a=>1, \"b c\"=>NULL'", "''")),
+        ("ltree", "ltree", ("'Top.Science'",)),
+        ("vector", "vector(3)", ("'[1,2.5,-3]'",)),
+        ("postgis", "geometry", ("'POINT(1 2)'",)),
+    ],
+)
+def test_t8_the_types_of_extensions_arrive_as_text(
+    every_postgres: Database, extension: str, kind: str, values: tuple[str, ...]
+) -> None:
+    database = every_postgres
+    if not database.query("SELECT 1 FROM pg_available_extensions WHERE name = %s", extension):
+        pytest.skip(f"this server has no {extension}")
+    database.execute(f"CREATE EXTENSION {extension}")
+    database.execute(f"CREATE TABLE t (id int PRIMARY KEY, c {kind}, a {kind}[])")
+    with published(database) as source:
+        inserted(database, "t", [values, (f"ARRAY[{', '.join(values)}, NULL]::{kind}[]",)])
+        found = rows(read_all(source, database))
+    query = "SELECT json_build_object('id', id, 'c', c::text, 'a', a::text[])::text FROM t ORDER BY id"
+    assert found == oracle(database, query)
+
+
+def test_s3_types_that_are_made_and_changed_while_the_stream_runs(database: Database) -> None:
+    database.execute("CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, m mood)")
+    with published(database) as source:
+        database.execute("INSERT INTO t VALUES (1, 'ok')")
+        database.execute("ALTER TYPE mood ADD VALUE 'ko'")
+        database.execute("INSERT INTO t VALUES (2, 'ko')")
+        assert [row["m"] for row in rows(read_all(source, database))] == ["ok", "ko"]
+
+        database.execute("CREATE TYPE pair AS (a int, m mood[]); ALTER TABLE t ADD p pair, ADD q pair[]")
+        database.execute("INSERT INTO t VALUES (3, NULL, ROW(1, '{ok}'), ARRAY[ROW(2, NULL)::pair])")
+        (row,) = rows(read_all(source, database))
+        assert (row["p"], row["q"]) == ({"a": 1, "m": ["ok"]}, [{"a": 2, "m": None}])
+
+
+def test_s3_a_type_that_was_dropped_while_its_rows_were_in_the_wal_goes_out_as_text(database: Database) -> None:
+    database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    with streaming(database) as source:
+        database.execute("SELECT 1")
+    assert source
+    database.execute("CREATE TYPE pair AS (a int, b text); CREATE DOMAIN positive AS int")
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, p pair, d positive)")
+    database.execute("INSERT INTO t VALUES (1, ROW(1, 'x y'), 5)")
+    database.execute("DROP TABLE t; DROP TYPE pair; DROP DOMAIN positive")
+    with streaming(database) as source:
+        assert rows(read_all(source, database)) == [{"id": 1, "p": '(1,"x y")', "d": "5"}]
+
+
+def test_s3_a_composite_that_gained_an_attribute_leaves_older_rows_as_they_were(database: Database) -> None:
+    database.execute("CREATE TYPE pair AS (a int, b text); CREATE TABLE t (id int PRIMARY KEY, p pair)")
+    with published(database) as source:
+        database.execute("INSERT INTO t VALUES (1, ROW(1, 'x'))")
+        database.execute("ALTER TYPE pair ADD ATTRIBUTE c int")
+        assert rows(read_all(source, database)) == [{"id": 1, "p": {"a": 1, "b": "x"}}]
+
+
+def test_d5_t9_defaults_of_columns_that_a_before_image_lacks_are_not_invented(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, note text NOT NULL DEFAULT 'd', n int NOT NULL DEFAULT 7)")
+    with published(database) as source:
+        database.execute("INSERT INTO t VALUES (1)")
+        database.execute("UPDATE t SET id = 2")
+        database.execute("DELETE FROM t")
+        found = events(read_all(source, database))
+    deletes = [event["before"] for event in found if event["op"] == Op.DELETE.name]
+    assert deletes == [{"id": 1}, {"id": 2}]

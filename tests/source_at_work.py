@@ -1,0 +1,87 @@
+"""A PostgresSource used as the pipeline uses it, by one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psql_streamer.model import Batch, Lsn, Op, Position
+from sources.postgres import PostgresSource
+from sources.postgres_options import PostgresOptions
+from tests.database import Database
+from tests.flatten import flatten
+from tests.naive_pgoutput import NaiveRow
+
+
+def source_of(database: Database, **options: Any) -> PostgresSource:
+    """A source, not started: publication `p` and a slot named after the database unless options say otherwise."""
+    given = {"type": "postgres", "dsn": database.dsn, "publication": "p", "replicationSlot": f"s_{database.name}"}
+    return PostgresSource("db1", PostgresOptions.model_validate(given | options))
+
+
+@contextmanager
+def streaming(database: Database, position: Position | None = None, **options: Any) -> Iterator[PostgresSource]:
+    """A source of this database, started as the pipeline starts it, stopped at the end."""
+    source = source_of(database, **options)
+    try:
+        source.fence()
+        source.start(position)
+        yield source
+    finally:
+        source.stop()
+
+
+def read_until(source: PostgresSource, condition: Callable[[Batch], bool], timeout: float = 60.0) -> list[Batch]:
+    """Every batch up to the first that the condition is true of."""
+    deadline = time.monotonic() + timeout
+    batches: list[Batch] = []
+    while not batches or not condition(batches[-1]):
+        assert time.monotonic() < deadline, f"{len(batches)} batches in {timeout} s, but not the one awaited"
+        batch = source.read(0.1)
+        if batch is not None:
+            batches.append(batch)
+    return batches
+
+
+def read_all(source: PostgresSource, database: Database) -> list[Batch]:
+    """Every batch with changes that are committed now; those after them are only positions."""
+    mark = f"mark {time.monotonic_ns()}"
+    database.execute("SELECT pg_logical_emit_message(true, %s, '')", mark)
+    return read_until(source, lambda batch: any(message.prefix == mark for message in batch.messages))
+
+
+def read_up_to(source: PostgresSource, lsn: int) -> list[Batch]:
+    """Every batch until the position has reached an LSN: with idle keepalives it does so by itself."""
+    return read_until(source, lambda batch: batch.position.lsn >= lsn)
+
+
+def rows(batches: list[Batch]) -> list[NaiveRow]:
+    """The rows as inserted or updated, and what is known of the deleted ones, in order, as PostgreSQL's text."""
+    changes = [change for batch in batches for change in flatten(batch) if change.op in "IUD"]
+    return [change.after if change.after is not None else change.before or () for change in changes]
+
+
+def identities(batches: list[Batch]) -> list[tuple[int, int]]:
+    """(commit_lsn, seq) of every row change, in order."""
+    return [
+        (change.commit_lsn, change.seq)
+        for batch in batches
+        for change in flatten(batch)
+        if change.op != chr(Op.MESSAGE)
+    ]
+
+
+def confirmed_flush_lsn(database: Database, slot: str = "") -> Lsn:
+    """What the server holds of the slot."""
+    query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+    return Lsn.parse(database.value(query, slot or f"s_{database.name}"))
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    """Until a condition holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.02)

@@ -1,0 +1,109 @@
+"""A stored position belongs to one stream; another one is refused, with the difference and the choices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.embedded.postgres import EmbeddedPostgres
+from tests.database import Database, fresh_database
+from tests.service import Service
+
+_SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE t"
+
+
+def _config(database: Database) -> str:
+    return f"""
+[source.db1]
+type = "postgres"
+dsn = "{database.dsn}"
+publication = "p"
+replicationSlot = "s_{database.name}"
+[sink.log]
+type = "stub_log"
+sources = ["db1"]
+"""
+
+
+def _leave_a_position(service: Service, database: Database) -> None:
+    """Stream something, and stop."""
+    service.start()
+    database.execute("INSERT INTO t VALUES (1)")
+    service.until_durable(database)
+    assert service.stop() == 0
+
+
+def _complaint(service: Service) -> str:
+    """What a service that refuses to start says; it leaves with the code of a failure."""
+    service.start(wait=False)
+    assert service.wait() == 1
+    return service.tail().strip().splitlines()[-1]
+
+
+def _replace(service: Service, old: str, new: str) -> None:
+    text = service.config.read_text()
+    assert old in text
+    service.config.write_text(text.replace(old, new))
+
+
+def _system_identifier(database: Database) -> str:
+    return str(database.value("SELECT system_identifier FROM pg_control_system()"))
+
+
+def test_a_position_of_another_cluster_is_refused_until_it_is_forgotten(
+    database: Database, own_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    with (
+        fresh_database(own_postgres.dsn(), database.name) as other,
+        Service(tmp_path, _config(database)) as service,
+    ):
+        other.execute(_SCHEMA)
+        _leave_a_position(service, database)
+        _replace(service, database.dsn, other.dsn)
+        said = _complaint(service)
+        assert f'system identifier "{_system_identifier(database)}", now "{_system_identifier(other)}"' in said
+        assert "source.db1" in said
+        assert "walPositionOverride" in said
+        assert "psql-streamer position forget db1" in said
+        assert not other.query("SELECT FROM pg_replication_slots"), "nothing was begun there"
+
+        forget = [sys.executable, "-m", "psql_streamer", "position", "forget", "db1", "-config", str(service.config)]
+        assert subprocess.run(forget, check=False).returncode == 0
+        service.start()
+        other.execute("INSERT INTO t VALUES (1)")
+        service.until_durable(other)
+        assert service.stats()["sink.log"]["events"] >= 1
+        assert service.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ('publication = "p"', 'publication = "q"', 'publication "p", now "q"'),
+        ('replicationSlot = "', 'replicationSlot = "another_', ', now "another_s_'),
+    ],
+    ids=["publication", "slot"],
+)
+def test_a_position_of_another_slot_or_publication_is_refused(
+    database: Database, tmp_path: Path, old: str, new: str, difference: str
+) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database)) as service:
+        _leave_a_position(service, database)
+        _replace(service, old, new)
+        assert difference in _complaint(service)
+
+
+def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database)) as service:
+        _leave_a_position(service, database)
+        database.execute("INSERT INTO t SELECT generate_series(2, 100)")
+        database.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", f"s_{database.name}")
+        said = _complaint(service)
+        assert "bytes before" in said
+        assert "take a new copy of the tables" in said

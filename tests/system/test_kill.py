@@ -1,0 +1,104 @@
+"""SIGKILL at any moment, again and again, under load: nothing is lost, order is kept, nothing hides behind the slot."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.model import Lsn
+from psql_streamer.store import Store
+from tests.database import Database
+from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
+from tests.kafka_reader import consume
+from tests.service import Service
+from tests.source_at_work import confirmed_flush_lsn, wait_for
+from tests.write_load import SCHEMA, TABLES, WriteLoad
+
+_KILLS = 20
+_MARK = "MARK_OF_THE_KILL_TEST"
+
+
+def _readers(mark: str) -> list[int]:
+    """PIDs of the reader processes that this test's service started, whoever is their parent now."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environment = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if b"sources.reader" in command and f"{_MARK}={mark}".encode() in environment.split(b"\0"):
+            found.append(int(process.name))
+    return found
+
+
+def _slot_is_free(database: Database) -> bool:
+    query = "SELECT NOT active FROM pg_replication_slots WHERE slot_name = %s"
+    return bool(database.value(query, f"s_{database.name}"))
+
+
+def _stored(service: Service) -> Lsn | None:
+    """What the position store holds, while the service is not running."""
+    store = Store(service.lmdb)
+    store.open()
+    try:
+        record = store.get("db1")
+    finally:
+        store.close()
+    return record.position.lsn if record else None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds orphaned processes in Linux' /proc")
+def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_order(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(_MARK, mark)
+    database.execute(SCHEMA)
+    config = f"""
+[source.db1]
+type = "postgres"
+dsn = "{database.dsn}"
+publication = "p"
+replicationSlot = "s_{database.name}"
+startRetryInterval = "100ms"
+batchSize = 2000
+[sink.k]
+type = "kafka"
+sources = ["db1"]
+hosts = ["{kafka}"]
+topicPrefix = "{topic_prefix}"
+handlers = ["passthrough"]
+"""
+    moments = random.Random(mark)
+    stored: list[Lsn | None] = []
+    with Service(tmp_path, config) as service:
+        began = time.monotonic()
+        service.start()
+        longest = max(3.0, 1.5 * (time.monotonic() - began))  # a slow machine must get to streaming, too
+        with WriteLoad(database) as load:
+            for kill in range(_KILLS):
+                if kill in (3, 10):
+                    load.large_transaction(50_000 if kill == 10 else 3_000)
+                time.sleep(moments.uniform(0.3, longest))
+                service.kill()
+                wait_for(lambda: not _readers(mark), "the reader process to end by itself", 30)
+                wait_for(lambda: _slot_is_free(database), "the slot to become free", 30)
+                stored.append(_stored(service))
+                confirmed = confirmed_flush_lsn(database)
+                assert stored[-1] is None or confirmed <= stored[-1], "more was confirmed than is remembered"
+                service.start(wait=False)
+            load.stop()
+        service.until_durable(database)
+        assert service.stop() == 0
+
+    assert stored == sorted(stored, key=lambda lsn: lsn or 0), "the position never goes back"
+    assert len(set(stored)) > 5, "it got on between the kills"
+    records = consume(kafka, [f"{topic_prefix}.{table}" for table in TABLES], timeout=60)
+    assert_nothing_is_lost(records, database, TABLES)
+    assert_order_per_key(records)
+    assert distinct_transactions(records) == load.committed

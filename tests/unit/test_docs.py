@@ -1,0 +1,92 @@
+"""What the documents say is so: TOML loads, commands and files exist, the type table is the code's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import zlib
+from pathlib import Path
+
+import pytest
+import tomli
+
+from psql_streamer import cli
+from psql_streamer.config import load
+from tests import types_page
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def _commands() -> list[list[str]]:
+    lines = "".join(_blocks(README, "sh")).splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_the_readmes_configuration_loads_alone_and_with_its_rule(tmp_path: Path) -> None:
+    whole, rule = _blocks(README, "toml")
+    for number, text in enumerate((whole, f"{whole}\n{rule}")):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text)
+        config = load(file, {"PG_PASSWORD": "choose-one"})
+        assert config.warnings == ()
+        assert config.handler_names("kafka") == ("spark",)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_toml_block_is_toml(page: Path) -> None:
+    for block in _blocks(page.read_text(), "toml"):
+        tomli.loads(block)
+
+
+def test_the_readmes_psql_streamer_commands_are_understood() -> None:
+    ours = [words[1:] for words in _commands() if words[0] == "psql-streamer"]
+    assert ours == [["check", "-config", "shop.toml"], ["-config", "shop.toml"]]
+    inline = re.findall(r"`psql-streamer ([a-z][^`]*)`", README)
+    for arguments in [*ours, *(shlex.split(text) for text in inline)]:
+        cli._parser().parse_args(arguments)
+
+
+def test_the_readmes_make_targets_exist() -> None:
+    targets = {words[1] for words in _commands() if words[0] == "make"} | set(re.findall(r"`make (\w+)`", README))
+    assert targets >= {"demo", "check", "test", "bench"}
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in sorted(targets) if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_the_tests_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`((?:unit|integration|system)/test_\w+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 10
+    for file, test in named:
+        path = ROOT / "tests" / file
+        assert path.exists(), file
+        assert f"def {test}(" in path.read_text() or not test, f"{file}::{test}"
+
+
+def test_the_type_table_is_the_codes() -> None:
+    assert types_page.PAGE.read_text() == types_page.page(), "write it anew: python -m tests.types_page"
+
+
+def test_the_examples_carry_the_checksum_that_the_documents_describe() -> None:
+    events = [block for page in (README, (ROOT / "docs" / "events.md").read_text()) for block in _blocks(page, "json")]
+    assert len(events) == 4
+    for text in events:
+        event = json.loads(text)
+        given = event.get("Checksum") or event["checksum"]
+        row = re.search(r'"(?:Columns|after)":(\{.*?\})', text)
+        assert row
+        assert f"{zlib.crc32(row[1].encode()):08x}" == given

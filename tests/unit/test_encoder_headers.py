@@ -1,0 +1,58 @@
+"""`headers = true`: the identity of what has no row, too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from psql_streamer.events import HEADERS, Encoder
+from psql_streamer.model import (
+    Batch,
+    Column,
+    LogicalMessage,
+    Lsn,
+    Origin,
+    Position,
+    Relation,
+    ReplicaIdentity,
+    Transactions,
+    Truncate,
+)
+from psql_streamer.routing import Router
+
+_ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+_COMMIT = 0x16B374D848
+
+
+def _batch() -> Batch:
+    return Batch(
+        Origin("db1", "localhost", "shop"),
+        Position(Lsn(_COMMIT + 8)),
+        Transactions(np.array([_COMMIT], np.uint64), np.array([757], np.uint32), np.array([0], np.int64)),
+        truncates=(Truncate(_ORDERS, 0, 0, _COMMIT - 64, 0, cascade=False, restart_identity=False),),
+        messages=(
+            LogicalMessage("audit", b"in the transaction", 1, 1, _COMMIT - 32, 0),
+            LogicalMessage("audit", b"on its own", 2, 0, _COMMIT + 8, -1),
+        ),
+    )
+
+
+def _headers(wanted: bool) -> list[dict[str, str]]:
+    records = Encoder("event", Router({}, "shop", "", "messages"), {}, wanted).encode(_batch())
+    assert len(records) == 3
+    return [
+        {name: column[row].as_py().decode() for name, column in records.headers.items() if column[row].is_valid}
+        for row in range(3)
+    ]
+
+
+def test_truncates_and_messages_carry_their_identity_as_headers() -> None:
+    truncate, message, alone = _headers(wanted=True)
+    identity = {"commit_lsn": "16/B374D848", "xid": "757"}
+    assert truncate == {**identity, "seq": "0", "op": "truncate", "schema": "public", "table": "orders"}
+    assert message == {**identity, "seq": "1", "op": "message"}
+    assert alone == {"commit_lsn": "16/B374D850", "seq": "0", "op": "message"}
+    assert truncate.keys() <= set(HEADERS)
+
+
+def test_nothing_has_headers_unless_they_are_wanted() -> None:
+    assert _headers(wanted=False) == [{}, {}, {}]

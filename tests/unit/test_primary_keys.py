@@ -1,0 +1,80 @@
+"""Under REPLICA IDENTITY FULL events are keyed by the primary key that the source knows of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from psql_streamer.events import Encoder
+from psql_streamer.model import Relation
+from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.types import BY_OID
+from psql_streamer.routing import Router
+from tests.decoding import BEGINNING, ORIGIN, block
+from tests.pgoutput_wire import (
+    WireColumn,
+    WireRelation,
+    begin,
+    commit,
+    copy_data,
+    delete,
+    insert,
+    relation,
+    update,
+    xlog_data,
+)
+
+FULL = WireRelation(
+    16400,
+    "public",
+    "t",
+    (WireColumn("a", 23, key=True), WireColumn("b", 25, key=True), WireColumn("c", 25, key=True)),
+    "f",
+)
+
+
+def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
+    """(op, key) of the events of one transaction."""
+    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, lambda _: primary_key)
+    messages = [begin(100, 0, 7), relation(FULL), *changes, commit(100, 120, 0)]
+    piece = block([copy_data(xlog_data(message, 50)) for message in messages])
+    records = Encoder("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))
+    return [
+        (chr(op), None if key is None else json.loads(key))
+        for op, key in zip(records.op.tolist(), records.keys.to_pylist(), strict=True)
+    ]
+
+
+def test_d3_events_of_a_table_with_identity_full_are_keyed_by_its_primary_key() -> None:
+    new, newer = (b"1", b"x", b"y"), (b"1", b"x", b"z")
+    changes = insert(FULL.oid, new), update(FULL.oid, newer, new, "O"), delete(FULL.oid, newer, "O")
+    assert keys(("b", "a"), *changes) == [(op, {"a": 1, "b": "x"}) for op in "IUD"]
+
+
+def test_d4_an_update_of_the_primary_key_under_full_deletes_the_old_key() -> None:
+    change = update(FULL.oid, (b"2", b"x", b"y"), (b"1", b"x", b"y"), "O")
+    assert keys(("a",), change) == [("D", {"a": 1}), ("I", {"a": 2})]
+
+
+@pytest.mark.parametrize("primary_key", [(), ("a", "not published")])
+def test_d5_without_a_primary_key_in_the_stream_the_key_is_null(primary_key: Collection[str]) -> None:
+    assert keys(primary_key, insert(FULL.oid, (b"1", None, None))) == [("I", None)]
+
+
+def test_s2_another_primary_key_is_another_version_of_the_relation() -> None:
+    given: list[tuple[str, ...]] = [("a",), ("a",), ("b",), ()]
+    asked: list[Relation] = []
+
+    def primary_key(seen: Relation) -> tuple[str, ...]:
+        asked.append(seen)
+        return given[len(asked) - 1]
+
+    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, primary_key)
+    row = insert(FULL.oid, (b"1", b"x", b"y"))
+    messages = [begin(100, 0, 7), *(relation(FULL), row) * 4, commit(100, 120, 0)]
+    piece = block([copy_data(xlog_data(message, 50)) for message in messages])
+    shapes = [changes.relation for changes in machine.decode(piece.data, piece.offsets).changes]
+    assert [(shape.version, shape.key_columns) for shape in shapes] == [(1, (0,)), (2, (1,)), (3, ())]
