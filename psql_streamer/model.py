@@ -86,7 +86,8 @@ class ReplicaIdentity(IntEnum):
 class Column:
     """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
 
-    key: part of the replica identity, or (FULL) of the primary key. type_oid 0: made by a handler; its Arrow type says what it is.
+    key: part of the replica identity, or (FULL) of the primary key.
+    type_oid 0: made by a handler; its Arrow type says what it is.
     type: what the OID stands for, where the source could say; it takes no part in comparisons.
     """
 

@@ -240,17 +240,19 @@ class LibpqStream:
         self._connection.close()
 
     def _take(self, pieces: list[bytes]) -> int:
-        count, received = 0, False
+        """Messages until there is nothing more; the server makes a TLS record of each, and a call reads one record."""
+        count, asked = 0, False
         while count < _RECEIVE:
             content = self._copy.get()
             if content is not None:
                 pieces += (_FRAME.pack(b"d", 4 + len(content)), content)
                 count += _FRAME.size + len(content)
-            elif received:
+                asked = False
+            elif asked:
                 break
             else:
                 self._copy.receive()
-                received = True
+                asked = True
         return count
 
 

@@ -102,6 +102,10 @@ class _Shapes:
         return [(-1, self._current[oid])] if oid in self._current else []
 
 
+def _unknown_key(_: Relation) -> tuple[str, ...]:
+    return ()
+
+
 class Decoder:
     """Decodes the blocks of one replication session, in order.
 
@@ -117,7 +121,7 @@ class Decoder:
         origin: Origin,
         resume: Position,
         resolve: Resolve = BY_OID.get,
-        primary_key: PrimaryKey = lambda relation: (),
+        primary_key: PrimaryKey = _unknown_key,
     ) -> None:
         self._origin = origin
         self._resume = resume

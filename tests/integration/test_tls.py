@@ -101,6 +101,15 @@ def test_tls_gives_the_same_changes_as_the_plain_socket(tls_server: EmbeddedPost
     assert rows(first) == rows(second)
 
 
+def test_tls_costs_no_wait_per_message(encrypted: Database) -> None:
+    with streaming(encrypted) as source:
+        encrypted.execute("INSERT INTO t SELECT i, 'v' FROM generate_series(1, 100000) i")
+        began = time.monotonic()
+        batches = read_all(source, encrypted)
+        assert sum(map(len, batches)) == 100_001
+        assert time.monotonic() - began < 15, "100,000 naps take thirty seconds"
+
+
 def test_rows_of_megabytes_pass_tls(encrypted: Database) -> None:
     with streaming(encrypted) as source:
         encrypted.execute("INSERT INTO t SELECT i, repeat(i::text, 5000000) FROM generate_series(1, 4) i")

@@ -11,11 +11,13 @@ from typing import Any
 import psycopg2.errors
 import pytest
 
-from psql_streamer.events import Encoder
+from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.model import Batch, Op
 from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import PgType
 from psql_streamer.routing import Router
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
 from sources.postgres import PostgresSource
 from tests.database import Database
 from tests.source_at_work import read_all, streaming
@@ -298,3 +300,47 @@ def test_d5_t9_defaults_of_columns_that_a_before_image_lacks_are_not_invented(da
         found = events(read_all(source, database))
     deletes = [event["before"] for event in found if event["op"] == Op.DELETE.name]
     assert deletes == [{"id": 1}, {"id": 2}]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkHandler]:
+    """A handler without rules on a local Spark."""
+    handler = SparkHandler("spark", SparkOptions(master="local[2]"))
+    handler.start()
+    yield handler
+    handler.stop()
+
+
+def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Database, spark: SparkHandler) -> None:
+    every = columns_on(database)
+    names = [f"c{at}" for at in range(len(every))]
+    listed = ", ".join(f"{name} {sql}" for name, (sql, _, _) in zip(names, every, strict=True))
+    arrays = ", ".join(f"a{at} {sql}[]" for at, (sql, kind, _) in enumerate(every) if kind.array_oid)
+    custom = ", ".join(f"x{at} {kind}" for at, kind in enumerate(CUSTOM_COLUMNS))
+    database.execute(CUSTOM_TYPES)
+    database.execute(
+        f"""
+        CREATE TABLE every (id int PRIMARY KEY, {listed}, {arrays}, {custom}, big text, bigger bytea);
+        ALTER TABLE every ALTER big SET STORAGE EXTERNAL, ALTER bigger SET STORAGE EXTERNAL;
+        CREATE TABLE whole (LIKE every INCLUDING ALL);
+        ALTER TABLE whole REPLICA IDENTITY FULL
+        """
+    )
+    values = [values for _, _, values in every]
+    values += [(f"ARRAY[{', '.join(values)}, NULL]::{sql}[]", "'{}'") for sql, kind, values in every if kind.array_oid]
+    values += [*CUSTOM_COLUMNS.values(), ("repeat('x', 5000)",), ("decode(repeat('00ff', 3000), 'hex')",)]
+    with published(database) as source:
+        for table in ("every", "whole"):
+            inserted(database, table, values)
+            database.execute(f"UPDATE {table} SET c0 = NOT c0")
+            database.execute(f"UPDATE {table} SET id = id + 1000, big = NULL WHERE id = 0")
+            database.execute(f"DELETE FROM {table}")
+        batches = [batch for batch in read_all(source, database) if batch.changes]
+    through_spark = [spark.handle(batch) for batch in batches]
+    for form in FORMATS:
+        encoder = Encoder(form, Router({}, "t", ""), {}, headers=True)
+        for plain, typed in zip(batches, through_spark, strict=True):
+            one, other = encoder.encode(plain), encoder.encode(typed)
+            assert one.keys.equals(other.keys), form
+            assert one.values.to_pylist() == other.values.to_pylist(), form
+            assert one.headers == other.headers, form

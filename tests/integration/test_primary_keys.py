@@ -1,0 +1,79 @@
+"""Tables with REPLICA IDENTITY FULL through the real source: keyed by what the catalog says is the primary key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from psql_streamer.events import Encoder
+from psql_streamer.model import Batch
+from psql_streamer.routing import Router
+from tests.database import Database
+from tests.source_at_work import read_all, streaming
+
+
+def keys(batches: Sequence[Batch]) -> list[Any]:
+    """(op, key) of every event."""
+    encoder = Encoder("event", Router({}, "t", ""), {})
+    return [
+        (chr(op), None if key is None else json.loads(key))
+        for records in map(encoder.encode, batches)
+        for op, key in zip(records.op.tolist(), records.keys.to_pylist(), strict=True)
+    ]
+
+
+def test_d3_d4_full_is_keyed_by_the_primary_key_also_after_it_changed(every_postgres: Database) -> None:
+    database = every_postgres
+    database.execute(
+        """
+        CREATE TABLE t (note text, b text, a int, big text, PRIMARY KEY (b, a) INCLUDE (note));
+        ALTER TABLE t REPLICA IDENTITY FULL;
+        CREATE PUBLICATION p FOR ALL TABLES
+        """
+    )
+    with streaming(database) as source:
+        database.execute("INSERT INTO t VALUES ('n', 'x', 1, 'big')")
+        database.execute("UPDATE t SET note = 'other'")
+        database.execute("UPDATE t SET a = 2, big = NULL")
+        one, two = {"b": "x", "a": 1}, {"b": "x", "a": 2}
+        assert keys(read_all(source, database)) == [("I", one), ("U", one), ("D", one), ("I", two)]
+
+        database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (a)")
+        database.execute("DELETE FROM t")
+        assert keys(read_all(source, database)) == [("D", {"a": 2})]
+
+
+@pytest.mark.parametrize("via_root", [False, True])
+def test_d9_full_on_a_partitioned_table_is_keyed_either_way(database: Database, via_root: bool) -> None:
+    database.execute(
+        f"""
+        CREATE TABLE t (id int PRIMARY KEY, note text) PARTITION BY RANGE (id);
+        CREATE TABLE leaf PARTITION OF t FOR VALUES FROM (0) TO (10);
+        ALTER TABLE t REPLICA IDENTITY FULL;
+        ALTER TABLE leaf REPLICA IDENTITY FULL;
+        CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root = {via_root})
+        """
+    )
+    with streaming(database) as source:
+        database.execute("INSERT INTO t VALUES (1, 'a')")
+        database.execute("UPDATE t SET note = 'b'")
+        assert keys(read_all(source, database)) == [("I", {"id": 1}), ("U", {"id": 1})]
+
+
+def test_d5_d8_full_without_a_primary_key_and_tables_made_and_dropped_mid_stream(database: Database) -> None:
+    database.execute("CREATE PUBLICATION p FOR ALL TABLES")
+    with streaming(database) as source:
+        database.execute("CREATE TABLE keyed (id int PRIMARY KEY, n int); ALTER TABLE keyed REPLICA IDENTITY FULL")
+        database.execute("CREATE TABLE bare (id int); ALTER TABLE bare REPLICA IDENTITY FULL")
+        database.execute("INSERT INTO keyed VALUES (1, 1)")
+        database.execute("INSERT INTO bare VALUES (1)")
+        assert keys(read_all(source, database)) == [("I", {"id": 1}), ("I", None)]
+
+    database.execute("INSERT INTO keyed VALUES (2, 2)")
+    database.execute("DROP TABLE keyed")
+    with streaming(database) as source:
+        # What was read before and not confirmed comes again; the table is gone, and so is what was known of it.
+        assert keys(read_all(source, database))[-1] == ("I", None)
