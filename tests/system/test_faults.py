@@ -21,12 +21,21 @@ from tests.service import Service
 from tests.source_at_work import confirmed_flush_lsn
 from tests.write_load import SCHEMA, TABLES, WriteLoad
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedKafka]:
-    """A broker of these tests alone, to be stopped at will; every test leaves it running."""
+def broker_of_this_module() -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka() as broker:
         yield broker
+
+
+@pytest.fixture
+def broker(broker_of_this_module: EmbeddedKafka) -> EmbeddedKafka:
+    """A broker, running, to be stopped at will."""
+    if not broker_of_this_module.running:
+        broker_of_this_module.start()
+    return broker_of_this_module
 
 
 @pytest.fixture
