@@ -180,7 +180,9 @@ class KafkaSink(Sink):
 def _encoder(options: KafkaSinkOptions) -> Encoder:
     from psql_streamer.events import Encoder as EventEncoder
 
-    return EventEncoder(options.format, options.router(), options.key_columns, options.headers)
+    return EventEncoder(
+        options.format, options.router(), options.key_columns, options.headers, options.debezium_schemas
+    )
 
 
 def _bytes(column: pa.BinaryArray) -> list[bytes | None]:

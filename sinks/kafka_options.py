@@ -82,7 +82,8 @@ class KafkaSinkOptions(SinkOptions):
     dead_letter_topic: str = ""
     create_topics: CreateTopics | None = None
 
-    format: Literal["event", "envelope"] = "event"
+    format: Literal["event", "envelope", "debezium", "flat"] = "event"
+    debezium_schemas: bool = False
     key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
     headers: bool = False
 
@@ -161,6 +162,12 @@ class KafkaSinkOptions(SinkOptions):
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
             yield f"batchSize = {self.batch_size}: requests this small halve the throughput; without it they hold 10000"
+
+    @model_validator(mode="after")
+    def _schemas_have_a_format(self) -> Self:
+        if self.debezium_schemas and self.format != "debezium":
+            raise ValueError(f'debeziumSchemas has no meaning for format = "{self.format}": it belongs to "debezium"')
+        return self
 
     @model_validator(mode="after")
     def _topics_make_sense(self) -> Self:

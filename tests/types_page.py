@@ -40,6 +40,8 @@ Nothing is dropped because its type is unknown.
 - `timestamp` is `2026-01-31T12:00:00.123456`, `timestamptz` the same with `Z`, `date` is `2026-01-31`, `time` is
   `12:00:00`. `infinity`, `-infinity`, `0044-03-15T00:00:00 BC` and years past 9999 come as PostgreSQL writes them.
 - `interval` is ISO 8601: `P1DT2H`.
+- A type is looked up once while the service runs. A composite value with more or fewer attributes than its type had
+  then (ALTER TYPE ... ADD ATTRIBUTE) is a string, its text form, until the service is restarted.
 - What Spark computes has an Arrow type in place of a PostgreSQL type: structs become objects, lists and maps arrays and
   objects, decimals numbers. [spark.md](spark.md) has the types that a rule sees.
 """

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events import rows as kinds
-from psql_streamer.events.formats import FORMATS, Format, image_with_checksum
+from psql_streamer.events.format import Format, RowTexts, commit_lsn_of
+from psql_streamer.events.formats import FORMATS, WITH_SCHEMAS
 from psql_streamer.events.identity import lsn_texts
-from psql_streamer.events.objects import key_json
+from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Truncate
 from psql_streamer.records import Records
@@ -26,8 +28,9 @@ _Number = TypeVar("_Number", bound=np.generic)
 ANY_TABLE = "*"
 """In place of a table's name: whichever has no key of its own."""
 
-HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change")
-"""The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key."""
+HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change", "unchanged")
+"""The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
+names of the columns that a row lacks because an update left their TOASTed values alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,21 @@ class Encoder:
 
     format: a name in FORMATS. key: schema.table, table or ANY_TABLE -> names of the columns to key its events by,
     in place of the replica identity's. headers: whether every record carries its identity as headers, too.
+    schemas: whether keys and values carry their schemas, in a format of WITH_SCHEMAS.
     """
 
-    def __init__(self, format: str, router: Router, key: Mapping[str, tuple[str, ...]], headers: bool = False) -> None:  # noqa: A002 - the option's name
-        self._format = FORMATS[format]
+    def __init__(
+        self,
+        format: str,  # noqa: A002 - the option's name
+        router: Router,
+        key: Mapping[str, tuple[str, ...]],
+        headers: bool = False,
+        schemas: bool = False,
+    ) -> None:
+        self._format = (WITH_SCHEMAS if schemas else FORMATS)[format]
         self._router = router
         self._key = key
-        self._headers = headers
+        self._headers = headers or self._format.headers
 
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
@@ -78,18 +89,21 @@ class Encoder:
             skipped[str(relation)] = skipped.get(str(relation), 0) + len(changes)
             return
         for rows in kinds.split(changes, self._key_columns(changes)):
-            image, checksum = image_with_checksum(rows)
-            yield _Encoded(
+            texts = RowTexts(rows)
+            encoded = _Encoded(
                 topic,
                 str(relation),
                 rows.ordinal,
-                key_json(rows.image, rows.columns, rows.key, len(rows)),
-                form.rows(rows, image, checksum),
+                form.keys(rows),
+                form.rows(rows, texts),
                 form.batch.transactions.commit_lsn[rows.tx],
                 rows.seq,
                 rows.op,
-                _headers(rows, form.batch, checksum) if self._headers else {},
+                _headers(rows, form.batch, texts) if self._headers else {},
             )
+            yield encoded
+            if form.tombstones and rows.op is Op.DELETE and rows.key:
+                yield replace(encoded, values=pa.nulls(len(rows), pa.binary()))
 
     def _key_columns(self, changes: Changes) -> tuple[int, ...]:
         relation = changes.relation
@@ -117,8 +131,9 @@ class Encoder:
             tx, relation = truncate.tx, truncate.relation
             xid, commit_lsn = int(form.batch.transactions.xid[tx]), int(form.batch.transactions.commit_lsn[tx])
             headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
+            key, value = form.truncate_key(truncate), form.truncate(truncate)
             one = _Single(topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
-            yield one.encoded(form.truncate(truncate), headers if self._headers else None)
+            yield one.encoded(key, value, headers if self._headers else None)
 
     def _messages(
         self, form: Format, messages: Iterable[LogicalMessage], skipped: dict[str, int]
@@ -129,15 +144,16 @@ class Encoder:
                 skipped[f"message {message.prefix}"] = skipped.get(f"message {message.prefix}", 0) + 1
                 continue
             transactions, tx = form.batch.transactions, message.tx
-            commit_lsn = message.lsn if tx < 0 else int(transactions.commit_lsn[tx])
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
+            commit_lsn = commit_lsn_of(message, form.batch)
+            key, value = form.message_key(message), form.message(message)
             one = _Single(topic, message.prefix, message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
-            yield one.encoded(form.message(message), headers if self._headers else None)
+            yield one.encoded(key, value, headers if self._headers else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Single:
-    """A record of its own: a truncate or a logical message, which has no key."""
+    """A record of its own: a truncate or a logical message."""
 
     topic: str
     table: str
@@ -146,7 +162,7 @@ class _Single:
     seq: int
     op: Op
 
-    def encoded(self, value: bytes, headers: Mapping[str, str] | None) -> _Encoded:
+    def encoded(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> _Encoded:
         """headers: what is known of it beyond its identity; None: no headers are wanted."""
         wanted: dict[str, str] = {}
         if headers is not None:
@@ -155,7 +171,7 @@ class _Single:
             self.topic,
             self.table,
             np.array([self.ordinal], np.int64),
-            pa.nulls(1, pa.binary()),
+            pa.array([key], pa.binary()),
             pa.array([value], pa.binary()),
             np.array([self.commit_lsn], np.uint64),
             np.array([self.seq], np.int64),
@@ -164,7 +180,7 @@ class _Single:
         )
 
 
-def _headers(rows: Rows, batch: Batch, checksum: pa.Array) -> dict[str, pa.Array]:
+def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
     xids = batch.transactions.xid[rows.tx]
     constant = {
@@ -177,9 +193,16 @@ def _headers(rows: Rows, batch: Batch, checksum: pa.Array) -> dict[str, pa.Array
         "commit_lsn": lsn_texts(batch.transactions.commit_lsn[rows.tx]),
         "seq": pa.array(rows.seq).cast(pa.string()).cast(pa.binary()),
         "xid": pa.array(xids).cast(pa.string()).cast(pa.binary()),
-        "checksum": checksum,
+        "checksum": texts.checksum,
         **{header: pa.repeat(pa.scalar(value, pa.binary()), count) for header, value in constant.items()},
+        **({"unchanged": _unchanged(rows)} if rows.unchanged else {}),
     }
+
+
+def _unchanged(rows: Rows) -> pa.Array:
+    """Names of the columns that a row lacks; null for a row that lacks none."""
+    lacking = np.logical_or.reduce(list(rows.unchanged.values()))
+    return pc.if_else(pa.array(lacking), names_json(rows.unchanged, rows.columns), pa.scalar(None, pa.binary()))
 
 
 def _records(parts: list[_Encoded], skipped: Mapping[str, int]) -> Records:

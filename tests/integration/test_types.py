@@ -344,3 +344,36 @@ def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Da
             assert one.keys.equals(other.keys), form
             assert one.values.to_pylist() == other.values.to_pylist(), form
             assert one.headers == other.headers, form
+
+
+DEBEZIUM_ORACLES = {
+    "date": "(c - date '1970-01-01')::int",
+    "timestamp": "(extract(epoch FROM c) * 1000000)",
+    "timestamp(3)": "(extract(epoch FROM c) * 1000)",
+    "time": "(extract(epoch FROM c) * 1000000)",
+    "interval": """((extract(year FROM c) * 12 + extract(month FROM c)) * 2629800000000
+        + extract(day FROM c) * 86400000000 + extract(hour FROM c) * 3600000000
+        + extract(minute FROM c) * 60000000 + extract(microseconds FROM c))""",
+    "timestamptz": 'to_char(c, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')',
+}
+"""SQL of what Debezium's documentation says of a column c."""
+
+
+@pytest.mark.parametrize("kind", DEBEZIUM_ORACLES)
+def test_t5_debezium_counts_as_postgresql_does(database: Database, kind: str) -> None:
+    (values,) = (values for sql, _, values in columns() if sql == kind)
+    finite = [one for one in values if "infinity" not in one]
+    if kind == "timestamptz":  # years that have four digits: Java writes the others in its own way
+        finite = [one for one in finite if "BC" not in one and "-12-31" not in one]
+    database.execute(f"CREATE TABLE t (id int PRIMARY KEY, c {kind})")
+    with published(database) as source:
+        inserted(database, "t", [tuple(finite)])
+        batches = read_all(source, database)
+    encoder = Encoder("debezium", Router({}, "t", ""), {})
+    found = [json.loads(value) for batch in batches for value in encoder.encode(batch).values.to_pylist()]
+    value = DEBEZIUM_ORACLES[kind]
+    if kind in ("timestamp", "interval"):
+        fits = f"{value} BETWEEN -9223372036854775808 AND 9223372036854775807"
+        value = f"CASE WHEN {fits} THEN to_json(trunc({value})) ELSE to_json(c::text) END"
+    expected = oracle(database, f"SELECT to_json({value})::text FROM t WHERE c IS NOT NULL ORDER BY id")
+    assert [event["after"]["c"] for event in found] == [*expected, None]

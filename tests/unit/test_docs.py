@@ -82,7 +82,8 @@ def test_the_type_table_is_the_codes() -> None:
 
 
 def test_the_examples_carry_the_checksum_that_the_documents_describe() -> None:
-    events = [block for page in (README, (ROOT / "docs" / "events.md").read_text()) for block in _blocks(page, "json")]
+    blocks = [block for page in (README, (ROOT / "docs" / "events.md").read_text()) for block in _blocks(page, "json")]
+    events = [block for block in blocks if "checksum" in block.lower()]
     assert len(events) == 4
     for text in events:
         event = json.loads(text)

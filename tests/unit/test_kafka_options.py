@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
+from psql_streamer.events import FORMATS
+from sinks.kafka_options import KafkaSinkOptions
 from tests.kafka_sinks import options
 
 
@@ -84,3 +86,14 @@ def test_key_columns_are_a_list_for_all_tables_or_a_table_of_lists() -> None:
 
 def test_properties_which_may_hold_secrets_are_not_shown() -> None:
     assert "geheim" not in repr(options("a:1", kafka={"sasl.password": "geheim"}))
+
+
+def test_schemas_belong_to_the_format_that_has_them() -> None:
+    section = {"type": "kafka", "sources": ["db1"], "hosts": ["localhost:9092"], "topicPrefix": "t"}
+    assert KafkaSinkOptions.model_validate(section | {"format": "debezium", "debeziumSchemas": True}).debezium_schemas
+    with pytest.raises(ValidationError, match='no meaning for format = "event"'):
+        KafkaSinkOptions.model_validate(section | {"debeziumSchemas": True})
+
+
+def test_every_format_of_the_events_can_be_asked_for() -> None:
+    assert set(get_args(KafkaSinkOptions.model_fields["format"].annotation)) == set(FORMATS)

@@ -1,0 +1,209 @@
+"""Text forms of single values as Debezium's default modes write them, where that takes more than quoting.
+
+Temporal values count from 1970-01-01 UTC in the proleptic Gregorian calendar, which PostgreSQL uses as well. Each
+function takes one text form and gives JSON. What a type of Debezium's cannot hold (NaN in a decimal) stays text.
+Source: Debezium documentation, "PostgreSQL connector", data type mappings.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+
+_DATE = re.compile(r"(\d+)-(\d\d)-(\d\d)")
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_OFFSET = re.compile(r"([+-])(\d\d)(?::?(\d\d))?(?::?(\d\d))?$")
+_DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")
+_INTERVAL = re.compile(
+    r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?"
+    r"(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,6}))?S)?)?"
+)
+_HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
+_POINT = re.compile(r"\((.+),(.+)\)")
+
+_DAY = 86_400_000_000
+_MONTH = 2_629_800_000_000  # 30.4375 days, a twelfth of 365.25
+
+INFINITE_TIMESTAMPS = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
+"""Microseconds: the JDBC driver's numbers for them (PGStatement.DATE_POSITIVE_INFINITY, DATE_NEGATIVE_INFINITY)."""
+
+INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
+"""Days: the years -5877611-06-21 and -22, to which the JDBC driver's numbers wrap around."""
+
+
+def text(value: str) -> str:
+    """A JSON string."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def date(value: str) -> str:
+    """Days."""
+    if value in INFINITE_DATES:
+        return str(INFINITE_DATES[value])
+    return str(_days(value))
+
+
+def timestamp(value: str) -> str:
+    """Microseconds; of the years after 294247 they are too many for 64 bits, and the text stays."""
+    micros = _micros(value)
+    return str(micros) if _is_int64(micros) else text(value)
+
+
+def timestamp_millis(value: str) -> str:
+    """Milliseconds, for timestamp(0) to timestamp(3)."""
+    return str(_micros(value) // 1000)
+
+
+def zoned_timestamp(value: str, digits: int) -> str:
+    """ISO 8601 in UTC with so many digits of a second; the year as Java writes it: -0043 is 44 BC, +10000."""
+    if value in INFINITE_TIMESTAMPS:
+        return text(value)
+    found = _DATE.match(value)
+    clock = _CLOCK.search(value)
+    if not found or not clock:
+        return text(value)
+    fraction = f".{clock[4] or '':0<6}"[: digits + 1] if digits else ""
+    return f'"{_java_year(int(found[1]), value)}-{found[2]}-{found[3]}T{clock[0][:8]}{fraction}Z"'
+
+
+def time(value: str) -> str:
+    """Microseconds since midnight."""
+    return str(_clock_micros(value))
+
+
+def time_millis(value: str) -> str:
+    """Milliseconds since midnight, for time(0) to time(3)."""
+    return str(_clock_micros(value) // 1000)
+
+
+def zoned_time(value: str) -> str:
+    """ISO 8601, moved to UTC; 24:00:00 in UTC stays."""
+    offset = _OFFSET.search(value)
+    if not offset or value.startswith("24:00:00+00"):
+        return text("24:00:00Z" if offset else value)
+    seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60 + int(offset[4] or 0)
+    shift = seconds * 1_000_000 * (-1 if offset[1] == "-" else 1)
+    micros = (_clock_micros(value) - shift) % _DAY
+    whole, fraction = divmod(micros, 1_000_000)
+    part = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{part}Z"'
+
+
+def interval(value: str) -> str:
+    """Microseconds, with months of 30.4375 days; the text form is ISO 8601's. Text again past 64 bits."""
+    found = _INTERVAL.fullmatch(value)
+    if not found:
+        return text(value)
+    years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(1, 7))
+    seconds = int(found[8] or 0) * 1_000_000 + int(f"{found[9] or '':0<6}")
+    micros = (years * 12 + months) * _MONTH + (weeks * 7 + days) * _DAY + (hours * 60 + minutes) * 60_000_000
+    micros += -seconds if found[7] else seconds
+    return str(micros) if _is_int64(micros) else text(value)
+
+
+def decimal(value: str, scale: int) -> str:
+    """Connect's Decimal: the unscaled number in two's complement, big-endian, base64."""
+    if not _DECIMAL.fullmatch(value):
+        return text(value)
+    whole, _, fraction = value.partition(".")
+    unscaled = int(whole + fraction[: max(0, scale)].ljust(max(0, scale), "0"))
+    return _base64_number(unscaled // 10**-scale if scale < 0 else unscaled)
+
+
+def variable_decimal(value: str) -> str:
+    """Debezium's VariableScaleDecimal: as many digits behind the point as the text has."""
+    if not _DECIMAL.fullmatch(value):
+        return text(value)
+    scale = len(value.partition(".")[2])
+    return f'{{"scale":{scale},"value":{decimal(value, scale)}}}'
+
+
+def money(value: str) -> str:
+    """A Decimal of two digits behind the point. What stands around the digits depends on lc_monetary."""
+    digits = re.sub(r"\D", "", value)
+    if not digits:
+        return text(value)
+    has_fraction = re.search(r"[.,]\d\d\D*$", value)
+    unscaled = int(digits) * (1 if has_fraction else 100)
+    return _base64_number(-unscaled if "-" in value or "(" in value else unscaled)
+
+
+def bit(value: str) -> str:
+    """bit(1)."""
+    return "true" if value == "1" else "false"
+
+
+def bits(value: str) -> str:
+    """Debezium's Bits: little-endian bytes up to the last bit that is set, base64."""
+    number = int(value or "0", 2)
+    return _base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
+
+
+def point(value: str) -> str:
+    """Debezium's Point: coordinates, and the same as well-known binary."""
+    found = _POINT.fullmatch(value)
+    if not found:
+        return text(value)
+    x, y = (one if one.lstrip("-")[0].isdigit() else text(one) for one in found.groups())
+    binary = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
+    return f'{{"x":{x},"y":{y},"wkb":{_base64(binary)},"srid":null}}'
+
+
+def hstore(value: str) -> str:
+    """A JSON document in a string."""
+    members = {
+        _unescaped(one[1]): None if one[2] is None else _unescaped(one[2]) for one in _HSTORE_PAIR.finditer(value)
+    }
+    return text(json.dumps(members, ensure_ascii=False, separators=(",", ":")))
+
+
+def _unescaped(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+
+
+def _days(value: str) -> int:
+    """Days of a date at the start of the text. Years before Christ have `BC` at its end."""
+    found = _DATE.match(value)
+    year, month, day = (int(one) for one in found.groups()) if found else (1970, 1, 1)
+    if value.endswith("BC"):
+        year = 1 - year
+    # Years that begin in March, so that a leap day is the last of one.
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _micros(value: str) -> int:
+    if value in INFINITE_TIMESTAMPS:
+        return INFINITE_TIMESTAMPS[value]
+    return _days(value) * _DAY + _clock_micros(value)
+
+
+def _clock_micros(value: str) -> int:
+    found = _CLOCK.search(value)
+    if not found:
+        return 0
+    seconds = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
+    return seconds * 1_000_000 + int(f"{found[4] or '':0<6}")
+
+
+def _is_int64(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
+
+
+def _java_year(year: int, value: str) -> str:
+    if value.endswith("BC"):
+        year = 1 - year
+    return f"-{-year:04}" if year < 0 else f"+{year}" if year > 9999 else f"{year:04}"
+
+
+def _base64_number(number: int) -> str:
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return _base64(number.to_bytes(size, "big", signed=True))
+
+
+def _base64(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode()}"'

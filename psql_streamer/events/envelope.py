@@ -1,0 +1,94 @@
+"""The `envelope` format: before and after side by side. A field that does not apply is null or left out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from psql_streamer import __version__
+from psql_streamer.events.format import Format, Part, RowTexts, content_member, numbers, truncate_options
+from psql_streamer.events.identity import lsn_texts
+from psql_streamer.events.json_text import join, name
+from psql_streamer.events.objects import image_json, names_json
+from psql_streamer.events.rows import Rows
+from psql_streamer.model import LogicalMessage, Lsn, Op, Transactions, Truncate
+
+
+class Envelope(Format):
+    """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`."""
+
+    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+        before: Part = b"null"
+        if rows.new is None:
+            before = texts.image
+        elif rows.old is not None:
+            before = image_json(rows.old, rows.columns, len(rows))
+        parts: list[Part] = [
+            self._head(rows.relation.schema, rows.relation.table, rows.op.name),
+            b',"before":',
+            before,
+            b',"after":',
+            b"null" if rows.new is None else texts.image,
+            b',"checksum":"',
+            texts.checksum,
+            b'"',
+        ]
+        if rows.unchanged:
+            parts += [b',"unchanged":', names_json(rows.unchanged, rows.columns)]
+        parts += [
+            self._source(rows.relation.schema, rows.relation.table),
+            self.of_transactions(rows.tx),
+            b',"lsn":"',
+            lsn_texts(rows.lsn),
+            b'","seq":',
+            numbers(rows.seq),
+        ]
+        return join(*parts, b"}}")
+
+    def truncate(self, truncate: Truncate) -> bytes:
+        options = [word for word, on in truncate_options(truncate) if on]
+        relation = truncate.relation
+        return b'%s,"before":null,"after":null,"options":[%s]%s%s,"lsn":"%s","seq":%d}}' % (
+            self._head(relation.schema, relation.table, Op.TRUNCATE.name),
+            b",".join(map(name, options)),
+            self._source(relation.schema, relation.table),
+            self.of_transaction(truncate.tx),
+            str(Lsn(truncate.lsn)).encode(),
+            truncate.seq,
+        )
+
+    def message(self, message: LogicalMessage) -> bytes:
+        commit_lsn = str(Lsn(message.lsn)).encode()
+        of_transaction = (
+            self.of_transaction(message.tx)
+            if message.tx >= 0
+            else b',"ts_ms":null,"xid":null,"commit_lsn":"%s"' % commit_lsn
+        )
+        return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s,"lsn":"%s","seq":%d}}' % (
+            self._head("", "", Op.MESSAGE.name),
+            name(message.prefix),
+            content_member(message.content, b"content"),
+            self._source("", ""),
+            of_transaction,
+            commit_lsn,
+            message.seq,
+        )
+
+    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:  # noqa: ARG002 - milliseconds here
+        return b',"ts_ms":%d,"xid":%d,"commit_lsn":"%s"' % (
+            transactions.commit_ts[index] // 1000,
+            transactions.xid[index],
+            str(Lsn(transactions.commit_lsn[index])).encode(),
+        )
+
+    def _head(self, schema: str, table: str, op: str) -> bytes:
+        return b'{"schema":%s,"table":%s,"op":"%s"' % (name(schema), name(table), op.encode())
+
+    def _source(self, schema: str, table: str) -> bytes:
+        origin = self.batch.origin
+        return b',"source":{"version":"%s","connector":"psql-streamer","name":%s,"db":%s,"schema":%s,"table":%s' % (
+            __version__.encode(),
+            name(origin.source),
+            name(origin.database),
+            name(schema),
+            name(table),
+        )

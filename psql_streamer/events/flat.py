@@ -1,0 +1,47 @@
+"""The `flat` format: the row itself as the value, for compacted topics; what happened to it is in the headers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from psql_streamer.errors import SinkRefused
+from psql_streamer.events.format import Format, RowTexts, content_member
+from psql_streamer.events.json_text import name
+from psql_streamer.events.rows import Rows
+from psql_streamer.model import LogicalMessage, Op, Transactions, Truncate
+
+
+class Flat(Format):
+    """A delete is a tombstone. A column that an update left alone and the WAL does not hold is not in the value; the
+    header `unchanged` names it.
+
+    A truncate is a tombstone under the key `{}`, which no row has: a compacted topic takes no record without a key.
+    """
+
+    headers = True
+
+    def keys(self, rows: Rows) -> pa.Array:
+        if not rows.key:
+            raise SinkRefused(
+                f'format "flat" cannot take {rows.relation}: its rows have no key',
+                "give the table a primary key, or name key columns under `key`, or use another format",
+            )
+        return super().keys(rows)
+
+    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+        return pa.nulls(len(rows), pa.binary()) if rows.op is Op.DELETE else texts.image
+
+    def truncate(self, truncate: Truncate) -> None:  # noqa: ARG002 - its headers say all
+        return None
+
+    def truncate_key(self, truncate: Truncate) -> bytes:  # noqa: ARG002 - the same for all tables
+        return b"{}"
+
+    def message(self, message: LogicalMessage) -> bytes:
+        return b'{"prefix":%s,%s}' % (name(message.prefix), content_member(message.content, b"content"))
+
+    def message_key(self, message: LogicalMessage) -> bytes:
+        return b'{"prefix":%s}' % name(message.prefix)
+
+    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:  # noqa: ARG002 - in the headers
+        return b""

@@ -1,0 +1,120 @@
+"""What a format is: rows of one kind -> the JSON value of each, and the keys that go with them."""
+
+from __future__ import annotations
+
+import base64
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.events.identity import checksums
+from psql_streamer.events.json_text import name
+from psql_streamer.events.objects import image_json, key_json
+from psql_streamer.events.rows import Rows
+from psql_streamer.model import Batch, LogicalMessage, Transactions, Truncate
+
+Part: TypeAlias = pa.Array | bytes
+
+
+class RowTexts:
+    """What several parts of a record are made of; made when first asked for."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    @cached_property
+    def image(self) -> pa.Array:
+        """The JSON of each row's image."""
+        return image_json(self._rows.image, self._rows.columns, len(self._rows))
+
+    @cached_property
+    def checksum(self) -> pa.Array:
+        """Of the image, eight hexadecimal digits: what a consumer compares to tell a repeat."""
+        return checksums(self.image)
+
+
+class Format(ABC):
+    """Encodes the changes of one batch. Made anew for each, so that text of a transaction is made once.
+
+    tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
+    need their headers, because the value does not say what happened.
+    """
+
+    tombstones: ClassVar[bool] = False
+    headers: ClassVar[bool] = False
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._texts: pa.Array | None = None
+
+    @abstractmethod
+    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+        """The values; null is a tombstone."""
+
+    @abstractmethod
+    def truncate(self, truncate: Truncate) -> bytes | None:
+        """The event of one truncated table."""
+
+    @abstractmethod
+    def message(self, message: LogicalMessage) -> bytes:
+        """The event of a logical message."""
+
+    @abstractmethod
+    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:
+        """What every event of a transaction says of it."""
+
+    def keys(self, rows: Rows) -> pa.Array:
+        """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
+        return key_json(rows.image, rows.columns, rows.key, len(rows))
+
+    def truncate_key(self, truncate: Truncate) -> bytes | None:  # noqa: ARG002 - for formats that have one
+        """The key of a truncate."""
+        return None
+
+    def message_key(self, message: LogicalMessage) -> bytes | None:  # noqa: ARG002 - for formats that have one
+        """The key of a logical message."""
+        return None
+
+    def of_transactions(self, tx: NDArray[np.int32]) -> Part:
+        """`transaction` for each row; a constant when all rows are of one."""
+        if (tx == tx[0]).all():
+            return self.of_transaction(int(tx[0]))
+        return self._transaction_texts().take(pa.array(tx))
+
+    def of_transaction(self, index: int) -> bytes:
+        """`transaction` for one of the batch's transactions."""
+        return bytes(self._transaction_texts()[index].as_py())
+
+    def _transaction_texts(self) -> pa.Array:
+        if self._texts is None:
+            of = self.batch.transactions
+            iso = np.datetime_as_string(of.commit_ts.astype("M8[us]")).tolist()
+            self._texts = pa.array([self.transaction(index, of, iso[index]) for index in range(len(of))], pa.binary())
+        return self._texts
+
+
+def numbers(values: NDArray[np.uint64] | NDArray[np.int64]) -> pa.Array:
+    """Decimal digits of each."""
+    return pa.array(values).cast(pa.string()).cast(pa.binary())
+
+
+def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:
+    """The options of the statement, and whether it had them."""
+    return ("CASCADE", truncate.cascade), ("RESTART IDENTITY", truncate.restart_identity)
+
+
+def commit_lsn_of(message: LogicalMessage, batch: Batch) -> int:
+    """Of a message's transaction; outside of one, its own LSN."""
+    return message.lsn if message.tx < 0 else int(batch.transactions.commit_lsn[message.tx])
+
+
+def content_member(content: bytes, field: bytes) -> bytes:
+    """Text as it is; bytes that are not UTF-8 as base64, under another name so that nobody mistakes them."""
+    try:
+        return b'"%s":%s' % (field, name(content.decode()))
+    except UnicodeDecodeError:
+        return b'"%sBase64":%s' % (field, name(base64.b64encode(content).decode()))

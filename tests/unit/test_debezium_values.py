@@ -1,0 +1,188 @@
+"""Single values as Debezium's default modes write them (T2, T5)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from psql_streamer.events import debezium_values as value
+from psql_streamer.events.debezium_types import connect_type
+from psql_streamer.model import Column
+
+VARIABLE, TIMESTAMP, TIMESTAMPTZ, DATE, BIT, VARBIT = 1700, 1114, 1184, 1082, 1560, 1562
+
+
+def typmod(precision: int, scale: int) -> int:
+    return ((precision << 16) | (scale & 0x7FF)) + 4
+
+
+def written(oid: int, *texts: str | None, modifier: int = -1) -> list[Any]:
+    """What a consumer reads of a column."""
+    piece = connect_type(Column("c", oid, modifier)).render(
+        pa.array([None if text is None else text.encode() for text in texts], pa.binary())
+    )
+    return [None if one is None else json.loads(piece.open + one + piece.close) for one in piece.values.to_pylist()]
+
+
+def number(encoded: str) -> int:
+    """What java.math.BigInteger makes of the bytes."""
+    return int.from_bytes(base64.b64decode(encoded), "big", signed=True)
+
+
+@given(digits=st.integers(-(10**40), 10**40), scale=st.integers(0, 20))
+@example(digits=0, scale=0)
+@example(digits=127, scale=0)
+@example(digits=128, scale=0)
+@example(digits=-128, scale=0)
+@example(digits=-129, scale=0)
+def test_t2_a_numeric_comes_back_digit_for_digit(digits: int, scale: int) -> None:
+    exact = format(Decimal((digits < 0, tuple(map(int, str(abs(digits)))), -scale)), "f")
+    (variable,) = written(VARIABLE, exact)
+    assert (number(variable["value"]), variable["scale"]) == (digits, scale)
+    (fixed,) = written(VARIABLE, exact, modifier=typmod(60, scale))
+    assert number(fixed) == digits
+
+
+@given(digits=st.integers(-(10**30), 10**30))
+def test_t2_a_number_takes_as_few_bytes_as_java_takes(digits: int) -> None:
+    bits = (digits if digits >= 0 else ~digits).bit_length()
+    (variable,) = written(VARIABLE, str(digits))
+    assert len(base64.b64decode(variable["value"])) == bits // 8 + 1
+
+
+def test_t2_what_a_decimal_cannot_hold_is_text() -> None:
+    assert written(VARIABLE, "NaN", None, "Infinity") == ["NaN", None, "Infinity"]
+    assert written(VARIABLE, "NaN", modifier=typmod(10, 2)) == ["NaN"]
+
+
+def test_t2_a_negative_scale_is_javas() -> None:
+    (encoded,) = written(VARIABLE, "-12300", modifier=typmod(5, -2))
+    assert number(encoded) == -123
+    assert connect_type(Column("c", VARIABLE, typmod(5, -2))).schema["parameters"]["scale"] == "-2"
+
+
+moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999))
+
+
+@given(moment=moments)
+def test_t5_a_timestamp_is_microseconds_by_column_and_one_by_one(moment: datetime) -> None:
+    text = moment.isoformat(" ").rstrip("0") if moment.microsecond else moment.isoformat(" ")
+    micros = (moment - datetime(1970, 1, 1)) // (datetime.resolution)
+    assert written(TIMESTAMP, text) == [micros] == [json.loads(value.timestamp(text))]
+    assert written(TIMESTAMP, text, modifier=3) == [micros // 1000]
+
+
+@given(moment=moments)
+def test_t5_a_timestamptz_is_iso_with_as_many_digits_as_its_type_has(moment: datetime) -> None:
+    text = (moment.isoformat(" ").rstrip("0") if moment.microsecond else moment.isoformat(" ")) + "+00"
+    iso = moment.replace(tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S.%f").rjust(26, "0")
+    assert written(TIMESTAMPTZ, text, None) == [iso + "Z", None] == [json.loads(value.zoned_timestamp(text, 6)), None]
+
+
+def test_t5_timestamps_that_python_and_arrow_do_not_know() -> None:
+    infinite = [9223372036825200000, -9223372036832400000]
+    assert written(TIMESTAMP, "infinity", "-infinity", "2024-01-01 00:00:00") == [*infinite, 1704067200000000]
+    assert written(TIMESTAMP, "0001-12-31 00:00:00 BC", "10000-01-01 00:00:00") == [
+        -62135596800000000 - 86_400_000_000,
+        253402300800000000,
+    ]
+    assert written(TIMESTAMPTZ, "infinity", "0044-03-15 12:00:00.5+00 BC", "10000-01-01 00:00:00+00") == [
+        "infinity",
+        "-0043-03-15T12:00:00.500000Z",
+        "+10000-01-01T00:00:00.000000Z",
+    ]
+    assert written(TIMESTAMPTZ, "2024-01-01 00:00:00.12+00", modifier=2) == ["2024-01-01T00:00:00.12Z"]
+    assert written(TIMESTAMPTZ, "2024-01-01 00:00:00+00", modifier=0) == ["2024-01-01T00:00:00Z"]
+
+
+@given(day=st.dates())
+def test_t5_a_date_is_days(day: date) -> None:
+    assert written(DATE, day.isoformat()) == [(day - date(1970, 1, 1)).days] == [int(value.date(day.isoformat()))]
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("PT0S", 0),
+        ("P1Y2M-3DT4H5M6.7S", 14 * 2_629_800_000_000 - 3 * 86_400_000_000 + 14_706_700_000),
+        ("PT-0.000001S", -1),
+        ("PT-1H-2M-3.5S", -3_723_500_000),
+        ("P-200000Y", -200_000 * 12 * 2_629_800_000_000),
+    ],
+)
+def test_t5_an_interval_is_microseconds(text: str, micros: int) -> None:
+    assert written(1186, text) == [micros]
+
+
+def test_t5_what_64_bits_cannot_count_is_text() -> None:
+    assert written(1186, "P-178000000Y") == ["P-178000000Y"]
+    assert written(TIMESTAMP, "294276-12-31 23:59:59.999999") == ["294276-12-31 23:59:59.999999"]
+
+
+def test_t5_times_are_microseconds_or_milliseconds_and_with_a_zone_iso_in_utc() -> None:
+    assert written(1083, "24:00:00", "00:00:00.000001") == [86_400_000_000, 1]
+    assert written(1083, "23:59:59.99", modifier=2) == [86_399_990]
+    assert written(1266, "12:00:00.5+05:45", "23:00:00-02", "24:00:00+00", "00:00:00+00:00:30") == [
+        "06:15:00.5Z",
+        "01:00:00Z",
+        "24:00:00Z",
+        "23:59:30Z",
+    ]
+
+
+def test_t4_bits_are_little_endian_bytes_and_a_single_one_is_a_boolean() -> None:
+    assert written(BIT, "1", "0", modifier=1) == [True, False]
+    assert [base64.b64decode(one) for one in written(VARBIT, "101", "100000000", "000", "")] == [
+        b"\5",
+        b"\0\1",
+        b"",
+        b"",
+    ]
+
+
+def test_t4_money_is_a_decimal_of_two_digits_in_any_locale() -> None:
+    texts = ("$1,234.50", "-$0.01", "($2.00)", "1.234,50 €", "¥12", "-$92,233,720,368,547,758.08")
+    assert [number(one) for one in written(790, *texts)] == [123450, -1, -200, 123450, 1200, -(2**63)]
+
+
+def test_t7_arrays_hold_what_their_elements_become() -> None:
+    assert written(1115, '{"2024-01-01 00:00:00",NULL,infinity}') == [[1704067200000000, None, 9223372036825200000]]
+    assert written(1001, '{"\\\\x00ff"}') == [["AP8="]]
+    assert written(3807, '{"{\\"a\\": 1}"}') == [['{"a": 1}']]
+    ((one,),) = written(1231, "{1.5}", modifier=typmod(10, 2))
+    assert number(one) == 150
+
+
+def test_d6_what_is_unavailable_says_so_in_the_columns_own_type() -> None:
+    placeholder = "__debezium_unavailable_value"
+    encoded = base64.b64encode(placeholder.encode()).decode()
+
+    def unavailable(oid: int) -> Any:
+        return json.loads(connect_type(Column("c", oid)).unavailable)
+
+    assert [unavailable(oid) for oid in (25, 3802, 17)] == [placeholder, placeholder, encoded]
+    assert [unavailable(oid) for oid in (1009, 1001)] == [[placeholder], [encoded]]
+    assert bytes(unavailable(1007)).decode() == placeholder
+
+
+def test_t4_a_point_has_coordinates_and_well_known_binary() -> None:
+    (point,) = written(600, "(1.5,-2)")
+    assert (point["x"], point["y"], point["srid"]) == (1.5, -2, None)
+    assert base64.b64decode(point["wkb"]).hex() == "0101000000000000000000f83f00000000000000c0"
+
+
+def test_t8_an_hstore_is_a_json_document() -> None:
+    assert json.loads(json.loads(value.hstore('"a b"=>"1", "q\\"\\\\"=>NULL, "e"=>""'))) == {
+        "a b": "1",
+        'q"\\': None,
+        "e": "",
+    }
+    assert json.loads(json.loads(value.hstore(""))) == {}
