@@ -336,6 +336,7 @@ def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Da
             database.execute(f"UPDATE {table} SET id = id + 1000, big = NULL WHERE id = 0")
             database.execute(f"DELETE FROM {table}")
         batches = [batch for batch in read_all(source, database) if batch.changes]
+    assert sum(map(len, batches)) > 20
     through_spark = [spark.handle(batch) for batch in batches]
     for form in FORMATS:
         encoder = Encoder(form, Router({}, "t", ""), {}, headers=True)

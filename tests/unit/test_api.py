@@ -338,6 +338,8 @@ def test_requests_are_logged_only_with_debug(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture, level: int, logged: bool
 ) -> None:
     caplog.set_level(level)
+    # Other tests of the session may have configured our own logger's level.
+    caplog.set_level(level, "psql_streamer")
     server = ApiServer(create_app(pipeline, Metrics()), "127.0.0.1", 0)
     server.start()
     httpx.get(f"http://{server.address}/health")
