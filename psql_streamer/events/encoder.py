@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events import rows as kinds
-from psql_streamer.events.format import Format, RowTexts, commit_lsn_of
+from psql_streamer.events.format import Format, RowTexts, commit_lsn_of, numbers
 from psql_streamer.events.formats import FORMATS, WITH_SCHEMAS
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import names_json
@@ -191,8 +191,8 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     }
     return {
         "commit_lsn": lsn_texts(batch.transactions.commit_lsn[rows.tx]),
-        "seq": pa.array(rows.seq).cast(pa.string()).cast(pa.binary()),
-        "xid": pa.array(xids).cast(pa.string()).cast(pa.binary()),
+        "seq": numbers(rows.seq),
+        "xid": numbers(xids),
         "checksum": texts.checksum,
         **{header: pa.repeat(pa.scalar(value, pa.binary()), count) for header, value in constant.items()},
         **({"unchanged": _unchanged(rows)} if rows.unchanged else {}),

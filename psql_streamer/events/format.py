@@ -97,7 +97,7 @@ class Format(ABC):
         return self._texts
 
 
-def numbers(values: NDArray[np.uint64] | NDArray[np.int64]) -> pa.Array:
+def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
     """Decimal digits of each."""
     return pa.array(values).cast(pa.string()).cast(pa.binary())
 
