@@ -15,7 +15,7 @@ help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone"
 	@echo "make test                 every test, on real servers; the slow ones last"
 	@echo "make check                ruff, mypy, import directions"
-	@echo "make bench                throughput against pg_recvlogical, and latency"
+	@echo "make bench                throughput against pg_recvlogical, also of other shapes of rows, and latency"
 	@echo "make image                the container image"
 	@echo "make lock                 requirements.lock anew, from pyproject.toml's ranges"
 	@echo "make clean                remove what make made"
@@ -34,7 +34,7 @@ check: $(READY)
 
 bench: $(READY) java
 	$(BIN)/python -m benchmarks.latency
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks || missed=1; $(BIN)/python -m benchmarks.shapes; exit $${missed:-0}
 
 image:
 	@engine=$$(command -v docker || command -v podman) || \

@@ -1,7 +1,8 @@
-"""The backlog that everything drains: a table of six columns, and a slot for every run made before it was filled."""
+"""The backlog that everything drains: one table, and a slot for every run made before it was filled."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +12,25 @@ import psycopg2
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 PUBLICATION = "bench"
+SERVER_SETTINGS = {"max_wal_size": "8GB", "shared_buffers": "256MB", "synchronous_commit": "off"}
 _ROWS_PER_TRANSACTION = 1000
-_TABLE = """
-CREATE TABLE orders (
-    id bigint PRIMARY KEY, name text, email text, amount numeric(12, 2), created_at timestamptz, active boolean
+
+
+@dataclass(frozen=True)
+class Table:
+    """columns: as CREATE TABLE takes them, the key first. values: the SQL of each in row `i`."""
+
+    name: str
+    columns: str
+    values: str
+
+
+ORDERS = Table(
+    "orders",
+    "id bigint PRIMARY KEY, name text, email text, amount numeric(12, 2), created_at timestamptz, active boolean",
+    """i, 'customer ' || i, 'customer' || i || '@example.com', (i % 100000)::numeric / 100,
+    timestamptz '2024-01-01 10:00:00+00' + i * interval '1.000001 second', i % 3 = 0""",
 )
-"""
-_INSERT = """
-INSERT INTO orders
-SELECT i, 'customer ' || i, 'customer' || i || '@example.com', (i %% 100000)::numeric / 100,
-       timestamptz '2024-01-01 10:00:00+00' + i * interval '1.000001 second', i %% 3 = 0
-FROM generate_series(%s, %s) i
-"""
 
 
 @dataclass(frozen=True)
@@ -35,19 +43,20 @@ class Backlog:
     end_lsn: str
 
 
-def fill(server: EmbeddedPostgres, rows: int, slots: Sequence[str]) -> Backlog:
+def fill(server: EmbeddedPostgres, rows: int, slots: Sequence[str], table: Table = ORDERS) -> Backlog:
     """Make the table, the publication and the slots, then the rows, a thousand a transaction."""
     connection = psycopg2.connect(server.dsn())
     connection.autocommit = True
     with connection.cursor() as cursor:
-        cursor.execute(_TABLE)
-        cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE orders")
+        cursor.execute(f"CREATE TABLE {table.name} ({table.columns})")
+        cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {table.name}")
         for slot in slots:
             cursor.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
         cursor.execute("SELECT pg_current_wal_lsn()")
         before = cursor.fetchone()[0]
         for first in range(1, rows + 1, _ROWS_PER_TRANSACTION):
-            cursor.execute(_INSERT, (first, min(first + _ROWS_PER_TRANSACTION - 1, rows)))
+            last = min(first + _ROWS_PER_TRANSACTION - 1, rows)
+            cursor.execute(f"INSERT INTO {table.name} SELECT {table.values} FROM generate_series({first}, {last}) i")
         cursor.execute("CHECKPOINT")
         cursor.execute("SELECT pg_current_wal_lsn(), pg_current_wal_lsn() - %s::pg_lsn", (before,))
         end_lsn, size = cursor.fetchone()
@@ -57,7 +66,5 @@ def fill(server: EmbeddedPostgres, rows: int, slots: Sequence[str]) -> Backlog:
 
 def version(bin_dir: Path) -> str:
     """`18.1`, of the server in a folder of binaries."""
-    import subprocess
-
     output = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     return output.split()[2]

@@ -15,23 +15,25 @@ from pathlib import Path
 
 from psql_streamer import logs
 from psql_streamer.config import load
+from psql_streamer.errors import StreamerError
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Lsn, Position
 from psql_streamer.pipeline import Pipeline
 
 
 class _Watch(Metrics):
-    """Says when the position that is stored has reached the end."""
+    """ended: set when the position that is stored has reached the end, or with `failure` when a part failed."""
 
     def __init__(self, end: Lsn) -> None:
         super().__init__()
-        self.reached = threading.Event()
+        self.ended = threading.Event()
+        self.failure: StreamerError | None = None
         self._end = end
 
     def position_stored(self, source: str, position: Position) -> None:
         super().position_stored(source, position)
         if position.lsn >= self._end:
-            self.reached.set()
+            self.ended.set()
 
 
 def main(config_file: str, end_lsn: str) -> None:
@@ -45,8 +47,11 @@ def main(config_file: str, end_lsn: str) -> None:
         before = processes()
         began = time.monotonic()
         pipeline.start_sources()
-        if not watch.reached.wait(600):
+        threading.Thread(target=_watch_for_failure, args=(pipeline, watch), daemon=True).start()
+        if not watch.ended.wait(600):
             raise SystemExit("the backlog was not drained in ten minutes")
+        if watch.failure is not None:
+            raise SystemExit(str(watch.failure))
         seconds = time.monotonic() - began
         after = processes()
     finally:
@@ -54,6 +59,14 @@ def main(config_file: str, end_lsn: str) -> None:
     cpu = {name: round(used - before.get(name, (0.0, 0))[0], 3) for name, (used, _) in after.items()}
     memory = {name: peak for name, (_, peak) in after.items()}
     print(json.dumps({"seconds": round(seconds, 3), "cpu": cpu, "peak_rss": memory}))
+
+
+def _watch_for_failure(pipeline: Pipeline, watch: _Watch) -> None:
+    try:
+        pipeline.wait()
+    except StreamerError as error:
+        watch.failure = error
+        watch.ended.set()
 
 
 def processes() -> dict[str, tuple[float, int]]:

@@ -18,6 +18,8 @@ from pathlib import Path
 import psycopg2
 from confluent_kafka import Consumer
 
+from benchmarks.backlog import PUBLICATION
+from benchmarks.runs import write_config
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 
@@ -40,8 +42,9 @@ def main() -> int:
         connection.autocommit = True
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE ticks (id bigint PRIMARY KEY, at double precision)")
-            cursor.execute("CREATE PUBLICATION bench FOR TABLE ticks")
-        config = _write_config(Path(folder), server.dsn(), kafka.bootstrap)
+            cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE ticks")
+        sink = f'type = "kafka"\nhosts = ["{kafka.bootstrap}"]\ntopicFallback = "ticks"'
+        config = write_config(Path(folder), server.dsn(), "latency", sink, '["passthrough"]')
         service = subprocess.Popen([sys.executable, "-m", "psql_streamer", "-q", "--config", str(config)])
         try:
             latencies = _measure(connection, kafka.bootstrap, arguments.rate, arguments.seconds)
@@ -57,28 +60,6 @@ def main() -> int:
 
 
 _PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-
-def _write_config(folder: Path, dsn: str, hosts: str) -> Path:
-    path = folder / "latency.toml"
-    path.write_text(
-        f"""
-http = "127.0.0.1:0"
-lmdb = "{folder}/latency.lmdb"
-[source.bench]
-type = "postgres"
-dsn = "{dsn}"
-publication = "bench"
-replicationSlot = "bench"
-[sink.bench]
-type = "kafka"
-hosts = ["{hosts}"]
-sources = ["bench"]
-handlers = ["passthrough"]
-topicFallback = "ticks"
-"""
-    )
-    return path
 
 
 def _measure(connection: psycopg2.extensions.connection, hosts: str, rate: int, seconds: float) -> list[float]:

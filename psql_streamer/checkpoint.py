@@ -28,6 +28,7 @@ class Tracker:
         self._by_ticket: dict[int, _InFlight] = {}
         self._tickets = 0
         self._durable: Position | None = None
+        self._durable_ticket = 0
 
     def add(self, position: Position, sinks: Iterable[str], now: float) -> int:
         """A batch goes to these sinks (none: it is durable as soon as all before it are); its ticket."""
@@ -48,6 +49,11 @@ class Tracker:
         """Everything up to here is durable in every sink; None before the first batch is."""
         return self._durable
 
+    @property
+    def durable_ticket(self) -> int:
+        """The ticket of the last batch that is durable with all before it; 0 before the first is."""
+        return self._durable_ticket
+
     def __len__(self) -> int:
         """Batches in flight."""
         return len(self._in_flight)
@@ -63,4 +69,4 @@ class Tracker:
         while self._in_flight and not self._in_flight[0].waiting_for:
             entry = self._in_flight.popleft()
             del self._by_ticket[entry.ticket]
-            self._durable = entry.position
+            self._durable, self._durable_ticket = entry.position, entry.ticket

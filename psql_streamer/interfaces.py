@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol
 
-from psql_streamer.model import Batch, Position, Stats
+from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import PartOptions, SinkOptions, SourceOptions
 
 
@@ -66,6 +66,12 @@ class Source(ABC):
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
 
         May connect. Called before `start`. A key whose value differs from the stored one stops the pipeline.
+        """
+
+    def remember(self, relations: Iterable[Relation]) -> None:
+        """The shapes that tables had at the position that `start` will be given; called before it, once at most.
+
+        A Batch says which shapes changed since (Batch.schema_changes): these are stored with its position.
         """
 
     @abstractmethod

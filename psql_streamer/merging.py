@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.model import Batch, Changes, Column, Image, Relation, Transactions
+from psql_streamer.model import Batch, Bounds, Changes, Column, Image, Relation, Tallies, Transactions
 
 _Shape = tuple[Relation, tuple[Column, ...]]
 
@@ -26,7 +27,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
     rows_before = np.cumsum([0, *(_next_ordinal(batch) for batch in batches[:-1])]).tolist()
     transactions_before = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
     shapes: dict[_Shape, list[Changes]] = {}
-    truncates, messages = [], []
+    truncates, messages, schema_changes = [], [], []
     for batch, rows, transactions in zip(batches, rows_before, transactions_before, strict=True):
         for changes in batch.changes:
             shapes.setdefault((changes.relation, changes.columns), []).append(_moved(changes, rows, transactions))
@@ -38,12 +39,20 @@ def merge(batches: Sequence[Batch]) -> Batch:
             replace(message, ordinal=message.ordinal + rows, tx=message.tx + transactions if message.tx >= 0 else -1)
             for message in batch.messages
         ]
+        schema_changes += [
+            replace(change, ordinal=change.ordinal + rows, tx=change.tx + transactions)
+            for change in batch.schema_changes
+        ]
     return replace(
         batches[-1],
         transactions=_all_transactions(batches),
         changes=tuple(map(_concatenated, shapes.values())),
         truncates=tuple(truncates),
         messages=tuple(messages),
+        schema_changes=tuple(schema_changes),
+        begins=_all_bounds([batch.begins for batch in batches], rows_before, transactions_before),
+        ends=_all_bounds([batch.ends for batch in batches], rows_before, transactions_before),
+        tallies=_all_tallies([batch.tallies for batch in batches], transactions_before),
         nbytes=sum(batch.nbytes for batch in batches),
         received_at=batches[0].received_at,
     )
@@ -63,15 +72,23 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
             changes=tuple(part for part in changes if len(part)),
             truncates=tuple(event for event in batch.truncates if first <= event.ordinal < last),
             messages=tuple(event for event in batch.messages if first <= event.ordinal < last),
+            # The change that follows may be in the next batch.
+            schema_changes=tuple(
+                event for event in batch.schema_changes if first <= min(event.ordinal, end - 1) < last
+            ),
+            begins=_bounds_between(batch.begins, batch.begins.ordinal, first, last),
+            # An end goes with the change before it, if there is one.
+            ends=_bounds_between(batch.ends, np.maximum(batch.ends.ordinal - 1, 0), first, last),
             nbytes=batch.nbytes * rows // end,
         )
 
 
 def _next_ordinal(batch: Batch) -> int:
-    """One more than the largest ordinal of a batch: changes that were dropped leave gaps."""
+    """The first ordinal that is free behind a batch: changes that were dropped leave gaps."""
     largest = [int(changes.ordinal.max(initial=-1)) for changes in batch.changes]
     single = [truncate.ordinal for truncate in batch.truncates] + [message.ordinal for message in batch.messages]
-    return max([*largest, *single], default=-1) + 1
+    begins, ends = batch.begins.ordinal.max(initial=-1), batch.ends.ordinal.max(initial=0)
+    return max(max([*largest, *single, int(begins)]) + 1, int(ends))
 
 
 def _moved(changes: Changes, rows: int, transactions: int) -> Changes:
@@ -87,6 +104,28 @@ def _all_transactions(batches: Sequence[Batch]) -> Transactions:
     )
 
 
+def _all_bounds(parts: Sequence[Bounds], rows_before: list[int], transactions_before: list[int]) -> Bounds:
+    return Bounds(
+        np.concatenate([part.tx + np.int32(before) for part, before in zip(parts, transactions_before, strict=True)]),
+        np.concatenate([part.ordinal + before for part, before in zip(parts, rows_before, strict=True)]),
+    )
+
+
+def _all_tallies(parts: Sequence[Tallies], transactions_before: list[int]) -> Tallies:
+    tables_before = np.cumsum([0, *(len(part.tables) for part in parts[:-1])]).tolist()
+    return Tallies(
+        np.concatenate([part.tx + np.int32(before) for part, before in zip(parts, transactions_before, strict=True)]),
+        np.concatenate([part.table + before for part, before in zip(parts, tables_before, strict=True)]),
+        np.concatenate([part.count for part in parts]),
+        tuple(chain.from_iterable(part.tables for part in parts)),
+    )
+
+
+def _bounds_between(bounds: Bounds, places: NDArray[np.int64], first: int, last: int) -> Bounds:
+    inside = (places >= first) & (places < last)
+    return Bounds(bounds.tx[inside], bounds.ordinal[inside])
+
+
 def _concatenated(parts: list[Changes]) -> Changes:
     if len(parts) == 1:
         return parts[0]
@@ -98,6 +137,7 @@ def _concatenated(parts: list[Changes]) -> Changes:
         seq=np.concatenate([part.seq for part in parts]),
         lsn=np.concatenate([part.lsn for part in parts]),
         tx=np.concatenate([part.tx for part in parts]),
+        tally=np.concatenate([part.tally for part in parts]),
         after=_images([part.after for part in parts], rows_before),
         before=_images([part.before for part in parts], rows_before),
     )
@@ -126,6 +166,7 @@ def _between(changes: Changes, first: int, last: int) -> Changes:
         seq=changes.seq[begin:end],
         lsn=changes.lsn[begin:end],
         tx=changes.tx[begin:end],
+        tally=changes.tally[begin:end],
         after=_part(changes.after, begin, end),
         before=_part(changes.before, begin, end),
     )

@@ -59,13 +59,18 @@ class Position:
 
 
 class Op(IntEnum):
-    """What happened to a row; the numbers are pgoutput's message bytes."""
+    """What happened to a row, to a transaction (BEGIN, COMMIT) or to a table (RELATION); the numbers are pgoutput's
+    message bytes.
+    """
 
     INSERT = ord("I")
     UPDATE = ord("U")
     DELETE = ord("D")
     TRUNCATE = ord("T")
     MESSAGE = ord("M")
+    BEGIN = ord("B")
+    COMMIT = ord("C")
+    RELATION = ord("R")
 
     @property
     def action(self) -> str:
@@ -163,6 +168,7 @@ class Changes:
     seq: which change of its transaction this is, from 0. With commit_lsn it is the change's identity.
     lsn: where the change's WAL record starts. Several rows may share one (COPY).
     tx: index into Batch.transactions.
+    tally: which change of its table in its transaction this is, from 0. Truncates count, too.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -175,6 +181,7 @@ class Changes:
     seq: NDArray[np.int64]
     lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
+    tally: NDArray[np.int64]
     after: Image
     before: Image
 
@@ -193,6 +200,7 @@ class Truncate:
     tx: int
     cascade: bool
     restart_identity: bool
+    tally: int = 0  # as Changes.tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +213,48 @@ class LogicalMessage:
     seq: int
     lsn: int
     tx: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A table in a shape that the stream has not shown before, or not last.
+
+    before: its shape until now; None for a table that the source has not met yet.
+    ordinal, seq, tx: of the change that follows, the first in the new shape.
+    """
+
+    relation: Relation
+    before: Relation | None
+    ordinal: int
+    seq: int
+    tx: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where transactions begin in a batch, or where they end, in commit order.
+
+    tx: index into Batch.transactions. ordinal: of the change before which they begin, or have ended.
+    """
+
+    tx: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    ordinal: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.tx)
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """How many changes transactions have in all, by table; those of one transaction stand together.
+
+    tx: index into Batch.transactions. table: index into tables, of which None stands for logical messages.
+    """
+
+    tx: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    table: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    count: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    tables: tuple[Relation | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +272,8 @@ class Batch:
     """A micro-batch: changes of several relations, and the position reached when all of them are durable.
 
     A batch without rows is a mere move of the position (an idle server, transactions of other tables).
+    begins: the transactions whose first change it has. ends: those whose commit it has; tallies is of these.
+        Transactions without changes are in neither, and an end may come in a batch without rows.
     nbytes: what it holds in memory, roughly; queues are bounded by it.
     """
 
@@ -231,8 +283,17 @@ class Batch:
     changes: tuple[Changes, ...] = ()
     truncates: tuple[Truncate, ...] = ()
     messages: tuple[LogicalMessage, ...] = ()
+    schema_changes: tuple[SchemaChange, ...] = ()
+    begins: Bounds = field(default_factory=Bounds)
+    ends: Bounds = field(default_factory=Bounds)
+    tallies: Tallies = field(default_factory=Tallies)
     nbytes: int = 0
     received_at: float = 0.0  # time.monotonic() when its last byte arrived
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing in it that a sink could write."""
+        return not (len(self) or self.schema_changes or len(self.begins) or len(self.ends))
 
     def __len__(self) -> int:
         return sum(map(len, self.changes)) + len(self.truncates) + len(self.messages)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from psql_streamer import logs
+from psql_streamer.arrow_memory import return_freed_pages
 from psql_streamer.config import Config
 from psql_streamer.interfaces import Service, Status
 from psql_streamer.keeper import Keeper
@@ -72,6 +73,7 @@ class Pipeline(Service):
 
     def start_sinks(self) -> None:
         """Open the store; start the handlers' engines and the sinks."""
+        return_freed_pages()
         self._store.open()
         for sink in self._sinks:
             sink.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from psql_streamer.backoff import Backoff
@@ -12,7 +13,7 @@ from psql_streamer.checkpoint import Tracker
 from psql_streamer.errors import Outcome, PositionRefused, StreamerError, outcome
 from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Position, Stats
+from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.store import Record, Store
 from psql_streamer.supervisor import Supervisor
@@ -48,6 +49,7 @@ class SourceRunner:
         self._supervisor = supervisor
         self._on_durable = on_durable
         self._tracker = Tracker()
+        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
         self._lock = threading.Lock()
         self._position: Position | None = None
         self._fence: Mapping[str, str] = {}
@@ -71,11 +73,11 @@ class SourceRunner:
     def keep(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
         with self._lock:
-            durable = self._tracker.durable
+            durable, ticket = self._tracker.durable, self._tracker.durable_ticket
         if durable is None or durable == self._stored:
             return
         began = time.monotonic()
-        self._store.put(self.part.name, Record(durable, self._fence))
+        self._store.put(self.part.name, Record(durable, self._fence), self._shapes_until(ticket))
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self._metrics.position_stored(self.part.name, durable)
@@ -106,6 +108,12 @@ class SourceRunner:
         stored = {"stored_lsn": int(self._stored.lsn), "stored_position": str(self._stored)} if self._stored else {}
         return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
 
+    def _shapes_until(self, ticket: int) -> list[Relation]:
+        shapes = []
+        while self._new_shapes and self._new_shapes[0][0] <= ticket:
+            shapes.append(self._new_shapes.popleft()[1])
+        return shapes
+
     def _connect(self) -> None:
         fence = dict(self.part.fence())
         if self._position is None:
@@ -113,6 +121,7 @@ class SourceRunner:
             if record is not None:
                 _compare(record, fence, self.part)
                 self._position = record.position
+                self.part.remember(self._store.relations(self.part.name))
         self._fence = fence
         self.part.start(self._position)
         log.info("%s: %s", self.name, self.part.status().reason)
@@ -145,9 +154,10 @@ class SourceRunner:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._metrics.batch_received(self.part.name, batch)
-        sinks = self._sinks if len(batch) else ()
+        sinks = () if batch.idle else self._sinks
         with self._lock:
             ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+            self._new_shapes.extend((ticket, change.relation) for change in batch.schema_changes)
         if not sinks:
             self._on_durable()
         for sink in sinks:

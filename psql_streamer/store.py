@@ -1,21 +1,21 @@
-"""The position store: LMDB, one record a source, on disk before `put` returns."""
+"""The position store: LMDB, on disk before `put` returns. One record a source, and the shapes of its tables there."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
 from psql_streamer.errors import StoreError
-from psql_streamer.model import Lsn, Position
+from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
 
-_DATABASE = b"positions"
+_POSITIONS, _RELATIONS = b"positions", b"relations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class Store:
         self._path = path
         self._map_size = map_size
         self._environment: Any = None
-        self._database: Any = None
+        self._positions: Any = None
+        self._relations: Any = None
         self._owner = -1
 
     def open(self) -> None:
@@ -47,27 +48,39 @@ class Store:
             )
         self._claim()
         try:
-            self._environment = lmdb.open(str(self._path), map_size=self._map_size, subdir=False, max_dbs=1, mode=0o600)
-            self._database = self._environment.open_db(_DATABASE)
+            self._environment = lmdb.open(str(self._path), map_size=self._map_size, subdir=False, max_dbs=2, mode=0o600)
+            self._positions = self._environment.open_db(_POSITIONS)
+            self._relations = self._environment.open_db(_RELATIONS)
         except lmdb.Error as error:
             self.close()
             raise self._unusable(error) from None
 
     def get(self, source: str) -> Record | None:
         """What is remembered of a source; None when nothing is."""
-        with self._environment.begin(db=self._database) as transaction:
+        with self._environment.begin(db=self._positions) as transaction:
             value = transaction.get(source.encode())
         return None if value is None else self._decode(source, value)
 
     def all(self) -> dict[str, Record]:
         """Every record, by source."""
-        with self._environment.begin(db=self._database) as transaction:
+        with self._environment.begin(db=self._positions) as transaction:
             return {
                 bytes(key).decode(): self._decode(bytes(key).decode(), value) for key, value in transaction.cursor()
             }
 
-    def put(self, source: str, record: Record) -> None:
-        """Remember; on return it is on disk (LMDB's commit syncs)."""
+    def relations(self, source: str) -> list[Relation]:
+        """The shapes that a source's tables have at its position. StoreError when one cannot be read."""
+        prefix, found = _relation_key(source, ""), []
+        with self._environment.begin(db=self._relations) as transaction, transaction.cursor() as cursor:
+            cursor.set_range(prefix)
+            for key, value in cursor:
+                if not bytes(key).startswith(prefix):
+                    break
+                found.append(self._decode_relation(source, value))
+        return found
+
+    def put(self, source: str, record: Record, relations: Iterable[Relation] = ()) -> None:
+        """Remember; on return it is on disk (LMDB's commit syncs). relations: shapes that are new at this position."""
         position = record.position
         value = json.dumps(
             {
@@ -78,16 +91,20 @@ class Store:
             }
         )
         try:
-            with self._environment.begin(write=True, db=self._database) as transaction:
-                transaction.put(source.encode(), value.encode())
+            with self._environment.begin(write=True) as transaction:
+                transaction.put(source.encode(), value.encode(), db=self._positions)
+                for relation in relations:
+                    key = _relation_key(source, str(relation.oid))
+                    transaction.put(key, json.dumps(astuple(_untyped(relation))).encode(), db=self._relations)
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
     def forget(self, source: str) -> bool:
-        """Remove a source's record; whether there was one."""
+        """Remove a source's record and its tables' shapes; whether there was one."""
         try:
-            with self._environment.begin(write=True, db=self._database) as transaction:
-                return bool(transaction.delete(source.encode()))
+            with self._environment.begin(write=True) as transaction:
+                self._forget_relations(transaction, source)
+                return bool(transaction.delete(source.encode(), db=self._positions))
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
@@ -121,6 +138,12 @@ class Store:
         os.ftruncate(self._owner, 0)
         os.pwrite(self._owner, str(os.getpid()).encode(), 0)
 
+    def _forget_relations(self, transaction: Any, source: str) -> None:
+        prefix = _relation_key(source, "")
+        with transaction.cursor(self._relations) as cursor:
+            while cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
+                cursor.delete()
+
     def _unusable(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.MapFullError):
             return StoreError(f"lmdb: {self._path} is full", "raise lmdbMapSize")
@@ -139,7 +162,27 @@ class Store:
             position = Position(Lsn.parse(fields["lsn"]), Lsn.parse(fields["commit_lsn"]), int(fields["changes"]))
             return Record(position, dict(fields["fence"]))
         except (ValueError, KeyError, TypeError):
-            raise StoreError(
-                f'lmdb: the record of source "{source}" in {self._path} cannot be read',
-                f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
-            ) from None
+            raise self._unreadable(source) from None
+
+    def _decode_relation(self, source: str, value: bytes) -> Relation:
+        try:
+            oid, schema, table, identity, columns, version, keyed = json.loads(bytes(value))
+            shape = tuple(Column(name, type_oid, typmod, key) for name, type_oid, typmod, key, _ in columns)
+            return Relation(oid, schema, table, ReplicaIdentity(identity), shape, version, keyed)
+        except (ValueError, TypeError):
+            raise self._unreadable(source) from None
+
+    def _unreadable(self, source: str) -> StoreError:
+        return StoreError(
+            f'lmdb: the record of source "{source}" in {self._path} cannot be read',
+            f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
+        )
+
+
+def _relation_key(source: str, oid: str) -> bytes:
+    return f"{source}\0{oid}".encode()
+
+
+def _untyped(relation: Relation) -> Relation:
+    """Without what the source knows of the types: it asks again."""
+    return replace(relation, columns=tuple(replace(column, type=None) for column in relation.columns))

@@ -181,7 +181,14 @@ def _encoder(options: KafkaSinkOptions) -> Encoder:
     from psql_streamer.events import Encoder as EventEncoder
 
     return EventEncoder(
-        options.format, options.router(), options.key_columns, options.headers, options.debezium_schemas
+        options.format,
+        options.router(),
+        options.key_columns,
+        options.headers,
+        options.debezium_schemas,
+        options.unchanged_policy(),
+        options.transactions_to,
+        options.schema_topic,
     )
 
 

@@ -50,9 +50,11 @@ def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
 def _named_topics(options: KafkaSinkOptions) -> list[str]:
     """Topics without a placeholder; the others depend on the tables that come."""
     given = (
-        *options.table_topic_mapping.values(),
+        *options.mapped_topics(),
         options.topic_fallback,
         options.message_topic,
+        options.transactions_to,
+        options.schema_topic,
         options.dead_letter_topic,
     )
     return list(dict.fromkeys(topic for topic in given if topic and "{" not in topic))
@@ -76,7 +78,7 @@ def _missing(
 
 
 def _made_of_tables(options: KafkaSinkOptions) -> bool:
-    return bool(options.topic_prefix) or any("{" in topic for topic in options.table_topic_mapping.values())
+    return bool(options.topic_prefix) or any("{" in topic for topic in options.mapped_topics())
 
 
 def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -> bool | None:

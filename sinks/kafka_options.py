@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from confluent_kafka import KafkaException, Producer
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
-from psql_streamer.routing import Router
+from psql_streamer.routing import Route, Router, check_topic
+from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
+
+_Item = TypeVar("_Item")
 
 Property = str | int | float | bool
 """A librdkafka property's value as TOML gives it."""
@@ -42,14 +45,39 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _some(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
+def _some(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    if not items:
         raise ValueError("is empty; name at least one")
-    return names
+    return items
+
+
+def _as_routes(value: Any) -> list[Any]:
+    """A topic, a table, or a list of these, as a list of tables."""
+    listed = value if isinstance(value, list | tuple) else [value]
+    return [item if isinstance(item, Mapping | TopicRoute) else {"topic": item} for item in listed]
+
+
+def _as_rules(value: Any) -> Any:
+    return {ANY_COLUMN: value} if isinstance(value, str) else value
+
+
+def _fill_all() -> Mapping[str, Treatment]:
+    return {ANY_COLUMN: "fill"}
 
 
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(_some)]
 Handlers = Annotated[tuple[str, ...], AfterValidator(_some), AfterValidator(_distinct)]
+
+
+class TopicRoute(PartOptions):
+    """One of a table's topics. key: the columns that key its records there, in place of those of the section."""
+
+    topic: str
+    key: Annotated[tuple[str, ...], AfterValidator(_some)] | None = None
+
+
+Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_as_routes), AfterValidator(_some)]
+UnchangedRules = Annotated[Mapping[str, Treatment], BeforeValidator(_as_rules)]
 
 
 class CreateTopics(PartOptions):
@@ -75,16 +103,21 @@ class KafkaSinkOptions(SinkOptions):
     hosts: Hosts
     handlers: Handlers = ("spark",)
 
-    table_topic_mapping: Mapping[str, str] = Field(default_factory=dict)
+    table_topic_mapping: Mapping[str, Routes] = Field(default_factory=dict)
     topic_prefix: str = ""
     topic_fallback: str = ""
     message_topic: str = ""
+    transaction_topic: str = ""
+    schema_topic: str = ""
     dead_letter_topic: str = ""
     create_topics: CreateTopics | None = None
 
     format: Literal["event", "envelope", "debezium", "flat"] = "event"
     debezium_schemas: bool = False
+    debezium_transactions: bool = False
     key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
+    unchanged: UnchangedRules = Field(default_factory=_fill_all)
+    unchanged_marker: str = Field(default=MARKER, min_length=1)
     headers: bool = False
 
     timeout: PositiveDuration = 2.0
@@ -103,6 +136,11 @@ class KafkaSinkOptions(SinkOptions):
         return self.timeout * self.max_attempts
 
     @property
+    def transactions_to(self) -> str:
+        """The topic of the records that say where transactions begin and end; "" for none."""
+        return self.transaction_topic if self.debezium_transactions else ""
+
+    @property
     def key_columns(self) -> Mapping[str, tuple[str, ...]]:
         """Key columns by table; "*" stands for every table that is not named."""
         if isinstance(self.key, Mapping):
@@ -111,7 +149,19 @@ class KafkaSinkOptions(SinkOptions):
 
     def router(self) -> Router:
         """The topics that this section describes. ValueError for a rule that cannot work."""
-        return Router(self.table_topic_mapping, self.topic_prefix, self.topic_fallback, self.message_topic)
+        mapping = {
+            table: [Route(route.topic, route.key) for route in routes]
+            for table, routes in self.table_topic_mapping.items()
+        }
+        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic)
+
+    def mapped_topics(self) -> Iterator[str]:
+        """Every topic of tableTopicMapping, placeholders and all."""
+        return (route.topic for routes in self.table_topic_mapping.values() for route in routes)
+
+    def unchanged_policy(self) -> Unchanged:
+        """What becomes of TOASTed values that an update left alone."""
+        return Unchanged(self.unchanged, self.unchanged_marker)
 
     def properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
@@ -162,6 +212,10 @@ class KafkaSinkOptions(SinkOptions):
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
             yield f"batchSize = {self.batch_size}: requests this small halve the throughput; without it they hold 10000"
+        if self.transaction_topic and not self.debezium_transactions:
+            yield "transactionTopic has no effect without debeziumTransactions = true"
+        if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
+            yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
 
     @model_validator(mode="after")
     def _schemas_have_a_format(self) -> Self:
@@ -170,11 +224,32 @@ class KafkaSinkOptions(SinkOptions):
         return self
 
     @model_validator(mode="after")
+    def _transactions_have_a_format_and_a_topic(self) -> Self:
+        wanted, topic = self.debezium_transactions, self.transaction_topic
+        if wanted and self.format != "debezium":
+            what = f'debeziumTransactions has no meaning for format = "{self.format}"'
+            raise ValueError(f'{what}: it belongs to "debezium"')
+        if wanted and not topic:
+            raise ValueError("debeziumTransactions needs transactionTopic, where transactions begin and end")
+        if topic:
+            check_topic("transactionTopic", topic)
+        if self.schema_topic:
+            check_topic("schemaTopic", self.schema_topic)
+        return self
+
+    @model_validator(mode="after")
+    def _marker_has_a_format(self) -> Self:
+        if "unchanged_marker" in self.model_fields_set and self.format == "debezium":
+            raise ValueError('unchangedMarker has no meaning for format = "debezium": Debezium has a marker of its own')
+        return self
+
+    @model_validator(mode="after")
     def _topics_make_sense(self) -> Self:
         if not (self.table_topic_mapping or self.topic_prefix or self.topic_fallback):
             raise ValueError("no event has a topic: set tableTopicMapping, topicPrefix or topicFallback")
-        for table, topic in self.table_topic_mapping.items():
-            if topic == self.topic_fallback:
+        for table, routes in self.table_topic_mapping.items():
+            if self.topic_fallback in [route.topic for route in routes]:
+                topic = self.topic_fallback
                 raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
         self.router()
         return self

@@ -19,7 +19,7 @@ import psycopg2.extensions
 from psql_streamer import errors
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
-from psql_streamer.model import Batch, Origin, Position, Stats
+from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from sources import server_errors
@@ -50,6 +50,7 @@ class PostgresSource(Source):
         self._server_wal = ServerWal(self._catalog)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
+        self._shapes: dict[int, Relation] = {}
         self._reader: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
@@ -80,6 +81,9 @@ class PostgresSource(Source):
             "publication": ",".join(self._settings.publications),
         }
 
+    def remember(self, relations: Iterable[Relation]) -> None:
+        self._shapes = {relation.oid: relation for relation in relations}
+
     def start(self, position: Position | None) -> None:
         self.stop()
         try:
@@ -97,7 +101,7 @@ class PostgresSource(Source):
         self._started = True
         self._starts += 1
         origin = Origin(self.name, self._host, self._database, self._system_identifier)
-        self._decoder = Decoder(origin, resume, self._types.resolve, self._primary_keys.of)
+        self._decoder = Decoder(origin, resume, self._types.resolve, self._primary_keys.of, self._shapes)
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._received_at = time.monotonic()
         self._command(WANTED, self._settings.batch_bytes)
@@ -166,7 +170,10 @@ class PostgresSource(Source):
         # The reader puts the next block together while this one is decoded. If it has ended, the next read says why.
         with contextlib.suppress(SourceUnavailable):
             self._command(WANTED, self._settings.batch_bytes)
-        return self._decoder.decode(data, offsets, self._received_at)
+        batch = self._decoder.decode(data, offsets, self._received_at)
+        # Another session begins where this one ended.
+        self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
+        return batch
 
     # Before streaming.
 

@@ -16,12 +16,46 @@ FROM pg_publication p
 JOIN pg_publication_tables t USING (pubname)
 JOIN pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND (
-    c.relreplident = 'n'
-    OR c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)
+WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND c.relreplident <> 'f' AND NOT EXISTS (
+    SELECT FROM pg_index WHERE indrelid = c.oid AND CASE c.relreplident
+        WHEN 'd' THEN indisprimary AND indimmediate  -- a deferrable primary key is no identity
+        WHEN 'i' THEN indisreplident  -- false, too, once the index is dropped
+        ELSE false
+    END
 )
 ORDER BY 1
 """
+
+# Column lists and row filters came with PostgreSQL 15. A filter's columns are known by what it depends on, and
+# so are a list's, which is why a filter beside a list is not looked at.
+_LISTS_AND_FILTERS = 150000
+_PARTLY_PUBLISHED = """
+SELECT DISTINCT format('%%I.%%I', n.nspname, c.relname), r.prattrs IS NOT NULL
+FROM pg_publication p
+JOIN pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_class c ON c.oid = r.prrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_index i ON i.indrelid = c.oid
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND CASE
+    WHEN r.prattrs IS NOT NULL THEN c.relreplident = 'f' OR a.attnum = ANY (i.indkey) AND a.attnum <> ALL (r.prattrs)
+    WHEN r.prqual IS NOT NULL THEN a.attnum <> ALL (i.indkey) AND EXISTS (
+        SELECT FROM pg_depend WHERE classid = 'pg_publication_rel'::regclass AND objid = r.oid
+            AND refclassid = 'pg_class'::regclass AND refobjid = c.oid AND refobjsubid = a.attnum
+    )
+    ELSE false
+END
+ORDER BY 1
+"""
+_COLUMN_LIST = (
+    "the column list of {} does not go with its replica identity",
+    "list all columns of the replica identity of {}, which must not be FULL",
+)
+_ROW_FILTER = (
+    "the row filter of {} uses a column outside of its replica identity",
+    "ALTER TABLE {} REPLICA IDENTITY FULL, or filter by columns of its key",
+)
 
 
 def findings(options: PostgresOptions, catalog: Catalog) -> Iterator[Finding]:
@@ -77,6 +111,12 @@ def _publications(session: Session, options: PostgresOptions) -> Iterator[Findin
             f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",
             f"add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
+    if int(session.setting("server_version_num")) < _LISTS_AND_FILTERS:
+        return
+    for table, listed in session.rows(_PARTLY_PUBLISHED, names):
+        what, remedy = _COLUMN_LIST if listed else _ROW_FILTER
+        problem = f"{what.format(table)}: the server refuses its updates and deletes"
+        yield Finding(Severity.WARNING, problem, remedy.format(table))
 
 
 def _slot(session: Session, options: PostgresOptions) -> Iterator[Finding]:

@@ -45,6 +45,9 @@ _PINNED = {
     "idle_session_timeout": "0",
 }
 
+_IN_ENVIRONMENT = ("datestyle", "timezone")
+"""libpq sends what PGDATESTYLE and PGTZ say as well, and the server lets that win over `options`."""
+
 
 def connect(dsn: str, timeout: float, application_name: str) -> Any:
     """A psycopg2 LogicalReplicationConnection with every setting pinned that the text form of values depends on.
@@ -55,7 +58,7 @@ def connect(dsn: str, timeout: float, application_name: str) -> Any:
         given = psycopg2.extensions.parse_dsn(dsn)
         # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
         options = " ".join([given.get("options", ""), *(f"-c {name}={value}" for name, value in _PINNED.items())])
-        return psycopg2.connect(
+        connection = psycopg2.connect(
             psycopg2.extensions.make_dsn(
                 dsn,
                 options=options.strip(),
@@ -67,6 +70,10 @@ def connect(dsn: str, timeout: float, application_name: str) -> Any:
             ),
             connection_factory=psycopg2.extras.LogicalReplicationConnection,
         )
+        with connection.cursor() as cursor:
+            for name in _IN_ENVIRONMENT:
+                cursor.execute(f"SET {name} = '{_PINNED[name]}'")
+        return connection
     except psycopg2.Error as error:
         raise from_psycopg2(error, dsn) from None
 

@@ -17,6 +17,7 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from tests.database import Database, fresh_database
+from tests.shared_stream import SharedStream
 
 GIVEN_DSN = os.environ.get("PSQL_STREAMER_TEST_DSN")
 GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
@@ -28,15 +29,18 @@ def _versions() -> list[int]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`every_postgres`: once for each version on this machine; everything else runs on the newest."""
+    """`every_postgres`: once for each version on this machine; `stream`: on the oldest and on the newest of them;
+    everything else runs on the newest."""
+    versions: list[int | None] = [*_versions()] or [None]
     if "every_postgres" in metafunc.fixturenames:
-        versions: list[int | None] = [*_versions()] or [None]
-        metafunc.parametrize(
-            "every_postgres",
-            versions,
-            indirect=True,
-            ids=[f"postgres{version}" if version else "given" for version in versions],
-        )
+        metafunc.parametrize("every_postgres", versions, indirect=True, ids=_name)
+    if "shared_stream" in metafunc.fixturenames:
+        ends = list(dict.fromkeys((versions[0], versions[-1])))
+        metafunc.parametrize("shared_stream", ends, indirect=True, ids=_name, scope="module")
+
+
+def _name(version: int | None) -> str:
+    return f"postgres{version}" if version else "given"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,6 +97,24 @@ def every_postgres(request: pytest.FixtureRequest, postgres_servers: Callable[[i
     """As `database`, once on each PostgreSQL version that is present."""
     with fresh_database(postgres_servers(request.param), f"test_{uuid.uuid4().hex[:12]}") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def shared_stream(
+    request: pytest.FixtureRequest, postgres_servers: Callable[[int | None], str]
+) -> Iterator[SharedStream]:
+    """A source at work on a database that the tests of one module share."""
+    with fresh_database(postgres_servers(request.param), f"test_{uuid.uuid4().hex[:12]}") as made:
+        made.execute("CREATE PUBLICATION p FOR ALL TABLES")
+        with SharedStream(made).streaming() as streaming:
+            yield streaming
+
+
+@pytest.fixture
+def stream(shared_stream: SharedStream) -> SharedStream:
+    """A source at work, with nothing in its database and nothing unread."""
+    shared_stream.empty()
+    return shared_stream
 
 
 @pytest.fixture(scope="session")

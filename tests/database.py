@@ -49,13 +49,17 @@ class Database:
 
 
 @contextmanager
-def fresh_database(server_dsn: str, name: str) -> Iterator[Database]:
-    """A database that did not exist; afterwards it is dropped, and its replication slots before it."""
+def fresh_database(server_dsn: str, name: str, encoding: str = "") -> Iterator[Database]:
+    """A database that did not exist; afterwards it is dropped, and its replication slots before it.
+
+    encoding: of its text; "" for the server's own.
+    """
+    options = f"TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'" if encoding else ""
     server = psycopg2.connect(server_dsn)
     server.autocommit = True
     try:
         with server.cursor() as cursor:
-            cursor.execute(f'CREATE DATABASE "{name}"')
+            cursor.execute(f'CREATE DATABASE "{name}" {options}')
         dsn = make_dsn(**(parse_dsn(server_dsn) | {"dbname": name}))
         try:
             yield Database(name, dsn, server.server_version // 10_000)

@@ -33,6 +33,13 @@ FORMATS = {
     "debezium_schemas": Encoder(
         "debezium", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}, schemas=True
     ),
+    "debezium_transactions": Encoder(
+        "debezium",
+        Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"),
+        {},
+        schemas=True,
+        transaction_topic="transactions",
+    ),
     "flat": Encoder("flat", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
 }
 """File name -> what encodes for it."""

@@ -55,6 +55,29 @@ def message_schema() -> bytes:
     return _json(_struct(fields, "io.debezium.connector.postgresql.MessageValue"))
 
 
+def transaction_key_schema() -> bytes:
+    """Of the keys of records that say where a transaction begins or ends."""
+    return _json(_struct([_field("id", _STRING)], "io.debezium.connector.common.TransactionMetadataKey", version=1))
+
+
+def transaction_schema() -> bytes:
+    """Of the values of these."""
+    collection = _struct(
+        [_field("data_collection", _STRING), _field("event_count", _INT64)],
+        "event.collection",
+        optional=True,
+        version=1,
+    )
+    fields = [
+        _field("status", _STRING),
+        _field("id", _STRING),
+        _field("event_count", _OPTIONAL_INT64),
+        _field("data_collections", {"type": "array", "items": collection, "optional": True}),
+        _field("ts_ms", _INT64),
+    ]
+    return _json(_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1))
+
+
 def _column(relation: Relation, column: Column) -> Schema:
     """What the stream knows to be NOT NULL is the key; under FULL without a primary key all columns are flagged."""
     required = column.key and bool(relation.key_columns)

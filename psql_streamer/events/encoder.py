@@ -19,9 +19,11 @@ from psql_streamer.events.formats import FORMATS, WITH_SCHEMAS
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
+from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Truncate
 from psql_streamer.records import Records
-from psql_streamer.routing import Router
+from psql_streamer.routing import Route, Router
+from psql_streamer.unchanged import Unchanged
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -53,7 +55,10 @@ class Encoder:
 
     format: a name in FORMATS. key: schema.table, table or ANY_TABLE -> names of the columns to key its events by,
     in place of the replica identity's. headers: whether every record carries its identity as headers, too.
-    schemas: whether keys and values carry their schemas, in a format of WITH_SCHEMAS.
+    schemas: whether keys and values carry their schemas, in a format of WITH_SCHEMAS. unchanged: what becomes of
+    TOASTed values that an update left alone. transaction_topic: where the records go that say where transactions begin
+    and end, in a format that has them; with it every event says which place it has in its transaction. schema_topic:
+    where new shapes of tables go.
     """
 
     def __init__(
@@ -63,18 +68,27 @@ class Encoder:
         key: Mapping[str, tuple[str, ...]],
         headers: bool = False,
         schemas: bool = False,
+        unchanged: Unchanged | None = None,
+        transaction_topic: str = "",
+        schema_topic: str = "",
     ) -> None:
         self._format = (WITH_SCHEMAS if schemas else FORMATS)[format]
         self._router = router
         self._key = key
         self._headers = headers or self._format.headers
+        self._transaction_topic = transaction_topic
+        self._schema_topic = schema_topic
+        policy = unchanged or Unchanged()
+        self._unchanged = policy.marked() if self._format.marks else policy
 
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
-        form = self._format(batch)
+        form = self._format(batch, transactions=bool(self._transaction_topic))
         skipped: dict[str, int] = {}
         parts = list(
             chain(
+                self._boundaries(form),
+                self._schema_changes(batch) if self._schema_topic else (),
                 chain.from_iterable(self._changes(form, changes, skipped) for changes in batch.changes),
                 self._truncates(form, batch.truncates, skipped),
                 self._messages(form, batch.messages, skipped),
@@ -82,32 +96,68 @@ class Encoder:
         )
         return _records(parts, skipped)
 
+    def _boundaries(self, form: Format) -> Iterable[_Encoded]:
+        for records in form.boundaries():
+            transactions, tx = form.batch.transactions, records.bounds.tx
+            headers = {
+                "commit_lsn": lsn_texts(transactions.commit_lsn[tx]),
+                "xid": numbers(transactions.xid[tx]),
+                "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
+            }
+            yield _Encoded(
+                self._transaction_topic,
+                "transaction",
+                records.bounds.ordinal,
+                records.keys,
+                records.values,
+                transactions.commit_lsn[tx],
+                records.seq,
+                records.op,
+                headers if self._headers else {},
+            )
+
     def _changes(self, form: Format, changes: Changes, skipped: dict[str, int]) -> Iterable[_Encoded]:
         relation = changes.relation
-        topic = self._router.topic(relation.schema, relation.table)
-        if topic is None:
+        routes = self._router.topics(relation.schema, relation.table)
+        if not routes:
             skipped[str(relation)] = skipped.get(str(relation), 0) + len(changes)
-            return
-        for rows in kinds.split(changes, self._key_columns(changes)):
-            texts = RowTexts(rows)
+        for key, topics in self._topics_by_key(changes, routes).items():
+            for rows in kinds.split(changes, key, self._unchanged):
+                yield from self._rows(form, rows, topics)
+
+    def _rows(self, form: Format, rows: Rows, topics: Iterable[str]) -> Iterable[_Encoded]:
+        """The same records in every topic."""
+        texts = RowTexts(rows)
+        headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
+        keys, values = form.keys(rows), form.rows(rows, texts)
+        commit_lsn = form.batch.transactions.commit_lsn[rows.tx]
+        for topic in topics:
             encoded = _Encoded(
                 topic,
-                str(relation),
+                str(rows.relation),
                 rows.ordinal,
-                form.keys(rows),
-                form.rows(rows, texts),
-                form.batch.transactions.commit_lsn[rows.tx],
+                keys,
+                values,
+                commit_lsn,
                 rows.seq,
                 rows.op,
-                _headers(rows, form.batch, texts) if self._headers else {},
+                headers,
             )
             yield encoded
             if form.tombstones and rows.op is Op.DELETE and rows.key:
                 yield replace(encoded, values=pa.nulls(len(rows), pa.binary()))
 
-    def _key_columns(self, changes: Changes) -> tuple[int, ...]:
+    def _topics_by_key(self, changes: Changes, routes: Iterable[Route]) -> Mapping[tuple[int, ...], list[str]]:
+        topics: dict[tuple[int, ...], list[str]] = {}
+        for route in routes:
+            topics.setdefault(self._key_columns(changes, route.key), []).append(route.topic)
+        return topics
+
+    def _key_columns(self, changes: Changes, names: tuple[str, ...] | None) -> tuple[int, ...]:
+        """Indexes of the columns to key by; names: those that the route asks for."""
         relation = changes.relation
-        names = self._key.get(str(relation)) or self._key.get(relation.table) or self._key.get(ANY_TABLE)
+        if names is None:
+            names = self._key.get(str(relation)) or self._key.get(relation.table) or self._key.get(ANY_TABLE)
         if names is None:
             if relation.key_columns == () or changes.columns is relation.columns:
                 return relation.key_columns
@@ -121,19 +171,32 @@ class Encoder:
             )
         return tuple(places[column] for column in names)
 
+    def _schema_changes(self, batch: Batch) -> Iterable[_Encoded]:
+        """Those of the tables whose events go somewhere."""
+        for change in batch.schema_changes:
+            relation, tx = change.relation, change.tx
+            if not self._router.topics(relation.schema, relation.table):
+                continue
+            commit_lsn, xid = int(batch.transactions.commit_lsn[tx]), int(batch.transactions.xid[tx])
+            headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
+            key, value = schema_change_key(change), schema_change_json(change, batch)
+            one = _Single(self._schema_topic, str(relation), change.ordinal, commit_lsn, change.seq, Op.RELATION)
+            yield one.encoded(key, value, headers if self._headers else None)
+
     def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: dict[str, int]) -> Iterable[_Encoded]:
         for truncate in truncates:
             table = str(truncate.relation)
-            topic = self._router.topic(truncate.relation.schema, truncate.relation.table)
-            if topic is None:
+            routes = self._router.topics(truncate.relation.schema, truncate.relation.table)
+            if not routes:
                 skipped[table] = skipped.get(table, 0) + 1
                 continue
             tx, relation = truncate.tx, truncate.relation
             xid, commit_lsn = int(form.batch.transactions.xid[tx]), int(form.batch.transactions.commit_lsn[tx])
             headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
             key, value = form.truncate_key(truncate), form.truncate(truncate)
-            one = _Single(topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
-            yield one.encoded(key, value, headers if self._headers else None)
+            for route in routes:
+                one = _Single(route.topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
+                yield one.encoded(key, value, headers if self._headers else None)
 
     def _messages(
         self, form: Format, messages: Iterable[LogicalMessage], skipped: dict[str, int]
@@ -211,9 +274,11 @@ def _records(parts: list[_Encoded], skipped: Mapping[str, int]) -> Records:
     table_names = tuple(dict.fromkeys(part.table for part in parts))
     sizes = [len(part.ordinal) for part in parts]
     ordinal = _concat([part.ordinal for part in parts], np.int64)
-    # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal.
+    # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
+    # that of its transaction's first change, and an end that of the change behind it.
     order = np.argsort(ordinal, kind="stable") if len(parts) > 1 else None
-    headers = HEADERS if any(part.headers for part in parts) else ()
+    held = {header for part in parts for header in part.headers}
+    headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
     return Records(
         topic_names=topic_names,
         topics=_sorted(np.repeat([topic_names.index(part.topic) for part in parts], sizes).astype(np.int32), order),

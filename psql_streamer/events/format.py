@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
@@ -15,7 +17,7 @@ from psql_streamer.events.identity import checksums
 from psql_streamer.events.json_text import name
 from psql_streamer.events.objects import image_json, key_json
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, LogicalMessage, Transactions, Truncate
+from psql_streamer.model import Batch, Bounds, LogicalMessage, Op, Transactions, Truncate
 
 Part: TypeAlias = pa.Array | bytes
 
@@ -37,18 +39,34 @@ class RowTexts:
         return checksums(self.image)
 
 
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Records that say where transactions begin (BEGIN) or end (COMMIT); seq: of the change behind each."""
+
+    op: Op
+    bounds: Bounds
+    seq: NDArray[np.int64]
+    keys: pa.Array
+    values: pa.Array
+
+
 class Format(ABC):
     """Encodes the changes of one batch. Made anew for each, so that text of a transaction is made once.
 
+    transactions: whether it is to say where transactions begin and end, and in each event which place it has there.
+
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
-    need their headers, because the value does not say what happened.
+    need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
+    value that an update left alone, but those that are to be left out.
     """
 
     tombstones: ClassVar[bool] = False
     headers: ClassVar[bool] = False
+    marks: ClassVar[bool] = False
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, transactions: bool = False) -> None:
         self.batch = batch
+        self.transactions = transactions
         self._texts: pa.Array | None = None
 
     @abstractmethod
@@ -70,6 +88,14 @@ class Format(ABC):
     def keys(self, rows: Rows) -> pa.Array:
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
         return key_json(rows.image, rows.columns, rows.key, len(rows))
+
+    def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
+        """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""
+        return {}
+
+    def boundaries(self) -> Iterable[Boundaries]:
+        """Ends first: with the same ordinal they come before begins. For formats that have such records."""
+        return ()
 
     def truncate_key(self, truncate: Truncate) -> bytes | None:  # noqa: ARG002 - for formats that have one
         """The key of a truncate."""

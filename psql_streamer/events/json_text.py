@@ -52,6 +52,12 @@ def quote(texts: pa.Array) -> pa.Array:
     return join(b'"', escape(texts.cast(pa.binary())), b'"', nulls=None)
 
 
+def replaced(piece: Piece, where: NDArray[np.bool_], value: bytes) -> Piece:
+    """The column with one JSON value in place of all those flagged."""
+    values = join(piece.open, piece.values, piece.close)
+    return Piece(pc.if_else(pa.array(where), pa.scalar(value, pa.binary()), values))
+
+
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
     arguments = [_constant(part) if isinstance(part, bytes) else part for part in _merged(parts)]

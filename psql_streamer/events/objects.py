@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events import json_text
+from psql_streamer.events.json_text import Piece
 from psql_streamer.events.rows import Absent, Values
 from psql_streamer.events.values import json_values
 from psql_streamer.model import Column
@@ -18,9 +19,9 @@ _EMPTY = pa.scalar(b"", pa.binary())
 
 
 def image_json(values: Values, columns: Sequence[Column], rows: int) -> pa.Array:
-    """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out."""
+    """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless a marker stands there."""
     held = [index for index in range(len(columns)) if not _always(values.absent.get(index))]
-    pieces = [json_values(values.arrays[index], columns[index]) for index in held]
+    pieces = [_member(values, index, columns[index]) for index in held]
     names = [json_text.name(columns[index].name) for index in held]
     if not held:
         return pa.array([b"{}"] * rows, pa.binary())
@@ -44,6 +45,12 @@ def names_json(flags: Absent, columns: Sequence[Column]) -> pa.Array:
         for index, flagged in sorted(flags.items())
     ]
     return json_text.join(b"[", pc.binary_replace_slice(json_text.join(*parts), 0, 1, b""), b"]")
+
+
+def _member(values: Values, index: int, column: Column) -> Piece:
+    piece = json_values(values.arrays[index], column)
+    marked = values.marked.get(index)
+    return piece if marked is None else json_text.replaced(piece, marked, values.marker)
 
 
 def _always(absent: NDArray[np.bool_] | None) -> bool:

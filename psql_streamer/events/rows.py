@@ -7,14 +7,16 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.events import json_text
 from psql_streamer.model import Changes, Column, Image, Op, Relation
+from psql_streamer.unchanged import Unchanged
 
 Index = NDArray[np.int64]
 Absent = Mapping[int, NDArray[np.bool_]]
@@ -22,10 +24,16 @@ Absent = Mapping[int, NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """An Arrow array a column; absent: where a column is not in the image at all (which is not NULL)."""
+    """An Arrow array a column.
+
+    absent: column index -> where the column is not in the image at all (which is not NULL).
+    marked: column index -> where a marker stands for a value that the image lacks. marker: it, as JSON.
+    """
 
     arrays: tuple[pa.Array, ...]
     absent: Absent = field(default_factory=dict)
+    marked: Absent = field(default_factory=dict)
+    marker: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,9 @@ class Rows:
     """Rows of one relation and one kind, one element of every array a row.
 
     new: None for deletes. old: None where no row has an old image.
-    unchanged: column index -> rows whose TOASTed value the update left alone and the WAL does not hold.
-    key_change: these rows are half of an update that changed the key.
+    unchanged: column index -> rows that lack a TOASTed value because the update left it alone: absent or marked.
+    key_change: these rows are half of an update that changed the key. other: the image of its other half.
+    tally: which change of its table in its transaction each is, from 0.
     """
 
     relation: Relation
@@ -45,10 +54,12 @@ class Rows:
     seq: Index
     lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
+    tally: Index
     new: Values | None
     old: Values | None
     unchanged: Absent = field(default_factory=dict)
     key_change: bool = False
+    other: Values | None = None
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -61,28 +72,25 @@ class Rows:
         return image
 
 
-def split(changes: Changes, key: tuple[int, ...]) -> Iterator[Rows]:
-    """The rows of `changes` by kind; key: indexes of the columns that events are keyed by."""
+def split(changes: Changes, key: tuple[int, ...], unchanged: Unchanged) -> Iterator[Rows]:
+    """The rows of `changes` by kind.
+
+    key: indexes of the columns that events are keyed by. unchanged: what becomes of values that an update left alone.
+    """
     has_old = np.zeros(len(changes), np.bool_)
     has_old[changes.before.rows] = True
     update = changes.op == Op.UPDATE
     yield from _of(changes, key, Op.INSERT, np.flatnonzero(changes.op == Op.INSERT))
-    yield from _of(changes, key, Op.UPDATE, np.flatnonzero(update & ~has_old))
+    for rows in _of(changes, key, Op.UPDATE, np.flatnonzero(update & ~has_old)):
+        yield _settled(rows, unchanged)
     for rows in _of(changes, key, Op.UPDATE, np.flatnonzero(update & has_old), old=True):
-        yield from _by_key_change(rows)
+        yield from _by_key_change(_settled(rows, unchanged))
     yield from _of(changes, key, Op.DELETE, np.flatnonzero(changes.op == Op.DELETE), old=True)
 
 
 def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = False) -> Iterator[Rows]:
     if not len(at):
         return
-    new_values = None if op is Op.DELETE else _values(changes.after, at, len(changes))
-    old_values = _values(changes.before, at, len(changes)) if old else None
-    unchanged: Absent = {}
-    if new_values is not None:
-        if old_values is not None:
-            new_values = _fill_from_old(new_values, old_values)
-        unchanged = new_values.absent
     yield Rows(
         changes.relation,
         changes.columns,
@@ -92,9 +100,9 @@ def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = F
         changes.seq[at],
         changes.lsn[at],
         changes.tx[at],
-        new_values,
-        old_values,
-        unchanged,
+        changes.tally[at],
+        None if op is Op.DELETE else _values(changes.after, at, len(changes)),
+        _values(changes.before, at, len(changes)) if old else None,
     )
 
 
@@ -112,16 +120,26 @@ def _values(image: Image, at: Index, rows: int) -> Values:
     )
 
 
-def _fill_from_old(new: Values, old: Values) -> Values:
-    """Under REPLICA IDENTITY FULL the old row holds what the new one leaves out as unchanged."""
-    arrays, absent = list(new.arrays), {}
-    for column, gone in new.absent.items():
-        missing = old.absent.get(column)
-        held = gone if missing is None else gone & ~missing
-        arrays[column] = pc.if_else(pa.array(held), old.arrays[column], arrays[column])
-        if (gone & ~held).any():
-            absent[column] = gone & ~held
-    return Values(tuple(arrays), absent)
+def _settled(rows: Rows, policy: Unchanged) -> Rows:
+    """With the values that an update left alone filled from the old row, marked or left out."""
+    if rows.new is None or not rows.new.absent:
+        return rows
+    arrays = list(rows.new.arrays)
+    absent: dict[int, NDArray[np.bool_]] = {}
+    marked: dict[int, NDArray[np.bool_]] = {}
+    for column, gone in rows.new.absent.items():
+        treatment = policy.of(rows.relation, rows.columns[column].name)
+        lacking = gone
+        # PostgreSQL sends the old key with an update whose key is TOASTed: a key is filled in, it must not be null.
+        if rows.old is not None and (treatment != "omit" or column in rows.key):
+            missing = rows.old.absent.get(column)
+            held = gone if missing is None else gone & ~missing
+            arrays[column] = pc.if_else(pa.array(held), rows.old.arrays[column], arrays[column])
+            lacking = gone & ~held
+        if lacking.any():
+            (marked if treatment == "marker" else absent)[column] = lacking
+    new = Values(tuple(arrays), absent, marked, json_text.name(policy.marker))
+    return replace(rows, new=new, unchanged=absent | marked)
 
 
 def _by_key_change(rows: Rows) -> Iterator[Rows]:
@@ -141,9 +159,11 @@ def _by_key_change(rows: Rows) -> Iterator[Rows]:
         moved.seq,
         moved.lsn,
         moved.tx,
+        moved.tally,
         None,
         moved.old,
         key_change=True,
+        other=moved.new,
     )
     yield Rows(
         moved.relation,
@@ -154,10 +174,12 @@ def _by_key_change(rows: Rows) -> Iterator[Rows]:
         moved.seq,
         moved.lsn,
         moved.tx,
+        moved.tally,
         moved.new,
         None,
         moved.unchanged,
         key_change=True,
+        other=moved.old,
     )
 
 
@@ -187,9 +209,10 @@ def _take(rows: Rows, at: Index) -> Rows:
         rows.seq[at],
         rows.lsn[at],
         rows.tx[at],
+        rows.tally[at],
         _take_values(rows.new, at),
         _take_values(rows.old, at),
-        {column: gone[at] for column, gone in rows.unchanged.items() if gone[at].any()},
+        _take_flags(rows.unchanged, at),
         rows.key_change,
     )
 
@@ -197,8 +220,13 @@ def _take(rows: Rows, at: Index) -> Rows:
 def _take_values(values: Values | None, at: Index) -> Values | None:
     if values is None:
         return None
-    absent = {column: gone[at] for column, gone in values.absent.items()}
     return Values(
         tuple(array.take(pa.array(at)) for array in values.arrays),
-        {column: gone for column, gone in absent.items() if gone.any()},
+        _take_flags(values.absent, at),
+        _take_flags(values.marked, at),
+        values.marker,
     )
+
+
+def _take_flags(flags: Absent, at: Index) -> Absent:
+    return {column: flagged[at] for column, flagged in flags.items() if flagged[at].any()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import (
     Batch,
+    Bounds,
     Changes,
     Column,
     Image,
@@ -23,11 +24,14 @@ from psql_streamer.model import (
     Position,
     Relation,
     ReplicaIdentity,
+    SchemaChange,
+    Tallies,
     Transactions,
     Truncate,
 )
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.frames import HEADER
+from psql_streamer.pgoutput.tallies import MESSAGES, TableCounts
 from psql_streamer.pgoutput.tuples import Index, Walked, Wire, walk
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgtype import PgType
@@ -61,6 +65,7 @@ class _Frames:
     start: Index
     end: Index
     tag: NDArray[np.uint8]  # pgoutput's message byte; 0 for a keepalive
+    weight: Index  # how many changes it is
     tx: NDArray[np.int32]
     seq: Index
     ordinal: Index
@@ -81,6 +86,18 @@ class _Frames:
 
     def lsn(self, at: Index) -> NDArray[np.uint64]:
         return self.wire.u64(self.start[at] + 6)
+
+
+_Truncated: TypeAlias = tuple[int, messages.TruncateMessage]
+"""A TRUNCATE's frame, and the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """Which change of its table in its transaction each row is, by oid, and each truncate, by frame and oid."""
+
+    of_rows: dict[int, Index]
+    of_truncate: dict[tuple[int, int], int]
 
 
 class _Shapes:
@@ -114,6 +131,7 @@ class Decoder:
     before it are durable.
     resolve: what a type's OID stands for, None where nobody knows; asked when a Relation message brings a new shape.
     primary_key: the names of a relation's primary key columns, asked for every Relation message of identity FULL.
+    remembered: oid -> the shape that a table had at `resume`; what differs from it is a schema change.
     """
 
     def __init__(
@@ -122,6 +140,7 @@ class Decoder:
         resume: Position,
         resolve: Resolve = BY_OID.get,
         primary_key: PrimaryKey = _unknown_key,
+        remembered: Mapping[int, Relation] | None = None,
     ) -> None:
         self._origin = origin
         self._resume = resume
@@ -130,6 +149,9 @@ class Decoder:
         self._lsn = resume.lsn
         self._open: _OpenTransaction | None = None
         self._relations: dict[int, Relation] = {}
+        # Never what rows are decoded by: a session sends a table's shape before its first row.
+        self._remembered = dict(remembered or {})
+        self._counts = TableCounts()
 
     @property
     def in_transaction(self) -> bool:
@@ -145,14 +167,22 @@ class Decoder:
         """
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
         keep = self._not_yet_durable(frames)
-        shapes = self._read_relations(frames)
+        shapes = _Shapes(self._relations)
+        schema_changes = tuple(self._read_relations(frames, keep, shapes))
+        rows, truncates = _rows_by_table(frames), _read_truncates(frames)
+        tallies = self._count(frames, shapes, rows, truncates)
+        ends = _ends(frames, keep)
         return Batch(
             origin=self._origin,
             position=self._position(),
             transactions=frames.shown(),
-            changes=tuple(self._read_rows(frames, keep, shapes)),
-            truncates=tuple(_read_truncates(frames, keep, shapes)),
+            changes=tuple(_read_rows(frames, keep, shapes, rows, tallies)),
+            truncates=tuple(_truncates(frames, keep, shapes, truncates, tallies)),
             messages=tuple(_read_messages(frames, keep, self._resume.lsn)),
+            schema_changes=schema_changes,
+            begins=_begins(frames, keep),
+            ends=ends,
+            tallies=self._tallies(frames, ends),
             nbytes=2 * len(data),
             received_at=received_at,
         )
@@ -184,7 +214,7 @@ class Decoder:
         base = np.concatenate(([-carried], before[begins]))
         ordinal = np.cumsum(events) - events
         first = 0 if self._open else 1
-        frames = _Frames(wire, start, end, tag, tx, before - base[tx], ordinal, transactions, first)
+        frames = _Frames(wire, start, end, tag, weight, tx, before - base[tx], ordinal, transactions, first)
         self._close_transactions(frames, begins, commits, kind)
         if self._open is not None and len(start):
             self._open.changes = int(counted[-1] - base[-1])
@@ -254,16 +284,21 @@ class Decoder:
 
     # Relations.
 
-    def _read_relations(self, frames: _Frames) -> _Shapes:
-        shapes = _Shapes(self._relations)
+    def _read_relations(self, frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes) -> Iterator[SchemaChange]:
         for index in np.flatnonzero(frames.tag == ord("R")).tolist():
             seen = self._keyed(messages.relation(frames.body(index)))
             known = self._relations.get(seen.oid)
             if known is not None and seen == replace(known, version=1):
                 continue
-            version = known.version + 1 if known else 1
-            shapes.change(index, replace(seen, version=version, columns=self._typed(seen.columns)))
-        return shapes
+            before = known or self._remembered.get(seen.oid)
+            changed = before is None or seen != replace(before, version=1)
+            version = before.version + changed if before else 1
+            relation = replace(seen, version=version, columns=self._typed(seen.columns))
+            shapes.change(index, relation)
+            if changed and keep[index]:
+                ordinal, seq, tx = int(frames.ordinal[index]), int(frames.seq[index]), int(frames.tx[index])
+                shown = before and replace(before, columns=self._typed(before.columns))
+                yield SchemaChange(relation, shown, ordinal, seq, tx - frames.first)
 
     def _keyed(self, seen: Relation) -> Relation:
         if seen.replica_identity is not ReplicaIdentity.FULL:
@@ -278,23 +313,36 @@ class Decoder:
     def _typed(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(replace(column, type=self._resolve(column.type_oid)) for column in columns)
 
-    # Rows.
+    # Counts by table. Also of changes that are durable already: those behind them keep their numbers.
 
-    def _read_rows(self, frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes) -> Iterator[Changes]:
-        rows = np.flatnonzero(_IS_ROW[frames.tag] & keep)
-        if not len(rows):
-            return
-        if (frames.end[rows] - frames.start[rows] < HEADER + 8).any():
-            raise ProtocolError("a row message is shorter than its header")
-        oids = frames.wire.u32(frames.start[rows] + HEADER + 1)
-        for oid, of_oid in _split(rows, oids):
+    def _count(
+        self, frames: _Frames, shapes: _Shapes, rows: Mapping[int, Index], truncates: Sequence[_Truncated]
+    ) -> _Numbers:
+        numbers = _Numbers({}, {})
+        truncated: dict[int, list[int]] = {}
+        for index, message in truncates:
+            for oid in message.oids:
+                truncated.setdefault(oid, []).append(index)
+        for oid in dict.fromkeys((*rows, *truncated)):
+            of_rows = rows.get(oid, np.empty(0, np.int64))
+            at = np.union1d(of_rows, truncated[oid]) if oid in truncated else of_rows
             history = shapes.history(oid)
-            if not history or int(of_oid[0]) < history[0][0]:
+            if not history or int(at[0]) < history[0][0]:
                 raise ProtocolError(f"a change of relation {oid} arrived before its Relation message")
-            bounds = np.searchsorted(of_oid, [since for since, _ in history[1:]])
-            for (_, relation), of_shape in zip(history, np.split(of_oid, bounds), strict=True):
-                if len(of_shape):
-                    yield _decode_rows(frames, relation, of_shape)
+            found = self._counts.number(oid, at, frames.tx[at], history)
+            numbers.of_rows[oid] = found[np.searchsorted(at, of_rows)] if oid in truncated else found
+            for index in truncated.get(oid, ()):
+                numbers.of_truncate[index, oid] = int(found[np.searchsorted(at, index)])
+        emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
+        if len(emitted):
+            self._counts.number(MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
+        return numbers
+
+    def _tallies(self, frames: _Frames, ends: Bounds) -> Tallies:
+        ended = np.zeros(len(frames.transactions), np.bool_)
+        ended[ends.tx + frames.first] = True
+        tallies = self._counts.finish(ended, None if self._open is None else len(ended) - 1)
+        return replace(tallies, tx=tallies.tx - np.int32(frames.first))
 
 
 def _read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -333,17 +381,51 @@ def _count_changes(wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8])
     return weight
 
 
-def _split(rows: Index, oids: Index) -> Iterator[tuple[int, Index]]:
-    """Rows by relation oid, in order of frames within each."""
+def _begins(frames: _Frames, keep: NDArray[np.bool_]) -> Bounds:
+    at = np.flatnonzero(frames.seq == 0)
+    at = at[(frames.weight[at] > 0) & keep[at]]
+    return Bounds(frames.tx_of(at), frames.ordinal[at])
+
+
+def _ends(frames: _Frames, keep: NDArray[np.bool_]) -> Bounds:
+    """At a Commit, `seq` is how many changes its transaction has."""
+    at = np.flatnonzero(frames.tag == ord("C"))
+    at = at[(frames.seq[at] > 0) & keep[at]]
+    return Bounds(frames.tx_of(at), frames.ordinal[at])
+
+
+def _rows_by_table(frames: _Frames) -> Mapping[int, Index]:
+    """Relation oid -> the frames of its rows, in order."""
+    rows = np.flatnonzero(_IS_ROW[frames.tag])
+    if not len(rows):
+        return {}
+    if (frames.end[rows] - frames.start[rows] < HEADER + 8).any():
+        raise ProtocolError("a row message is shorter than its header")
+    oids = frames.wire.u32(frames.start[rows] + HEADER + 1)
     if (oids == oids[0]).all():
-        yield int(oids[0]), rows
-        return
+        return {int(oids[0]): rows}
     order = np.argsort(oids, kind="stable")
     distinct, first = np.unique(oids[order], return_index=True)
-    yield from zip(distinct.tolist(), np.split(rows[order], first[1:]), strict=True)
+    return dict(zip(distinct.tolist(), np.split(rows[order], first[1:]), strict=True))
 
 
-def _decode_rows(frames: _Frames, relation: Relation, rows: Index) -> Changes:
+def _read_rows(
+    frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes, rows: Mapping[int, Index], numbers: _Numbers
+) -> Iterator[Changes]:
+    everything = bool(keep.all())
+    for oid, of_oid in rows.items():
+        history, tally = shapes.history(oid), numbers.of_rows[oid]
+        if not everything:
+            kept = keep[of_oid]
+            of_oid, tally = of_oid[kept], tally[kept]
+        bounds = np.searchsorted(of_oid, [since for since, _ in history[1:]])
+        parts = zip(history, np.split(of_oid, bounds), np.split(tally, bounds), strict=True)
+        for (_, relation), of_shape, tally_of_shape in parts:
+            if len(of_shape):
+                yield _decode_rows(frames, relation, of_shape, tally_of_shape)
+
+
+def _decode_rows(frames: _Frames, relation: Relation, rows: Index, tally: Index) -> Changes:
     wire, start, end, op = frames.wire, frames.start[rows], frames.end[rows], frames.tag[rows]
     table, width = str(relation), len(relation.columns)
     mark = wire.u8[start + HEADER + 5]
@@ -376,6 +458,7 @@ def _decode_rows(frames: _Frames, relation: Relation, rows: Index) -> Changes:
         seq=frames.seq[rows],
         lsn=frames.lsn(rows),
         tx=frames.tx_of(rows),
+        tally=tally,
         after=_image(after, after_rows),
         before=_old_image(before, before_rows, key_only, relation),
     )
@@ -399,22 +482,25 @@ def _old_image(walked: Walked, rows: Index, key_only: NDArray[np.bool_], relatio
     return Image(tuple(columns), rows, absent)
 
 
-def _read_truncates(frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes) -> Iterator[Truncate]:
-    for index in np.flatnonzero(frames.tag == ord("T")).tolist():
-        message = messages.truncate(frames.body(index))
+def _read_truncates(frames: _Frames) -> list[_Truncated]:
+    return [(index, messages.truncate(frames.body(index))) for index in np.flatnonzero(frames.tag == ord("T")).tolist()]
+
+
+def _truncates(
+    frames: _Frames, keep: NDArray[np.bool_], shapes: _Shapes, truncates: Sequence[_Truncated], numbers: _Numbers
+) -> Iterator[Truncate]:
+    for index, message in truncates:
         for place, oid in enumerate(message.oids):
-            relation = next((shape for since, shape in reversed(shapes.history(oid)) if since < index), None)
-            if relation is None:
-                raise ProtocolError(f"a TRUNCATE of relation {oid} arrived before its Relation message")
             if keep[index]:
                 yield Truncate(
-                    relation,
+                    next(shape for since, shape in reversed(shapes.history(oid)) if since < index),
                     int(frames.ordinal[index]) + place,
                     int(frames.seq[index]) + place,
                     int(frames.lsn(np.array([index]))[0]),
                     int(frames.tx[index]) - frames.first,
                     message.cascade,
                     message.restart_identity,
+                    numbers.of_truncate[index, oid],
                 )
 
 

@@ -91,6 +91,7 @@ def receive(sent: Sent, fields: Sequence[Field], result: pa.Table, where: str) -
         seq=sent.changes.seq[kept.rows],
         lsn=sent.changes.lsn[kept.rows],
         tx=sent.changes.tx[kept.rows],
+        tally=sent.changes.tally[kept.rows],
         after=_image(survivors, kept.after, kept.after_rows),
         before=_image(survivors, kept.before, kept.before_rows),
     )

@@ -391,6 +391,7 @@ INSERT INTO "values" VALUES (1, '2024-02-29', '2024-02-29 13:14:15.5', '2024-02-
 """
 
 
+@pytest.mark.behaviour("T5")
 def test_settings_of_the_database_and_the_role_have_no_influence_on_values(every_postgres: Database) -> None:
     database = every_postgres
     database.execute("""

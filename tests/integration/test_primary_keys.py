@@ -25,6 +25,7 @@ def keys(batches: Sequence[Batch]) -> list[Any]:
     ]
 
 
+@pytest.mark.behaviour("D3", "D4", "S2")
 def test_d3_d4_full_is_keyed_by_the_primary_key_also_after_it_changed(every_postgres: Database) -> None:
     database = every_postgres
     database.execute(
@@ -46,6 +47,7 @@ def test_d3_d4_full_is_keyed_by_the_primary_key_also_after_it_changed(every_post
         assert keys(read_all(source, database)) == [("D", {"a": 2})]
 
 
+@pytest.mark.behaviour("D9")
 @pytest.mark.parametrize("via_root", [False, True])
 def test_d9_full_on_a_partitioned_table_is_keyed_either_way(database: Database, via_root: bool) -> None:
     database.execute(
@@ -63,6 +65,7 @@ def test_d9_full_on_a_partitioned_table_is_keyed_either_way(database: Database, 
         assert keys(read_all(source, database)) == [("I", {"id": 1}), ("U", {"id": 1})]
 
 
+@pytest.mark.behaviour("D5", "D8")
 def test_d5_d8_full_without_a_primary_key_and_tables_made_and_dropped_mid_stream(database: Database) -> None:
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     with streaming(database) as source:

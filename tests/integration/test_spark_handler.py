@@ -46,15 +46,6 @@ NUMERIC_5_MINUS_2 = ((5 << 16) | (-2 & 0x7FF)) + 4
 Texts = list[bytes | None]
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[SparkHandler]:
-    """Keeps the JVM running for as long as this file's tests run."""
-    handler = SparkHandler("spark", SparkOptions(master=MASTER))
-    handler.start()
-    yield handler
-    handler.stop()
-
-
 @pytest.fixture
 def spark(engine: SparkHandler) -> Iterator[Any]:
     """Makes handlers with the rules given; stops them afterwards."""
@@ -107,6 +98,7 @@ def changes(
         seq=np.arange(n, dtype=np.int64),
         lsn=np.full(n, 77, np.uint64),
         tx=np.zeros(n, np.int32),
+        tally=np.arange(n, dtype=np.int64),
         after=image(columns, after, absent),
         before=image(columns, before),
     )
@@ -331,6 +323,7 @@ def test_a_metadata_column_under_a_name_of_its_own_is_kept(spark: Any) -> None:
     assert values(result, "version") == [str(COMMIT_LSN).encode()] * 3
 
 
+@pytest.mark.behaviour("D6")
 def test_unchanged_toast_stays_unchanged(spark: Any) -> None:
     given = changes([UPDATE], {0: [b"1", b"1.00", b"ann", None]}, {}, absent={3: [True]})
     for rule in ({}, {"orders": {"sql": "SELECT meta, id FROM changes"}}):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import psycopg2.errors
 import pytest
 
+from psql_streamer.errors import SourceRefused
 from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.model import Batch, Op
 from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import PgType
 from psql_streamer.routing import Router
 from psql_streamer.spark.handler import SparkHandler
-from psql_streamer.spark.options import SparkOptions
 from sources.postgres import PostgresSource
-from tests.database import Database
+from tests.database import Database, fresh_database
+from tests.oracle import array_oracle_of, object_of, oracle
 from tests.source_at_work import read_all, streaming
 from tests.type_values import EDGES, columns, oracle_of
 
@@ -31,19 +35,6 @@ ODD_SETTINGS = {
     "extra_float_digits": "-3",
 }
 """Of the database, so that every session has them that does not say otherwise."""
-
-_ARRAY_ORACLE = """(
-    SELECT coalesce(json_agg(e.j ORDER BY u.n), '[]')
-    FROM unnest({0}) WITH ORDINALITY AS u(x, n), LATERAL (SELECT {1} AS j) e
-)"""
-
-ORACLE_SETTINGS = {
-    "timezone": "UTC",
-    "datestyle": "ISO",
-    "intervalstyle": "iso_8601",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-}
 
 
 @contextmanager
@@ -66,21 +57,6 @@ def rows(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     return [event["after"] for event in events(batches)]
 
 
-def oracle(database: Database, query: str) -> list[Any]:
-    """The one JSON column of a query, in a session with the settings that the stream has, numbers exact."""
-    with database.session() as session, session.cursor() as cursor:
-        for name, value in ORACLE_SETTINGS.items():
-            cursor.execute(f"SET {name} = '{value}'")
-        cursor.execute(query)
-        return [json.loads(text, parse_float=Decimal) for (text,) in cursor.fetchall()]
-
-
-def object_of(expressions: Sequence[tuple[str, str]]) -> str:
-    """SQL of a JSON object's text; members one by one, for json_build_object takes 50 pairs at most."""
-    members = " || ',' || ".join(f"""'"{name}":' || coalesce(({sql})::text, 'null')""" for name, sql in expressions)
-    return f"'{{' || {members} || '}}'"
-
-
 def columns_on(database: Database) -> list[tuple[str, PgType, tuple[str, ...]]]:
     """`columns` without what this server cannot read."""
     try:
@@ -101,6 +77,7 @@ def test_every_type_of_the_table_has_edge_values() -> None:
     assert set(EDGES) == {kind.name for kind in BUILT_IN}
 
 
+@pytest.mark.behaviour("D3", "T1", "T2", "T3", "T4", "T5", "T6", "T8")
 def test_t1_to_t6_every_built_in_type_arrives_as_it_was_stored_whatever_the_settings(every_postgres: Database) -> None:
     database = every_postgres
     every = columns_on(database)
@@ -121,6 +98,102 @@ def test_t1_to_t6_every_built_in_type_arrives_as_it_was_stored_whatever_the_sett
             assert got[name] == wanted[name], sql
 
 
+_ZONES = {"TZ": "Asia/Kathmandu", "PGTZ": "America/New_York", "PGDATESTYLE": "SQL, DMY"}
+"""Environment of the service: what the C library, libpq and PostgreSQL would like to know of it."""
+
+
+@pytest.mark.behaviour("T5")
+def test_t5_the_zone_and_date_style_of_machine_and_environment_have_no_influence(
+    every_postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = every_postgres
+    for name, value in _ZONES.items():
+        monkeypatch.setenv(name, value)
+    database.execute(f"ALTER DATABASE \"{database.name}\" SET timezone = 'Australia/Lord_Howe'")
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, a timestamptz, b timestamp, c timetz, d date, e time)")
+    with published(database) as source, database.session() as session, session.cursor() as cursor:
+        cursor.execute(
+            """
+            SET timezone = 'America/St_Johns'; SET datestyle = 'ISO';
+            INSERT INTO t VALUES (1, '2024-07-01 12:00:00.000001', '2024-07-01 12:00', '12:00', '2024-03-10', '24:00'),
+                (2, '2024-03-10 02:30 America/New_York', '2024-03-10 02:30', '23:59:59.999999-15:59', NULL, NULL)
+            """
+        )
+        session.commit()
+        found = rows(read_all(source, database))
+    assert [tuple(row.values())[1:] for row in found] == [
+        (
+            "2024-07-01T14:30:00.000001Z",
+            "2024-07-01T12:00:00",
+            f"12:00:00{_offset(database)}",
+            "2024-03-10",
+            "24:00:00",
+        ),
+        ("2024-03-10T07:30:00Z", "2024-03-10T02:30:00", "23:59:59.999999-15:59", None, None),
+    ]
+
+
+def _offset(database: Database) -> str:
+    """Of the session's zone today, as a timetz has it."""
+    query = "SELECT to_char(now() AT TIME ZONE 'UTC' - now() AT TIME ZONE 'America/St_Johns', 'HH24:MI')"
+    return f"-{database.value(query)}"
+
+
+@pytest.mark.behaviour("T2")
+def test_t2_a_numeric_whose_scale_is_negative_or_above_its_precision_keeps_its_digits(
+    every_postgres: Database,
+) -> None:
+    database = every_postgres
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, a numeric(2, -3), b numeric(3, 5), c numeric(1000, 0))")
+    with published(database) as source:
+        database.execute(
+            "INSERT INTO t VALUES (1, 98765, 0.00999, repeat('9', 1000)::numeric), (2, -1499, -0.00001, -1),"
+            "(3, 0, 0, 9007199254740993), (4, 'NaN', 'NaN', 'NaN'), (5, NULL, NULL, NULL)"
+        )
+        batches = read_all(source, database)
+    assert rows(batches) == oracle(database, "SELECT to_json(t)::text FROM t ORDER BY id")
+    encoder = Encoder("debezium", Router({}, "t", ""), {}, schemas=True)
+    values = [json.loads(value) for batch in batches for value in encoder.encode(batch).values.to_pylist()]
+    after = next(field for field in values[0]["schema"]["fields"] if field["field"] == "after")
+    scales = {field["field"]: int(field.get("parameters", {}).get("scale", 0)) for field in after["fields"]}
+    assert (scales["a"], scales["b"], scales["c"]) == (-3, 5, 0)
+    selected = database.query("SELECT a, b, c FROM t WHERE id <= 3 ORDER BY id")
+    for value, wanted in zip(values, selected, strict=False):
+        row = value["payload"]["after"]
+        unscaled = [int.from_bytes(base64.b64decode(row[name]), "big", signed=True) for name in "abc"]
+        exact = [Fraction(n) / Fraction(10) ** scales[name] for n, name in zip(unscaled, "abc", strict=True)]
+        assert exact == [Fraction(number) for number in wanted]
+
+
+@pytest.mark.behaviour("T3")
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("LATIN1", 'é ß "ÿ" \\'), ("WIN1252", "“€” ™"), ("EUC_JP", "日本語 ・")]
+)
+def test_t3_a_database_in_another_encoding_gives_the_same_characters(postgres: str, encoding: str, text: str) -> None:
+    quoted = '"' + text.replace('"', '""') + '"'
+    with fresh_database(postgres, f"test_{uuid.uuid4().hex[:12]}", encoding) as database:
+        database.execute(f"CREATE TABLE {quoted} (id int PRIMARY KEY, {quoted} text, a text[])")
+        with published(database) as source:
+            database.execute(f"INSERT INTO {quoted} VALUES (1, %s, ARRAY[%s])", text, text)
+            (event,) = events(read_all(source, database))
+    assert event["table"] == text
+    assert event["after"] == {"id": 1, text: text, "a": [text]}
+
+
+@pytest.mark.behaviour("T3")
+def test_t3_bytes_that_are_no_text_stop_the_source_and_say_so(postgres: str) -> None:
+    """A database in SQL_ASCII takes any bytes; the server itself will not send them as text."""
+    with fresh_database(postgres, f"test_{uuid.uuid4().hex[:12]}", "SQL_ASCII") as database:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        with published(database) as source:
+            database.execute("INSERT INTO t VALUES (1, 'plain')")
+            assert rows(read_all(source, database)) == [{"id": 1, "v": "plain"}]
+            database.execute("SET client_encoding = SQL_ASCII; INSERT INTO t VALUES (2, E'\\xff\\xfe')")
+            with pytest.raises(SourceRefused, match="invalid byte sequence for encoding"):
+                read_all(source, database)
+
+
+@pytest.mark.behaviour("T7")
 def test_t7_arrays_of_every_built_in_type_arrive_as_they_were_stored(every_postgres: Database) -> None:
     database = every_postgres
     every = [(sql, kind, values) for sql, kind, values in columns_on(database) if kind.array_oid]
@@ -134,17 +207,14 @@ def test_t7_arrays_of_every_built_in_type_arrive_as_they_were_stored(every_postg
     with published(database) as source:
         inserted(database, "every", arrays)
         found = rows(read_all(source, database))
-    elements = [oracle_of(kind, "u.x") for _, kind, _ in every]
-    oracles = [
-        (name, f"CASE WHEN {name} IS NOT NULL THEN {_ARRAY_ORACLE.format(name, element)} END")
-        for name, element in zip(names, elements, strict=True)
-    ]
+    oracles = [(name, array_oracle_of(kind, name)) for name, (_, kind, _) in zip(names, every, strict=True)]
     expected = oracle(database, f"SELECT {object_of([('id', 'id'), *oracles])} FROM every ORDER BY id")
     for got, wanted in zip(found, expected, strict=True):
         for name, (sql, _, _) in zip(names, every, strict=True):
             assert got[name] == wanted[name], f"{sql}[]"
 
 
+@pytest.mark.behaviour("T7")
 def test_t7_nested_arrays_with_bounds_and_quoting_arrive_as_to_json_gives_them(database: Database) -> None:
     database.execute("CREATE TABLE a (id int PRIMARY KEY, t text[], n numeric[], b box[], j jsonb[])")
     with published(database) as source:
@@ -159,6 +229,7 @@ def test_t7_nested_arrays_with_bounds_and_quoting_arrive_as_to_json_gives_them(d
     assert found == oracle(database, query)
 
 
+@pytest.mark.behaviour("T6")
 def test_t6_a_json_document_is_embedded_byte_for_byte(database: Database) -> None:
     document = '{"b" : 1,  "a":1.0e400, "b":[ ],\n"z":"\\u00e9\\/"}'
     database.execute("CREATE TABLE j (id int PRIMARY KEY, document json)")
@@ -213,6 +284,7 @@ CUSTOM_COLUMNS = {
 }
 
 
+@pytest.mark.behaviour("S3", "T7", "T8")
 def test_t8_s3_types_made_in_the_database_arrive_as_to_json_gives_them(every_postgres: Database) -> None:
     database = every_postgres
     database.execute(CUSTOM_TYPES)
@@ -231,6 +303,7 @@ def test_t8_s3_types_made_in_the_database_arrive_as_to_json_gives_them(every_pos
             assert got[f"c{at}"] == wanted[f"c{at}"], kind
 
 
+@pytest.mark.behaviour("T3", "T8")
 @pytest.mark.parametrize(
     ("extension", "kind", "values"),
     [
@@ -256,6 +329,7 @@ def test_t8_the_types_of_extensions_arrive_as_text(
     assert found == oracle(database, query)
 
 
+@pytest.mark.behaviour("S3")
 def test_s3_types_that_are_made_and_changed_while_the_stream_runs(database: Database) -> None:
     database.execute("CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, m mood)")
     with published(database) as source:
@@ -270,6 +344,7 @@ def test_s3_types_that_are_made_and_changed_while_the_stream_runs(database: Data
         assert (row["p"], row["q"]) == ({"a": 1, "m": ["ok"]}, [{"a": 2, "m": None}])
 
 
+@pytest.mark.behaviour("S3")
 def test_s3_a_type_that_was_dropped_while_its_rows_were_in_the_wal_goes_out_as_text(database: Database) -> None:
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     with streaming(database) as source:
@@ -283,6 +358,7 @@ def test_s3_a_type_that_was_dropped_while_its_rows_were_in_the_wal_goes_out_as_t
         assert rows(read_all(source, database)) == [{"id": 1, "p": '(1,"x y")', "d": "5"}]
 
 
+@pytest.mark.behaviour("S3")
 def test_s3_a_composite_that_gained_an_attribute_leaves_older_rows_as_they_were(database: Database) -> None:
     database.execute("CREATE TYPE pair AS (a int, b text); CREATE TABLE t (id int PRIMARY KEY, p pair)")
     with published(database) as source:
@@ -291,6 +367,7 @@ def test_s3_a_composite_that_gained_an_attribute_leaves_older_rows_as_they_were(
         assert rows(read_all(source, database)) == [{"id": 1, "p": {"a": 1, "b": "x"}}]
 
 
+@pytest.mark.behaviour("T9")
 def test_d5_t9_defaults_of_columns_that_a_before_image_lacks_are_not_invented(database: Database) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, note text NOT NULL DEFAULT 'd', n int NOT NULL DEFAULT 7)")
     with published(database) as source:
@@ -302,16 +379,8 @@ def test_d5_t9_defaults_of_columns_that_a_before_image_lacks_are_not_invented(da
     assert deletes == [{"id": 1}, {"id": 2}]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkHandler]:
-    """A handler without rules on a local Spark."""
-    handler = SparkHandler("spark", SparkOptions(master="local[2]"))
-    handler.start()
-    yield handler
-    handler.stop()
-
-
-def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Database, spark: SparkHandler) -> None:
+@pytest.mark.behaviour("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8")
+def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Database, engine: SparkHandler) -> None:
     every = columns_on(database)
     names = [f"c{at}" for at in range(len(every))]
     listed = ", ".join(f"{name} {sql}" for name, (sql, _, _) in zip(names, every, strict=True))
@@ -337,7 +406,7 @@ def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Da
             database.execute(f"DELETE FROM {table}")
         batches = [batch for batch in read_all(source, database) if batch.changes]
     assert sum(map(len, batches)) > 20
-    through_spark = [spark.handle(batch) for batch in batches]
+    through_spark = [engine.handle(batch) for batch in batches]
     for form in FORMATS:
         encoder = Encoder(form, Router({}, "t", ""), {}, headers=True)
         for plain, typed in zip(batches, through_spark, strict=True):
@@ -360,6 +429,7 @@ DEBEZIUM_ORACLES = {
 """SQL of what Debezium's documentation says of a column c."""
 
 
+@pytest.mark.behaviour("T5")
 @pytest.mark.parametrize("kind", DEBEZIUM_ORACLES)
 def test_t5_debezium_counts_as_postgresql_does(database: Database, kind: str) -> None:
     (values,) = (values for sql, _, values in columns() if sql == kind)

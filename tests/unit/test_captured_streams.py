@@ -77,6 +77,7 @@ def test_every_server_version_tells_the_same(scenario: str) -> None:
     assert all(changes == told[0] for changes in told)
 
 
+@pytest.mark.behaviour("D3")
 @pytest.mark.parametrize("path", sorted(CAPTURED.glob("*_identities.bin")), ids=lambda path: path.stem)
 def test_the_rows_of_every_replica_identity_are_those_that_were_written(path: Path) -> None:
     frames = split_frames(path.read_bytes())
@@ -105,6 +106,7 @@ def test_the_rows_of_every_replica_identity_are_those_that_were_written(path: Pa
     ]
 
 
+@pytest.mark.behaviour("D6")
 @pytest.mark.parametrize("path", sorted(CAPTURED.glob("*_toast.bin")), ids=lambda path: path.stem)
 def test_unchanged_toast_is_absent_and_null_is_null(path: Path) -> None:
     frames = split_frames(path.read_bytes())
@@ -116,6 +118,7 @@ def test_unchanged_toast_is_absent_and_null_is_null(path: Path) -> None:
     assert len(full.before[2]) == 3200, "identity FULL has the old value, which is also the new one"
 
 
+@pytest.mark.behaviour("D10", "D11")
 @pytest.mark.parametrize("path", sorted(CAPTURED.glob("*_truncates_and_messages.bin")), ids=lambda path: path.stem)
 def test_a_truncate_of_several_tables_is_a_change_for_each(path: Path) -> None:
     frames = split_frames(path.read_bytes())

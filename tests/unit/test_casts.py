@@ -111,6 +111,7 @@ def test_what_the_type_cannot_hold_is_null_and_its_neighbours_are_not(column: Co
     assert cast(texts(*values), column).null_count == len(values)
 
 
+@pytest.mark.behaviour("T1")
 @given(st.lists(st.none() | st.floats(allow_nan=False, width=64)))
 def test_float8_is_read_as_python_reads_it_and_written_to_the_same_number(values: list[float | None]) -> None:
     column = of(701)
@@ -122,6 +123,7 @@ def test_float8_is_read_as_python_reads_it_and_written_to_the_same_number(values
     assert cast(written, column).equals(typed)
 
 
+@pytest.mark.behaviour("T1")
 @given(st.lists(st.floats(allow_nan=False, width=32)))
 def test_float4_comes_back_as_it_was(values: list[float]) -> None:
     typed = pa.array(values, pa.float32())
@@ -140,6 +142,7 @@ def test_float8_has_the_notation_of_postgresql(value: float) -> None:
     assert float(text) == value
 
 
+@pytest.mark.behaviour("T2")
 @given(st.data(), st.integers(1, 38))
 def test_numeric_is_read_exactly_and_written_with_all_its_digits(data: st.DataObject, precision: int) -> None:
     scale = data.draw(st.integers(0, precision))

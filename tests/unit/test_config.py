@@ -203,6 +203,30 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             with_line(MINIMAL, kafka1, 'topicFallback = "t"\ntableTopicMapping = {orders = "t"}'),
             "is the topicFallback already",
         ),
+        "a topic of several without its name": (
+            with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = ["t", {key = ["id"]}]}'),
+            "sink.kafka1.tableTopicMapping.orders[1].topic: is required",
+        ),
+        "an unknown key of one topic": (
+            with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = [{topic = "t", kee = ["id"]}]}'),
+            "sink.kafka1.tableTopicMapping.orders[0]: unknown key kee; did you mean key?",
+        ),
+        "a topic's key that is no list": (
+            with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = [{topic = "t", key = "id"}]}'),
+            'sink.kafka1.tableTopicMapping.orders[0].key: "id" is not allowed: must be a list',
+        ),
+        "no topic for a table": (
+            with_line(MINIMAL, kafka1, "tableTopicMapping = {orders = []}"),
+            "sink.kafka1.tableTopicMapping.orders: is empty",
+        ),
+        "an unknown rule for unchanged values": (
+            with_line(MINIMAL, kafka1, 'unchanged = "keep"'),
+            'sink.kafka1.unchanged: "keep" is not allowed: must be one of "fill", "omit" or "marker"',
+        ),
+        "an unknown rule for a column's unchanged values": (
+            with_line(MINIMAL, kafka1, 'unchanged = {body = "keep"}'),
+            'sink.kafka1.unchanged.body: "keep" is not allowed: must be one of "fill", "omit" or "marker"',
+        ),
         "a bad librdkafka option": (
             f'{MINIMAL}\n[sink.kafka1.kafka]\n"linger.mss" = 5',
             "linger.mss",

@@ -34,7 +34,7 @@ def test_variables_expand_in_lists_tables_and_numbers(tmp_path: Path) -> None:
     config = load(written(tmp_path, text), {"BROKER": "k:1", "LEVEL": "debug", "ATTEMPTS": "7", "TOPIC": "t"})
     options = config.sinks["kafka1"].options.model_dump()
     assert (options["hosts"], options["max_attempts"]) == (("k:1",), 7)
-    assert options["table_topic_mapping"] == {"orders": "t"}
+    assert options["table_topic_mapping"] == {"orders": ({"topic": "t", "key": None},)}
     assert config.log.level == "debug"
 
 

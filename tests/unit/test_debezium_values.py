@@ -37,6 +37,7 @@ def number(encoded: str) -> int:
     return int.from_bytes(base64.b64decode(encoded), "big", signed=True)
 
 
+@pytest.mark.behaviour("T2")
 @given(digits=st.integers(-(10**40), 10**40), scale=st.integers(0, 20))
 @example(digits=0, scale=0)
 @example(digits=127, scale=0)
@@ -58,6 +59,7 @@ def test_t2_a_number_takes_as_few_bytes_as_java_takes(digits: int) -> None:
     assert len(base64.b64decode(variable["value"])) == bits // 8 + 1
 
 
+@pytest.mark.behaviour("T2")
 def test_t2_what_a_decimal_cannot_hold_is_text() -> None:
     assert written(VARIABLE, "NaN", None, "Infinity") == ["NaN", None, "Infinity"]
     assert written(VARIABLE, "NaN", modifier=typmod(10, 2)) == ["NaN"]
@@ -87,6 +89,7 @@ def test_t5_a_timestamptz_is_iso_with_as_many_digits_as_its_type_has(moment: dat
     assert written(TIMESTAMPTZ, text, None) == [iso + "Z", None] == [json.loads(value.zoned_timestamp(text, 6)), None]
 
 
+@pytest.mark.behaviour("T5")
 def test_t5_timestamps_that_python_and_arrow_do_not_know() -> None:
     infinite = [9223372036825200000, -9223372036832400000]
     assert written(TIMESTAMP, "infinity", "-infinity", "2024-01-01 00:00:00") == [*infinite, 1704067200000000]
@@ -138,6 +141,7 @@ def test_t5_times_are_microseconds_or_milliseconds_and_with_a_zone_iso_in_utc() 
     ]
 
 
+@pytest.mark.behaviour("T4")
 def test_t4_bits_are_little_endian_bytes_and_a_single_one_is_a_boolean() -> None:
     assert written(BIT, "1", "0", modifier=1) == [True, False]
     assert [base64.b64decode(one) for one in written(VARBIT, "101", "100000000", "000", "")] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def test_a_keepalive_from_before_the_last_commit_does_not_move_the_position_back
     assert decode(frames, 1)[-1].position == Position(Lsn(1050))
 
 
+@pytest.mark.behaviour("S1")
 def test_another_shape_of_a_table_is_another_version_and_the_same_shape_is_not() -> None:
     wider = WireRelation(16400, "public", "notes", (*ID_AND_NOTE.columns, WireColumn("extra")))
     frames = transaction(
@@ -143,6 +145,7 @@ def test_the_rows_of_one_shape_in_a_block_are_one_group() -> None:
     assert sorted(map(len, batch.changes)) == [5, 5]
 
 
+@pytest.mark.behaviour("D13")
 def test_a_row_of_a_million_bytes() -> None:
     frames = transaction(
         wire.relation(ID_AND_NOTE), wire.insert(16400, [b"1", b"x" * 1_000_000]), wire.insert(16400, [b"2", b""])

@@ -79,6 +79,7 @@ def test_a_change_cut_short_is_refused_and_does_not_read_on_in_the_next(index: i
             decode([*BEFORE, shorter, *CHANGES], 100)
 
 
+@pytest.mark.behaviour("D12")
 def test_an_unknown_message_byte_is_named() -> None:
     for kind in set(range(256)) - set(b"BCORYIUDTM"):
         with pytest.raises(ProtocolError) as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def test_a_position_of_another_transaction_skips_nothing() -> None:
     assert len(flatten_all(run(history, 1, elsewhere))) == 3
 
 
+@pytest.mark.behaviour("D11")
 def test_a_message_outside_a_transaction_is_told_once() -> None:
     history = History([Emitted(500, "note", b"before"), inserts(1000, 2), Emitted(1100, "note", b"after")])
     for size in range(1, 8):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from psql_streamer.events import HEADERS, Encoder
 from psql_streamer.model import (
@@ -45,6 +46,7 @@ def _headers(wanted: bool) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.behaviour("D10", "D11")
 def test_truncates_and_messages_carry_their_identity_as_headers() -> None:
     truncate, message, alone = _headers(wanted=True)
     identity = {"commit_lsn": "16/B374D848", "xid": "757"}

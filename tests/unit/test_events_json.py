@@ -53,6 +53,7 @@ def as_text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@pytest.mark.behaviour("T3")
 @given(values=columns)
 @example(values=AWKWARD)
 def test_every_text_comes_back(values: list[str | None]) -> None:
@@ -66,6 +67,7 @@ def test_an_awkward_text_comes_back_on_its_own(value: str) -> None:
     assert json.loads(name(value)) == value
 
 
+@pytest.mark.behaviour("T3")
 def test_every_character_comes_back() -> None:
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
     values = characters[:0x3000] + ["".join(characters[at : at + 64]) for at in range(0, len(characters), 64)]

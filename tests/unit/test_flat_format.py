@@ -27,6 +27,7 @@ def test_a_truncate_is_a_tombstone_under_a_key_that_no_row_has() -> None:
     assert all(record["key"] == {} and record["value"] is None for record in truncates)
 
 
+@pytest.mark.behaviour("D5")
 def test_d5_a_table_without_a_key_is_refused_by_name() -> None:
     shape = WireRelation(16400, "public", "keyless", (WireColumn("note"),), "n")
     messages = [begin(100, 0, 7), relation(shape), insert(shape.oid, (b"x",)), commit(100, 120, 0)]

@@ -13,7 +13,7 @@ from tests.golden import FORMATS, lines, read
 
 
 def test_every_format_has_a_golden_file() -> None:
-    assert {form.removesuffix("_schemas") for form in FORMATS} == set(KNOWN)
+    assert {form.partition("_")[0] for form in FORMATS} == set(KNOWN)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -28,6 +28,7 @@ def test_every_line_of_a_golden_file_is_json(form: str) -> None:
         assert json.loads(line).keys() == {"topic", "key", "value", "headers"}
 
 
+@pytest.mark.behaviour("D6")
 def test_d6_unchanged_toast_is_told_apart_from_null_in_every_format() -> None:
     """The first update leaves `big` alone, the second sets it to NULL."""
 
@@ -55,8 +56,9 @@ def test_d6_unchanged_toast_is_told_apart_from_null_in_every_format() -> None:
     assert unchanged == ['["big"]', None]
 
 
-def test_what_debezium_writes_fits_the_schema_that_it_writes() -> None:
-    for record in map(json.loads, read("debezium_schemas")):
+@pytest.mark.parametrize("form", ["debezium_schemas", "debezium_transactions"])
+def test_what_debezium_writes_fits_the_schema_that_it_writes(form: str) -> None:
+    for record in map(json.loads, read(form)):
         for part in (record["key"], record["value"]):
             if part is not None:
                 assert misfits(part["schema"], part["payload"], "") == []
@@ -67,6 +69,57 @@ def test_with_and_without_schemas_the_payload_is_the_same() -> None:
     for record, bare in zip(map(json.loads, read("debezium_schemas")), plain, strict=True):
         for part in ("key", "value"):
             assert bare[part] == (record[part] and record[part]["payload"])
+
+
+def test_debezium_writes_every_column_of_an_old_row() -> None:
+    """PostgreSQL sent no more than the key."""
+    before = [value["before"] for value in map(_value, read("debezium")) if value and value["op"] == "d"]
+    by_key = [row for row in before if row.keys() == {"id", "note", "żółć 🐘"}]
+    assert {"id": 1, "note": None, "żółć 🐘": None} in by_key
+
+
+def test_the_halves_of_a_key_change_name_each_others_key_in_debezium() -> None:
+    for form in ("debezium", "debezium_schemas"):
+        linked = [record for record in map(json.loads, read(form)) if record["headers"]]
+        assert linked
+        keys: dict[str, list[Any]] = {"__debezium.newkey": [], "__debezium.oldkey": []}
+        others: dict[str, list[Any]] = {"__debezium.newkey": [], "__debezium.oldkey": []}
+        for record in linked:
+            ((header, other),) = record["headers"].items()
+            if record["value"] is not None:
+                keys[header].append(json.dumps(record["key"], ensure_ascii=False, separators=(",", ":")))
+                others[header].append(other)
+        assert keys["__debezium.newkey"] == others["__debezium.oldkey"]
+        assert keys["__debezium.oldkey"] == others["__debezium.newkey"]
+
+
+def test_transaction_metadata_agrees_with_the_events_between_begin_and_end() -> None:
+    seen: dict[str, list[tuple[int, str, int]]] = {}
+    ended: set[str] = set()
+    for record in map(json.loads, read("debezium_transactions")):
+        value = record["value"] and record["value"]["payload"]
+        if record["topic"] == "transactions":
+            transaction = value["id"]
+            assert record["key"]["payload"] == {"id": transaction}
+            if value["status"] == "BEGIN":
+                assert (value["event_count"], value["data_collections"]) == (None, None)
+                assert seen.setdefault(transaction, []) == []
+            else:
+                ended.add(transaction)
+                counted = {one["data_collection"]: one["event_count"] for one in value["data_collections"]}
+                assert value["event_count"] == sum(counted.values())
+                by_table: dict[str, int] = {}
+                for _, table, order in sorted(seen[transaction]):
+                    assert order - by_table.get(table, 0) in (0, 1)  # 0: the other half of a key change
+                    by_table[table] = order
+                assert by_table == {table: n for table, n in counted.items() if table in by_table}
+        elif value and value["op"] != "m":
+            place, source = value["transaction"], value["source"]
+            assert place["id"] not in ended
+            assert place["id"].startswith(f"{source['txId']}:")
+            table = f"{source['schema']}.{source['table']}"
+            seen[place["id"]].append((place["total_order"], table, place["data_collection_order"]))
+    assert ended == seen.keys() != set()
 
 
 TEXT_INSTEAD = {"NaN", "-Infinity", "1 year -2 days +03:04:05"}
@@ -103,6 +156,10 @@ def misfits(schema: dict[str, Any], value: Any, where: str) -> list[str]:
         nested = [one for item in value if isinstance(item, list) for one in item]
         return [one for item in nested or value for one in misfits(items, item, f"{where}[]")]
     return []
+
+
+def _value(line: bytes) -> Any:
+    return json.loads(line)["value"]
 
 
 def _action(value: dict[str, Any], headers: dict[str, str]) -> str | None:

@@ -24,6 +24,7 @@ TIERS = [
         "psql_streamer.records",
         "psql_streamer.redaction",
         "psql_streamer.routing",
+        "psql_streamer.unchanged",
     },
     {
         "psql_streamer.backoff",
@@ -38,6 +39,7 @@ TIERS = [
     {"psql_streamer.config"},
     {
         "psql_streamer.api",
+        "psql_streamer.arrow_memory",
         "psql_streamer.keeper",
         "psql_streamer.logs",
         "psql_streamer.pipeline",

@@ -8,6 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from psql_streamer.events import FORMATS
+from psql_streamer.routing import Route
+from psql_streamer.unchanged import Unchanged
 from sinks.kafka_options import KafkaSinkOptions
 from tests.kafka_sinks import options
 
@@ -24,6 +26,18 @@ from tests.kafka_sinks import options
         ({"topicFallback": ""}, "tableTopicMapping, topicPrefix or topicFallback"),
         ({"tableTopicMapping": {"orders": "events"}}, "topicFallback already"),
         ({"tableTopicMapping": {"/(/": "x"}}, "not a regular expression"),
+        ({"tableTopicMapping": {"orders": ["orders", {"topic": "events"}]}}, "orders: .*topicFallback already"),
+        (
+            {"tableTopicMapping": {"orders": ["t", {"topic": "t", "key": ["id"]}]}},
+            'orders: the topic "t" is named twice',
+        ),
+        ({"format": "debezium", "unchangedMarker": "?"}, 'unchangedMarker has no meaning for format = "debezium"'),
+        ({"debeziumTransactions": True}, 'belongs to "debezium"'),
+        ({"debeziumTransactions": True, "format": "debezium"}, "needs transactionTopic"),
+        (
+            {"debeziumTransactions": True, "format": "debezium", "transactionTopic": "{schema}-transactions"},
+            "placeholder {schema}",
+        ),
         ({"timeout": "0s"}, "greater than 0"),
         ({"createTopics": {"partitions": 0}}, "1 or more"),
     ],
@@ -39,7 +53,9 @@ def test_a_section_that_cannot_work_is_refused_with_the_reason(section: dict[str
         ({"requiredAcks": 0}, "lost"),
         ({"requiredAcks": 1}, "lost"),
         ({"async": True}, "async"),
+        ({"transactionTopic": "transactions"}, "debeziumTransactions"),
         ({"batchSize": 100}, "10000"),
+        ({"unchangedMarker": "?", "unchanged": "omit"}, "unchangedMarker has no effect"),
     ],
 )
 def test_a_section_that_one_may_be_sorry_for_is_warned_of(section: dict[str, Any], says: str) -> None:
@@ -82,6 +98,23 @@ def test_key_columns_are_a_list_for_all_tables_or_a_table_of_lists() -> None:
     assert options("a:1", key=["id"]).key_columns == {"*": ("id",)}
     assert options("a:1", key={"shop.orders": ["id", "region"]}).key_columns == {"shop.orders": ("id", "region")}
     assert options("a:1").key_columns == {}
+
+
+def test_a_mapping_is_a_topic_a_table_or_a_list_of_both() -> None:
+    by_customer = {"topic": "by-customer", "key": ["customer_id"]}
+    router = options("a:1", tableTopicMapping={"a": "{table}", "b": by_customer, "c": ["c1", by_customer]}).router()
+    keyed = Route("by-customer", ("customer_id",))
+    assert router.topics("shop", "a") == (Route("a"),)
+    assert router.topics("shop", "b") == (keyed,)
+    assert router.topics("shop", "c") == (Route("c1"), keyed)
+
+
+def test_unchanged_is_one_rule_for_all_columns_or_a_table_of_rules() -> None:
+    assert options("a:1").unchanged_policy() == Unchanged({"*": "fill"}, "__unchanged__")
+    assert options("a:1", unchanged="omit").unchanged_policy() == Unchanged({"*": "omit"}, "__unchanged__")
+    section = {"unchanged": {"*": "omit", "docs.body": "marker"}, "unchangedMarker": "?"}
+    assert list(options("a:1", **section).warnings()) == []
+    assert options("a:1", **section).unchanged_policy() == Unchanged({"*": "omit", "docs.body": "marker"}, "?")
 
 
 def test_properties_which_may_hold_secrets_are_not_shown() -> None:

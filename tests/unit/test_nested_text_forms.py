@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -61,12 +62,14 @@ def read_array(text: str, delimiter: str = ",") -> Any:
     return json.loads("".join(a.decode() + b for a, b in zip(gaps, [*literals, ""], strict=True)))
 
 
+@pytest.mark.behaviour("T7")
 @given(value=st.integers(1, 3).flatmap(shaped), delimiter=st.sampled_from(",;"))
 @example(value=[None, "null", "NULL", "", '"', "\\"], delimiter=",")
 def test_an_array_comes_back(value: Any, delimiter: str) -> None:
     assert read_array(array_out(value, delimiter), delimiter) == value
 
 
+@pytest.mark.behaviour("T7")
 @given(value=st.integers(1, 3).flatmap(shaped), bounds=st.lists(st.integers(-5, 5), min_size=1, max_size=3))
 def test_lower_bounds_are_dropped(value: Any, bounds: list[int]) -> None:
     prefix = "".join(f"[{low}:{low + 1}]" for low in bounds)
@@ -77,6 +80,7 @@ def test_an_empty_array_is_empty() -> None:
     assert read_array("{}") == []
 
 
+@pytest.mark.behaviour("T8")
 @given(value=st.lists(cells, min_size=1, max_size=5))
 def test_a_composite_comes_back(value: list[str | None]) -> None:
     found = composites.parse(record_out(value).encode(), len(value))

@@ -48,22 +48,26 @@ def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
     ]
 
 
+@pytest.mark.behaviour("D3")
 def test_d3_events_of_a_table_with_identity_full_are_keyed_by_its_primary_key() -> None:
     new, newer = (b"1", b"x", b"y"), (b"1", b"x", b"z")
     changes = insert(FULL.oid, new), update(FULL.oid, newer, new, "O"), delete(FULL.oid, newer, "O")
     assert keys(("b", "a"), *changes) == [(op, {"a": 1, "b": "x"}) for op in "IUD"]
 
 
+@pytest.mark.behaviour("D4")
 def test_d4_an_update_of_the_primary_key_under_full_deletes_the_old_key() -> None:
     change = update(FULL.oid, (b"2", b"x", b"y"), (b"1", b"x", b"y"), "O")
     assert keys(("a",), change) == [("D", {"a": 1}), ("I", {"a": 2})]
 
 
+@pytest.mark.behaviour("D5")
 @pytest.mark.parametrize("primary_key", [(), ("a", "not published")])
 def test_d5_without_a_primary_key_in_the_stream_the_key_is_null(primary_key: Collection[str]) -> None:
     assert keys(primary_key, insert(FULL.oid, (b"1", None, None))) == [("I", None)]
 
 
+@pytest.mark.behaviour("S2")
 def test_s2_another_primary_key_is_another_version_of_the_relation() -> None:
     given: list[tuple[str, ...]] = [("a",), ("a",), ("b",), ()]
     asked: list[Relation] = []

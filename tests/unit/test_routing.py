@@ -1,20 +1,20 @@
-"""Which topic a table's events go to."""
+"""Which topics a table's events go to, and what keys them there."""
 
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.routing import Router
+from psql_streamer.routing import Route, Router
 
 
 def test_an_exact_qualified_name_beats_the_bare_table_and_every_pattern() -> None:
     router = Router({"/orders/": "regex", "o*": "glob", "orders": "bare", "shop.orders": "qualified"}, "", "")
-    assert router.topic("shop", "orders") == "qualified"
-    assert router.topic("public", "orders") == "bare"
+    assert topics(router, "shop", "orders") == ["qualified"]
+    assert topics(router, "public", "orders") == ["bare"]
 
 
 def test_patterns_are_tried_in_the_order_of_the_file() -> None:
-    assert Router({"sales_*": "first", "*_eu": "second"}, "", "").topic("public", "sales_eu") == "first"
-    assert Router({"*_eu": "second", "sales_*": "first"}, "", "").topic("public", "sales_eu") == "second"
+    assert topics(Router({"sales_*": "first", "*_eu": "second"}, "", ""), "public", "sales_eu") == ["first"]
+    assert topics(Router({"*_eu": "second", "sales_*": "first"}, "", ""), "public", "sales_eu") == ["second"]
 
 
 @pytest.mark.parametrize(
@@ -32,29 +32,31 @@ def test_patterns_are_tried_in_the_order_of_the_file() -> None:
 def test_a_glob_without_a_dot_matches_tables_and_with_a_dot_schema_and_table(
     glob: str, schema: str, table: str, matches: bool
 ) -> None:
-    assert Router({glob: "found"}, "", "").topic(schema, table) == ("found" if matches else None)
+    assert topics(Router({glob: "found"}, "", ""), schema, table) == (["found"] if matches else [])
 
 
 def test_a_regular_expression_gives_its_groups_to_the_topic() -> None:
     router = Router({r"/^sales_(\d+)$/": "y{1}", r"/^(?P<tenant>\w+)\.orders$/": "orders.{tenant}.{1}"}, "", "")
-    assert router.topic("public", "sales_2024") == "y2024"
-    assert router.topic("acme", "orders") == "orders.acme.acme"
+    assert topics(router, "public", "sales_2024") == ["y2024"]
+    assert topics(router, "acme", "orders") == ["orders.acme.acme"]
 
 
 def test_schema_and_table_are_placeholders_in_every_topic() -> None:
-    assert Router({"orders": "cdc.{schema}-{table}"}, "", "").topic("shop", "orders") == "cdc.shop-orders"
+    assert topics(Router({"orders": "cdc.{schema}-{table}"}, "", ""), "shop", "orders") == ["cdc.shop-orders"]
 
 
 def test_what_no_rule_maps_goes_to_the_prefix_then_to_the_fallback_then_nowhere() -> None:
-    assert Router({"a": "b"}, "cdc", "rest").topic("public", "orders") == "cdc.public.orders"
-    assert Router({"a": "b"}, "", "rest").topic("public", "orders") == "rest"
-    assert Router({"a": "b"}, "", "").topic("public", "orders") is None
+    assert topics(Router({"a": "b"}, "cdc", "rest"), "public", "orders") == ["cdc.public.orders"]
+    assert topics(Router({"a": "b"}, "", "rest"), "public", "orders") == ["rest"]
+    assert topics(Router({"a": "b"}, "", ""), "public", "orders") == []
 
 
+@pytest.mark.behaviour("D7")
 def test_characters_that_kafka_does_not_allow_become_underscores() -> None:
-    assert Router({}, "cdc", "").topic("Größe", 'a "b"/ü') == "cdc.Gr__e.a__b___"
+    assert topics(Router({}, "cdc", ""), "Größe", 'a "b"/ü') == ["cdc.Gr__e.a__b___"]
 
 
+@pytest.mark.behaviour("D7")
 @pytest.mark.parametrize(
     ("one", "other"),
     [(("public", "a b"), ("public", "a_b")), (("public", "a b"), ("public", "a/b")), (("a.b", "c"), ("a", "b.c"))],
@@ -63,28 +65,29 @@ def test_two_tables_that_would_share_a_topic_by_accident_are_refused(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     router = Router({}, "cdc", "")
-    router.topic(*one)
+    router.topics(*one)
     with pytest.raises(SinkRefused, match=r"both go to topic .* of its own under tableTopicMapping"):
-        router.topic(*other)
+        router.topics(*other)
 
 
 def test_tables_that_a_rule_sends_to_one_topic_share_it() -> None:
     router = Router({"order*": "orders", "t*": "{table}"}, "", "rest")
-    assert {router.topic("a", "orders_1"), router.topic("b", "orders 1")} == {"orders"}
-    assert {router.topic("a", "t 1"), router.topic("b", "t 1")} == {"t_1"}
-    assert {router.topic("a", "x y"), router.topic("b", "x_y")} == {"rest"}
+    assert topics(router, "a", "orders_1") == topics(router, "b", "orders 1") == ["orders"]
+    assert topics(router, "a", "t 1") == topics(router, "b", "t 1") == ["t_1"]
+    assert topics(router, "a", "x y") == topics(router, "b", "x_y") == ["rest"]
 
 
 def test_a_topic_longer_than_kafka_allows_is_refused_with_the_way_out() -> None:
     with pytest.raises(SinkRefused, match="tableTopicMapping"):
-        Router({}, "p" * 200, "").topic("s" * 30, "t" * 30)
+        Router({}, "p" * 200, "").topics("s" * 30, "t" * 30)
 
 
 def test_a_table_named_with_dots_alone_is_no_topic() -> None:
     with pytest.raises(SinkRefused, match="does not allow"):
-        Router({"*": "{table}"}, "", "").topic("public", "..")
+        Router({"*": "{table}"}, "", "").topics("public", "..")
 
 
+@pytest.mark.behaviour("D11")
 def test_messages_go_to_their_own_topic_by_prefix() -> None:
     assert Router({}, "", "rest", "messages.{prefix}").message_topic("audit log") == "messages.audit_log"
     assert Router({}, "", "rest").message_topic("audit") is None
@@ -98,10 +101,38 @@ def test_messages_go_to_their_own_topic_by_prefix() -> None:
         ({"a*": "{1}"}, "", "", r"placeholder \{1\}"),
         ({"a": "no spaces"}, "", "", "not a topic"),
         ({"a": ""}, "", "", "not a topic"),
+        ({"a": [Route("x"), Route("y"), Route("x", ("id",))]}, "", "", '^a: the topic "x" is named twice'),
+        ({"a*": [Route("x"), Route("{1}")]}, "", "", r"placeholder \{1\}"),
         ({}, "p/q", "", "topicPrefix"),
         ({}, "", "{table}", "topicFallback"),
     ],
 )
-def test_a_rule_that_cannot_work_is_named(mapping: dict[str, str], prefix: str, fallback: str, says: str) -> None:
+def test_a_rule_that_cannot_work_is_named(
+    mapping: dict[str, str | list[Route]], prefix: str, fallback: str, says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         Router(mapping, prefix, fallback)
+
+
+def test_a_table_goes_to_every_topic_of_the_rule_that_matches_keyed_as_it_says() -> None:
+    router = Router({"o*": [Route("{table}"), Route("{schema}-by-customer", ("customer_id",))]}, "cdc", "rest")
+    assert router.topics("shop", "orders") == (Route("orders"), Route("shop-by-customer", ("customer_id",)))
+    assert router.topics("shop", "users") == (Route("cdc.shop.users"),)
+
+
+def test_the_groups_of_a_regular_expression_are_for_all_topics_of_its_rule() -> None:
+    router = Router({r"/^sales_(\d+)$/": [Route("y{1}"), Route("all-sales")]}, "", "")
+    assert topics(router, "public", "sales_2024") == ["y2024", "all-sales"]
+    assert topics(router, "public", "sales_2025") == ["y2025", "all-sales"]
+
+
+@pytest.mark.parametrize(("table", "topic"), [("orders", "orders"), ("or ders", "or_ders")])
+def test_a_table_whose_topics_turn_out_to_be_the_same_is_refused_every_time(table: str, topic: str) -> None:
+    router = Router({"*": [Route("{table}"), Route(topic)]}, "", "")
+    for _ in range(2):
+        with pytest.raises(SinkRefused, match=f'table "public"."{table}" would go to topic "{topic}" twice'):
+            router.topics("public", table)
+
+
+def topics(router: Router, schema: str, table: str) -> list[str]:
+    return [route.topic for route in router.topics(schema, table)]

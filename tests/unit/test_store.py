@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.errors import StoreError
-from psql_streamer.model import Lsn, Position
+from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
 from psql_streamer.store import Record, Store
 
 RECORD = Record(Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41), {"slot": "s1", "timeline": "1"})
@@ -31,7 +31,7 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
     path = tmp_path / "positions.lmdb"
     script = f"""
 import os, pathlib, signal
-from psql_streamer.model import Lsn, Position
+from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
 from psql_streamer.store import Record, Store
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
@@ -108,8 +108,28 @@ def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    with store._environment.begin(write=True, db=store._database) as transaction:
+    with store._environment.begin(write=True, db=store._positions) as transaction:
         transaction.put(b"db1", b"garbage")
     with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
         store.get("db1")
+    store.close()
+
+
+def test_the_shapes_of_tables_are_stored_with_the_position_and_forgotten_with_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    key = Column("id", 23, key=True)
+    old = Relation(16391, "public", "tä ble", ReplicaIdentity.DEFAULT, (key,))
+    new = Relation(16391, "public", "tä ble", ReplicaIdentity.FULL, (key, Column("n", 1700, 786438)), 2, keyed=True)
+    other = Relation(7, "s", "t", ReplicaIdentity.NOTHING, ())
+    store.put("db1", RECORD, [old])
+    store.put("db1", RECORD, [new, other])
+    store.put("db11", RECORD, [old])
+    store.close()
+    store.open()
+    assert {shape.oid: shape for shape in store.relations("db1")} == {16391: new, 7: other}
+    assert store.relations("db2") == []
+    assert store.forget("db1")
+    assert store.relations("db1") == []
+    assert store.relations("db11") == [old]
     store.close()

@@ -9,6 +9,7 @@ from psql_streamer.errors import (
     HandlerRefused,
     Outcome,
     PositionRefused,
+    ProtocolError,
     RecordRejected,
     SinkUnavailable,
     SourceRefused,
@@ -21,6 +22,7 @@ from psql_streamer.metrics import Metrics
 from psql_streamer.supervisor import Supervisor
 
 
+@pytest.mark.behaviour("D12")
 @pytest.mark.parametrize(
     ("error", "becomes"),
     [
@@ -28,6 +30,7 @@ from psql_streamer.supervisor import Supervisor
         (SinkUnavailable("gone"), Outcome.RETRY),
         (SourceRefused("no"), Outcome.STOP),
         (PositionRefused("gap"), Outcome.STOP),
+        (ProtocolError("unknown pgoutput message '?'"), Outcome.STOP),
         (HandlerRefused("rule"), Outcome.STOP),
         (StoreError("full"), Outcome.STOP),
         (RecordRejected("too large"), Outcome.DEAD_LETTER),

@@ -57,6 +57,7 @@ def test_an_enum_a_range_and_an_extensions_type_are_text() -> None:
         assert read(catalog, oid, text, None) == [text, None]
 
 
+@pytest.mark.behaviour("S3")
 def test_a_domain_is_what_its_base_type_is_also_over_other_domains() -> None:
     catalog = TypeCatalog([domain(90001, INT4), domain(90002, 90001), domain(90003, INT4_ARRAY), domain(90004, 3802)])
     assert read(catalog, 90001, "5") == [5]
@@ -126,6 +127,7 @@ def test_a_value_of_another_shape_than_its_type_has_now_goes_out_as_text(text: s
     assert read(catalog, 90002, "not an array") == ["not an array"]
 
 
+@pytest.mark.behaviour("T8")
 def test_a_type_that_nobody_knows_is_text_and_so_is_a_part_that_nobody_knows() -> None:
     catalog = TypeCatalog([composite(90001, ("a", 99999), ("b", INT4))])
     assert catalog.resolve(99999) is None
@@ -134,6 +136,7 @@ def test_a_type_that_nobody_knows_is_text_and_so_is_a_part_that_nobody_knows() -
     assert read(catalog, 90001, "(x,1)") == [{"a": "x", "b": 1}]
 
 
+@pytest.mark.behaviour("S3")
 def test_the_first_description_of_a_type_stays() -> None:
     catalog = TypeCatalog([composite(90001, ("a", INT4))])
     catalog.add([composite(90001, ("renamed", INT4)), enum(90002)])

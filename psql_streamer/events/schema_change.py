@@ -1,0 +1,65 @@
+"""The event of a table's new shape: the same in every format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from psql_streamer import __version__
+from psql_streamer.model import Batch, Lsn, Relation, SchemaChange
+from psql_streamer.pgoutput.type_names import type_name
+
+
+def schema_change_key(change: SchemaChange) -> bytes:
+    """`{"schema":...,"table":...}`: a compacted topic keeps the last shape of every table."""
+    return _json({"schema": change.relation.schema, "table": change.relation.table})
+
+
+def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
+    """`{schema, table, op, before, after, source}`; before is null for a table that the source has not met yet.
+
+    source.commit_lsn and source.seq: of the first change in the new shape. A Relation message has no LSN of its own.
+    """
+    of, tx, origin = batch.transactions, change.tx, batch.origin
+    return _json(
+        {
+            "schema": change.relation.schema,
+            "table": change.relation.table,
+            "op": "SCHEMA",
+            "before": None if change.before is None else _shape(change.before),
+            "after": _shape(change.relation),
+            "source": {
+                "version": __version__,
+                "connector": "psql-streamer",
+                "name": origin.source,
+                "db": origin.database,
+                "ts_ms": int(of.commit_ts[tx]) // 1000,
+                "xid": int(of.xid[tx]),
+                "commit_lsn": str(Lsn(of.commit_lsn[tx])),
+                "seq": change.seq,
+            },
+        }
+    )
+
+
+def _shape(relation: Relation) -> dict[str, Any]:
+    return {
+        "oid": relation.oid,
+        "schema": relation.schema,
+        "table": relation.table,
+        "replica_identity": relation.replica_identity.name,
+        "columns": [
+            {
+                "name": column.name,
+                "type": type_name(column),
+                "type_oid": column.type_oid,
+                "typmod": column.typmod,
+                "key": index in relation.key_columns,
+            }
+            for index, column in enumerate(relation.columns)
+        ],
+    }
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
