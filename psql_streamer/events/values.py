@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from psql_streamer.events.json_text import Piece, held_bytes, quoted
 from psql_streamer.events.nested import array_json, object_json
+from psql_streamer.events.plain_arrays import array_json_by_columns
 from psql_streamer.model import Column
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgtype import JsonForm, PgType
@@ -36,7 +37,14 @@ def json_values(values: pa.Array, column: Column) -> Piece:
 def _typed(values: pa.Array, kind: PgType) -> Piece:
     if kind.element is not None:
         element = kind.element
-        return array_json(values, element.delimiter, lambda elements: _typed(elements, element))
+        # A domain over an array, or an array of these, nests in quotes.
+        form = element.form if element.element is None else JsonForm.ARRAY
+        return array_json_by_columns(
+            values,
+            form,
+            element.delimiter,
+            lambda rest: array_json(rest, element.delimiter, lambda elements: _typed(elements, element)),
+        )
     if kind.form is JsonForm.OBJECT:
         return object_json(values, kind.attributes, lambda fields, attribute: _typed(fields, attribute.type))
     return _FORMS[kind.form](values)
