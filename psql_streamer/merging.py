@@ -4,17 +4,31 @@ row, before sinks whose memory is by the row. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.model import Batch, Bounds, Changes, Column, Image, Relation, Tallies, Transactions
+from psql_streamer.model import (
+    Batch,
+    Bounds,
+    Changes,
+    Column,
+    Image,
+    LogicalMessage,
+    Relation,
+    SchemaChange,
+    Tallies,
+    Transactions,
+    Truncate,
+)
 
 _Shape = tuple[Relation, tuple[Column, ...]]
+_Single = TypeVar("_Single", Truncate, LogicalMessage, SchemaChange)
 
 
 def merge(batches: Sequence[Batch]) -> Batch:
@@ -27,22 +41,15 @@ def merge(batches: Sequence[Batch]) -> Batch:
     rows_before = np.cumsum([0, *(_next_ordinal(batch) for batch in batches[:-1])]).tolist()
     transactions_before = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
     shapes: dict[_Shape, list[Changes]] = {}
-    truncates, messages, schema_changes = [], [], []
+    truncates: list[Truncate] = []
+    messages: list[LogicalMessage] = []
+    schema_changes: list[SchemaChange] = []
     for batch, rows, transactions in zip(batches, rows_before, transactions_before, strict=True):
         for changes in batch.changes:
             shapes.setdefault((changes.relation, changes.columns), []).append(_moved(changes, rows, transactions))
-        truncates += [
-            replace(truncate, ordinal=truncate.ordinal + rows, tx=truncate.tx + transactions)
-            for truncate in batch.truncates
-        ]
-        messages += [
-            replace(message, ordinal=message.ordinal + rows, tx=message.tx + transactions if message.tx >= 0 else -1)
-            for message in batch.messages
-        ]
-        schema_changes += [
-            replace(change, ordinal=change.ordinal + rows, tx=change.tx + transactions)
-            for change in batch.schema_changes
-        ]
+        truncates += _moved_singles(batch.truncates, rows, transactions)
+        messages += _moved_singles(batch.messages, rows, transactions)
+        schema_changes += _moved_singles(batch.schema_changes, rows, transactions)
     return replace(
         batches[-1],
         transactions=_all_transactions(batches),
@@ -93,6 +100,13 @@ def _next_ordinal(batch: Batch) -> int:
 
 def _moved(changes: Changes, rows: int, transactions: int) -> Changes:
     return replace(changes, ordinal=changes.ordinal + rows, tx=changes.tx + np.int32(transactions))
+
+
+def _moved_singles(singles: Iterable[_Single], rows: int, transactions: int) -> Iterator[_Single]:
+    """A message outside of a transaction (tx -1) stays outside."""
+    for single in singles:
+        tx = single.tx + transactions if single.tx >= 0 else -1
+        yield replace(single, ordinal=single.ordinal + rows, tx=tx)
 
 
 def _all_transactions(batches: Sequence[Batch]) -> Transactions:

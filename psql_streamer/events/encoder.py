@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -84,7 +85,7 @@ class Encoder:
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
         form = self._format(batch, transactions=bool(self._transaction_topic))
-        skipped: dict[str, int] = {}
+        skipped = Counter[str]()
         parts = list(
             chain(
                 self._boundaries(form),
@@ -116,11 +117,11 @@ class Encoder:
                 headers if self._headers else {},
             )
 
-    def _changes(self, form: Format, changes: Changes, skipped: dict[str, int]) -> Iterable[_Encoded]:
+    def _changes(self, form: Format, changes: Changes, skipped: Counter[str]) -> Iterable[_Encoded]:
         relation = changes.relation
         routes = self._router.topics(relation.schema, relation.table)
         if not routes:
-            skipped[str(relation)] = skipped.get(str(relation), 0) + len(changes)
+            skipped[str(relation)] += len(changes)
         for key, topics in self._topics_by_key(changes, routes).items():
             for rows in kinds.split(changes, key, self._unchanged):
                 yield from self._rows(form, rows, topics)
@@ -183,12 +184,12 @@ class Encoder:
             one = _Single(self._schema_topic, str(relation), change.ordinal, commit_lsn, change.seq, Op.RELATION)
             yield one.encoded(key, value, headers if self._headers else None)
 
-    def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: dict[str, int]) -> Iterable[_Encoded]:
+    def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: Counter[str]) -> Iterable[_Encoded]:
         for truncate in truncates:
             table = str(truncate.relation)
             routes = self._router.topics(truncate.relation.schema, truncate.relation.table)
             if not routes:
-                skipped[table] = skipped.get(table, 0) + 1
+                skipped[table] += 1
                 continue
             tx, relation = truncate.tx, truncate.relation
             xid, commit_lsn = int(form.batch.transactions.xid[tx]), int(form.batch.transactions.commit_lsn[tx])
@@ -198,13 +199,11 @@ class Encoder:
                 one = _Single(route.topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
                 yield one.encoded(key, value, headers if self._headers else None)
 
-    def _messages(
-        self, form: Format, messages: Iterable[LogicalMessage], skipped: dict[str, int]
-    ) -> Iterable[_Encoded]:
+    def _messages(self, form: Format, messages: Iterable[LogicalMessage], skipped: Counter[str]) -> Iterable[_Encoded]:
         for message in messages:
             topic = self._router.message_topic(message.prefix)
             if topic is None:
-                skipped[f"message {message.prefix}"] = skipped.get(f"message {message.prefix}", 0) + 1
+                skipped[f"message {message.prefix}"] += 1
                 continue
             transactions, tx = form.batch.transactions, message.tx
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
