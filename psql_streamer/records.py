@@ -36,3 +36,11 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.topics)
+
+    def topic_of(self, index: int) -> str:
+        """The topic that a record goes to."""
+        return self.topic_names[int(self.topics[index])]
+
+    def table_of(self, index: int) -> str:
+        """The table, as schema.table, that a record came from."""
+        return self.table_names[int(self.tables[index])]

@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from psql_streamer.model import Lsn
 from psql_streamer.records import Records
-from sinks.kafka_delivery import Delivery, Headers, Rejections, Rows
+from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_errors import REJECTED
+from sinks.kafka_producer import Outgoing
 
 PREFIX = "dead_letter_"
 """What the names of our headers begin with; the record's own headers keep theirs."""
 
+_TRUNCATED_FROM = PREFIX + "truncated_from"
 
-def deliver_dead_letters(
-    delivery: Delivery, topic: str, records: Records, rows: Rows, rejected: Rejections
-) -> Rejections:
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+    def __len__(self) -> int:
+        return len(self.key or b"") + len(self.value or b"")
+
+
+def deliver_dead_letters(delivery: Delivery, topic: str, records: Records, rejected: Rejections) -> Rejections:
     """Write the rejected records to `topic`; returns those that cannot be written there either.
 
     Key and value are the original bytes. What is too large for `topic` as well is cut, in halves, until it
     fits, and the header dead_letter_truncated_from has its original size.
     """
-    letters = {index: _letter(topic, records, rows, index, error) for index, error in rejected.items()}
+    letters = {index: _letter(records, index, error) for index, error in rejected.items()}
     refused: dict[int, KafkaError] = {}
     while letters:
         order = list(letters)
-        failed = delivery.deliver_singly(_joined(letters[index] for index in order))
+        failed = delivery.deliver_singly(_outgoing(topic, list(letters.values())))
         refused |= {order[i]: error for i, error in failed.items() if not _can_shrink(letters[order[i]], error)}
         letters = {order[i]: _halved(letters[order[i]]) for i in failed if order[i] not in refused}
     return refused
 
 
-def describe(records: Records, rows: Rows, index: int) -> str:
+def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
-    size = len(rows.keys[index] or b"") + len(rows.values[index] or b"")
+    size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
     return (
-        f"a record of {size} bytes from table {records.table_names[records.tables[index]]} "
+        f"a record of {size} bytes from table {records.table_of(index)} "
         f"(commit {Lsn(int(records.commit_lsn[index]))}, change {records.seq[index]})"
     )
 
@@ -47,46 +61,39 @@ def advice(error: KafkaError) -> str:
     return f"{REJECTED[error.code()]}, or set deadLetterTopic to put such records aside"
 
 
-def _letter(topic: str, records: Records, rows: Rows, index: int, error: KafkaError) -> Rows:
+def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
     about = {
         "reason": error.str(),
-        "topic": rows.topics[index],
-        "table": records.table_names[records.tables[index]],
+        "topic": records.topic_of(index),
+        "table": records.table_of(index),
         "commit_lsn": str(Lsn(int(records.commit_lsn[index]))),
         "seq": str(records.seq[index]),
     }
-    headers: Headers = [] if rows.headers is None else list(rows.headers[index])
-    headers += [(PREFIX + name, text.encode()) for name, text in about.items()]
-    return Rows([topic], [rows.values[index]], [rows.keys[index]], [-1], [headers])
+    own = {name: column[index].as_py() for name, column in records.headers.items()}
+    headers = {name: value for name, value in own.items() if value is not None}
+    headers |= {PREFIX + name: text.encode() for name, text in about.items()}
+    return _Letter(records.keys[index].as_py(), records.values[index].as_py(), headers)
 
 
-def _joined(letters: Iterable[Rows]) -> Rows:
-    all_of_them = list(letters)
-    return Rows(
-        [letter.topics[0] for letter in all_of_them],
-        [letter.values[0] for letter in all_of_them],
-        [letter.keys[0] for letter in all_of_them],
-        [letter.partitions[0] for letter in all_of_them],
-        [letter.headers[0] for letter in all_of_them if letter.headers],
+def _outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
+    names = dict.fromkeys(name for letter in letters for name in letter.headers)
+    return Outgoing(
+        (topic,),
+        np.zeros(len(letters), np.int32),
+        pa.array([letter.key for letter in letters], pa.binary()),
+        pa.array([letter.value for letter in letters], pa.binary()),
+        np.full(len(letters), -1, np.int32),
+        {name: pa.array([letter.headers.get(name) for letter in letters], pa.binary()) for name in names},
     )
 
 
-def _can_shrink(letter: Rows, error: KafkaError) -> bool:
-    return error.code() == KafkaError.MSG_SIZE_TOO_LARGE and _size(letter) > 0
+def _can_shrink(letter: _Letter, error: KafkaError) -> bool:
+    return error.code() == KafkaError.MSG_SIZE_TOO_LARGE and len(letter) > 0
 
 
-def _halved(letter: Rows) -> Rows:
-    value, key = letter.values[0], letter.keys[0]
-    headers: Headers = list(letter.headers[0]) if letter.headers else []
-    name = PREFIX + "truncated_from"
-    if all(header != name for header, _ in headers):
-        headers.append((name, str(_size(letter)).encode()))
-    if len(value or b"") >= len(key or b""):
-        value = value and value[: len(value) // 2]
-    else:
-        key = key and key[: len(key) // 2]
-    return Rows(letter.topics, [value], [key], letter.partitions, [headers])
-
-
-def _size(letter: Rows) -> int:
-    return len(letter.values[0] or b"") + len(letter.keys[0] or b"")
+def _halved(letter: _Letter) -> _Letter:
+    headers = {_TRUNCATED_FROM: str(len(letter)).encode(), **letter.headers}
+    key, value = letter.key or b"", letter.value or b""
+    if len(value) >= len(key):
+        return replace(letter, value=value[: len(value) // 2], headers=headers)
+    return replace(letter, key=key[: len(key) // 2], headers=headers)

@@ -18,8 +18,9 @@ from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
 from sinks.dead_letters import advice, deliver_dead_letters, describe
 from sinks.kafka_check import check_kafka
-from sinks.kafka_delivery import Delivery, Headers, Rejections, Rows
+from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_options import KafkaSinkOptions
+from sinks.kafka_producer import Outgoing
 from sinks.kafka_topics import Topics
 
 
@@ -121,46 +122,38 @@ class KafkaSink(Sink):
         if not len(records):
             return {}
         try:
-            rows = self._rows(records, self._topics)
-            rejected = self._delivery.deliver(rows)
+            outgoing = self._outgoing(records, self._topics)
+            rejected = self._delivery.deliver(outgoing)
         except SinkUnavailable:
             self._topics.forget()
             raise
         if rejected:
-            self._put_aside(self._delivery, self._topics, records, rows, rejected)
+            self._put_aside(self._delivery, self._topics, records, rejected)
         if self._options.verbose:
-            self._log_each(records, rows)
+            self._log_each(records)
         return rejected
 
-    def _rows(self, records: Records, topics: Topics) -> Rows:
-        """The records' columns as lists, which librdkafka's binding takes fastest one by one."""
+    def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
+        chosen = np.full(len(records), NO_PARTITION, np.int32)
         used = np.unique(records.topics)
-        counts = topics.partitions(records.topic_names[i] for i in used)
-        by_index = np.zeros(len(records.topic_names), np.int32)
-        by_index[used] = list(counts.values())
-        chosen = partitions(records.keys, by_index[records.topics]) if self._own_partitioner else None
-        names = np.array(records.topic_names, object)
-        return Rows(
-            topics=names[records.topics].tolist(),
-            values=_bytes(records.values),
-            keys=_bytes(records.keys),
-            partitions=[NO_PARTITION] * len(records) if chosen is None else chosen.tolist(),
-            headers=_headers(records) if records.headers else None,
-        )
+        counts = topics.partitions(records.topic_names[index] for index in used)
+        if self._own_partitioner:
+            by_index = np.zeros(len(records.topic_names), np.int32)
+            by_index[used] = list(counts.values())
+            chosen = partitions(records.keys, by_index[records.topics])
+        return Outgoing(records.topic_names, records.topics, records.keys, records.values, chosen, records.headers)
 
-    def _put_aside(
-        self, delivery: Delivery, topics: Topics, records: Records, rows: Rows, rejected: Rejections
-    ) -> None:
+    def _put_aside(self, delivery: Delivery, topics: Topics, records: Records, rejected: Rejections) -> None:
         topic = self._options.dead_letter_topic
         if topic:
             topics.partitions([topic])
-            refused = deliver_dead_letters(delivery, topic, records, rows, rejected)
+            refused = deliver_dead_letters(delivery, topic, records, rejected)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
         for index, error in refused.items():
-            where = topic or rows.topics[index]
-            what = f'topic "{where}" rejects {describe(records, rows, index)}: {error.str()}'
+            where = topic or records.topic_of(index)
+            what = f'topic "{where}" rejects {describe(records, index)}: {error.str()}'
             raise SinkRefused(what, advice(error))
 
     def _count(self, records: Records, dead_lettered: int) -> None:
@@ -170,11 +163,11 @@ class KafkaSink(Sink):
         self._counts["skipped"] += sum(records.skipped.values())
         self._counts["dead_lettered"] += dead_lettered
 
-    def _log_each(self, records: Records, rows: Rows) -> None:
-        for i, topic in enumerate(rows.topics):
-            table = records.table_names[records.tables[i]]
-            commit = Lsn(int(records.commit_lsn[i]))
-            self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[i], topic)
+    def _log_each(self, records: Records) -> None:
+        for index in range(len(records)):
+            table, topic = records.table_of(index), records.topic_of(index)
+            commit = Lsn(int(records.commit_lsn[index]))
+            self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
 
 
 def _encoder(options: KafkaSinkOptions) -> Encoder:
@@ -190,20 +183,6 @@ def _encoder(options: KafkaSinkOptions) -> Encoder:
         options.transactions_to,
         options.schema_topic,
     )
-
-
-def _bytes(column: pa.BinaryArray) -> list[bytes | None]:
-    listed: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
-    return listed
-
-
-def _headers(records: Records) -> list[Headers]:
-    names = tuple(records.headers)
-    columns = [_bytes(column) for column in records.headers.values()]
-    return [
-        [(name, value) for name, value in zip(names, row, strict=True) if value is not None]
-        for row in zip(*columns, strict=True)
-    ]
 
 
 def _size(column: pa.BinaryArray) -> int:

@@ -76,8 +76,8 @@ class Topics:
 
     def _look_up_together(self, topics: list[str]) -> dict[str, int]:
         """The counts of those that exist. Asking for all topics never makes one."""
-        metadata = self._delivery.metadata(None, self._timeout).topics
-        return {name: len(metadata[name].partitions) for name in topics if name in metadata}
+        metadata = self._delivery.metadata(None, self._timeout)
+        return {name: metadata[name].partitions for name in topics if name in metadata}
 
     def _await(self, topic: str) -> int:
         """The topic's count, from when it appears; a new topic takes a moment to get its leaders."""
@@ -85,9 +85,9 @@ class Topics:
             self._make(topic, self._create)
         deadline = time.monotonic() + self._patience
         while True:
-            metadata = self._delivery.metadata(topic, self._timeout).topics[topic]
+            metadata = self._delivery.metadata(topic, self._timeout)[topic]
             if metadata.error is None and metadata.partitions:
-                return len(metadata.partitions)
+                return metadata.partitions
             if metadata.error is not None and metadata.error.code() in REFUSED:
                 raise sink_error(f'topic "{topic}"', metadata.error)
             if time.monotonic() > deadline:

@@ -1,0 +1,201 @@
+"""The part of librdkafka's C API that takes whole columns of records, by ctypes. Layouts and numbers: rdkafka.h.
+
+confluent-kafka brings the library, and its binding makes three Python objects a record; rd_kafka_produce_batch takes a
+table of pointers, which numpy fills from Arrow's buffers. The C API is stable: a field is never moved.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, cimpl
+
+Pointer = ctypes.c_void_p
+Handle: TypeAlias = Any
+"""A pointer as ctypes gives it: an int, None for NULL."""
+
+PRODUCER = 0  # RD_KAFKA_PRODUCER
+EACH_ITS_PARTITION = 0x8  # RD_KAFKA_MSG_F_PARTITION: messages say where they go, -1 leaves it to the partitioner
+PURGE_ALL = 0x1 | 0x2  # RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
+
+EVENT_DELIVERY = 0x1  # RD_KAFKA_EVENT_DR
+EVENT_LOG = 0x4
+EVENT_ERROR = 0x8
+
+MESSAGE = np.dtype(
+    {
+        "names": ["error", "partition", "value", "value_size", "key", "key_size", "opaque"],
+        "formats": ["i4", "i4", "u8", "u8", "u8", "u8", "u8"],
+        "offsets": [0, 16, 24, 32, 40, 48, 64],
+        "itemsize": 72,
+    }
+)
+"""rd_kafka_message_t on a 64-bit machine. `opaque` comes back with the delivery report."""
+
+FIELD = np.dtype(
+    {
+        "names": ["kind", "pointer", "second", "size"],
+        "formats": ["i4", "u8", "u8", "i8"],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 72,
+    }
+)
+"""rd_kafka_vu_t, one argument of rd_kafka_produceva: a header has a name, a value and a size, memory the first two."""
+
+FIELD_TOPIC, FIELD_PARTITION, FIELD_VALUE, FIELD_KEY, FIELD_OPAQUE, FIELD_HEADER = 2, 3, 4, 5, 6, 9
+
+
+class Message(ctypes.Structure):
+    """rd_kafka_message_t, as delivery reports point to it."""
+
+    _fields_ = (
+        ("error", ctypes.c_int),
+        ("topic", Pointer),
+        ("partition", ctypes.c_int32),
+        ("value", Pointer),
+        ("value_size", ctypes.c_size_t),
+        ("key", Pointer),
+        ("key_size", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("opaque", Pointer),
+    )
+
+
+class MetadataTopic(ctypes.Structure):
+    """rd_kafka_metadata_topic."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("partition_count", ctypes.c_int),
+        ("partitions", Pointer),
+        ("error", ctypes.c_int),
+    )
+
+
+class Metadata(ctypes.Structure):
+    """rd_kafka_metadata."""
+
+    _fields_ = (
+        ("broker_count", ctypes.c_int),
+        ("brokers", Pointer),
+        ("topic_count", ctypes.c_int),
+        ("topics", ctypes.POINTER(MetadataTopic)),
+    )
+
+
+_TEXT, _INT, _SIZE = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
+
+_FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
+    "conf_new": (Pointer, ()),
+    "conf_destroy": (None, (Pointer,)),
+    "conf_set": (_INT, (Pointer, _TEXT, _TEXT, _TEXT, _SIZE)),
+    "conf_set_events": (None, (Pointer, _INT)),
+    "new": (Pointer, (_INT, Pointer, _TEXT, _SIZE)),
+    "destroy": (None, (Pointer,)),
+    "set_log_queue": (_INT, (Pointer, Pointer)),
+    "topic_new": (Pointer, (Pointer, _TEXT, Pointer)),
+    "topic_destroy": (None, (Pointer,)),
+    "last_error": (_INT, ()),
+    "produce_batch": (_INT, (Pointer, ctypes.c_int32, _INT, Pointer, _INT)),
+    "produceva": (Pointer, (Pointer, Pointer, _SIZE)),
+    "error_code": (_INT, (Pointer,)),
+    "error_destroy": (None, (Pointer,)),
+    "outq_len": (_INT, (Pointer,)),
+    "flush": (_INT, (Pointer, _INT)),
+    "purge": (_INT, (Pointer, _INT)),
+    "metadata": (_INT, (Pointer, _INT, Pointer, ctypes.POINTER(ctypes.POINTER(Metadata)), _INT)),
+    "metadata_destroy": (None, (ctypes.POINTER(Metadata),)),
+    "queue_get_main": (Pointer, (Pointer,)),
+    "queue_poll": (Pointer, (Pointer, _INT)),
+    "queue_destroy": (None, (Pointer,)),
+    "event_type": (_INT, (Pointer,)),
+    "event_message_next": (ctypes.POINTER(Message), (Pointer,)),
+    "event_error": (_INT, (Pointer,)),
+    "event_error_string": (_TEXT, (Pointer,)),
+    "event_error_is_fatal": (_INT, (Pointer,)),
+    "event_log": (_INT, (Pointer, *(ctypes.POINTER(kind) for kind in (_TEXT, _TEXT, _INT)))),
+    "event_destroy": (None, (Pointer,)),
+}
+"""Name without its prefix -> result, arguments."""
+
+
+class _Functions:
+    """The functions of _FUNCTIONS as attributes; each lets go of the interpreter's lock while it runs."""
+
+    def __init__(self) -> None:
+        # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
+        library = ctypes.CDLL(cimpl.__file__)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"rd_kafka_{name}", None)
+            if function is None:
+                raise ImportError(f"{cimpl.__file__} does not give rd_kafka_{name}: install confluent-kafka's own wheel")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+rdkafka = _Functions()
+
+
+def configuration(properties: Mapping[str, str]) -> Handle:
+    """A new rd_kafka_conf_t. KafkaException for a property that librdkafka does not take."""
+    conf, reason = rdkafka.conf_new(), ctypes.create_string_buffer(512)
+    for name, value in properties.items():
+        if rdkafka.conf_set(conf, name.encode(), value.encode(), reason, len(reason)):
+            rdkafka.conf_destroy(conf)
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason.value.decode(errors="replace")))
+    return conf
+
+
+def client(conf: Handle) -> Handle:
+    """A new producer, which owns the configuration. KafkaException when it does not start."""
+    reason = ctypes.create_string_buffer(512)
+    handle = rdkafka.new(PRODUCER, conf, reason, len(reason))
+    if not handle:
+        code = rdkafka.last_error()
+        rdkafka.conf_destroy(conf)
+        raise KafkaException(KafkaError(code, reason.value.decode(errors="replace")))
+    return handle
+
+
+def metadata(handle: Handle, only: Handle, milliseconds: int) -> list[tuple[str, int, int]]:
+    """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all.
+
+    KafkaException when no broker answers in time.
+    """
+    found = ctypes.POINTER(Metadata)()
+    code = rdkafka.metadata(handle, only is None, only, ctypes.byref(found), milliseconds)
+    if code:
+        raise KafkaException(KafkaError(code))
+    try:
+        topics = found.contents.topics[: found.contents.topic_count]
+        return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
+    finally:
+        rdkafka.metadata_destroy(found)
+
+
+def failed_messages(event: Handle) -> Iterator[Message]:
+    """The messages of a delivery report; they live as long as the event."""
+    while message := rdkafka.event_message_next(event):
+        yield message.contents
+
+
+def log_line(event: Handle) -> tuple[int, str]:
+    """Syslog's severity, and the text."""
+    facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+    rdkafka.event_log(event, facility, text, level)
+    return level.value, f"{_decoded(facility.value)}: {_decoded(text.value)}"
+
+
+def error_of(event: Handle) -> KafkaError:
+    """What an error event says."""
+    return KafkaError(rdkafka.event_error(event), _decoded(rdkafka.event_error_string(event)))
+
+
+def _decoded(text: bytes | None) -> str:
+    return (text or b"").decode(errors="replace")
