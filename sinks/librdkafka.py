@@ -131,7 +131,7 @@ class _Functions:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"rd_kafka_{name}", None)
             if function is None:
-                raise ImportError(f"{cimpl.__file__} does not give rd_kafka_{name}: install confluent-kafka's own wheel")
+                raise ImportError(f"{cimpl.__file__} has no rd_kafka_{name}: install confluent-kafka's own wheel")
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
