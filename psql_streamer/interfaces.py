@@ -74,6 +74,9 @@ class Source(ABC):
         A Batch says which shapes changed since (Batch.schema_changes): these are stored with its position.
         """
 
+    def provide_transaction_metadata(self) -> None:
+        """Some sink wants Batch.begins, ends and tallies and Changes.tally; called before the first `start`."""
+
     @abstractmethod
     def start(self, position: Position | None) -> None:
         """Start streaming after `position`, or where the server's own memory says when there is none.
@@ -155,6 +158,11 @@ class Sink(ABC):
     def __init__(self, name: str, options: SinkOptions) -> None:
         self.name = name
         self.options = options
+
+    @property
+    def wants_transaction_metadata(self) -> bool:
+        """Whether it reads what Source.provide_transaction_metadata is about."""
+        return False
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:

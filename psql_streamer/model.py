@@ -168,7 +168,8 @@ class Changes:
     seq: which change of its transaction this is, from 0. With commit_lsn it is the change's identity.
     lsn: where the change's WAL record starts. Several rows may share one (COPY).
     tx: index into Batch.transactions.
-    tally: which change of its table in its transaction this is, from 0. Truncates count, too.
+    tally: which change of its table in its transaction this is, from 0. Truncates count, too. 0 throughout where no
+        sink wants transaction metadata.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -273,7 +274,8 @@ class Batch:
 
     A batch without rows is a mere move of the position (an idle server, transactions of other tables).
     begins: the transactions whose first change it has. ends: those whose commit it has; tallies is of these.
-        Transactions without changes are in neither, and an end may come in a batch without rows.
+        Transactions without changes are in neither, and an end may come in a batch without rows. All three are empty
+        where no sink wants transaction metadata.
     nbytes: what it holds in memory, roughly; queues are bounded by it.
     """
 

@@ -135,6 +135,8 @@ class Pipeline(Service):
     def _source(self, name: str, metrics: Metrics) -> SourceRunner:
         sinks = [sink for sink in self._sinks if name in sink.part.options.sources]
         part = self._config.sources[name].build()
+        if any(sink.part.wants_transaction_metadata for sink in sinks):
+            part.provide_transaction_metadata()
         return SourceRunner(part, sinks, self._store, metrics, self._supervisor, self._keeper.wake)
 
     def _done(self, item: Item, sink: str) -> None:

@@ -51,6 +51,11 @@ class KafkaSink(Sink):
         self._state = Status(True, "not started")
         self._counts = dict.fromkeys(("events", "bytes", "batches", "skipped", "dead_lettered", "retries"), 0)
 
+    @property
+    def wants_transaction_metadata(self) -> bool:
+        """As Sink.wants_transaction_metadata."""
+        return self._options.debezium_transactions
+
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
         return check_kafka(self.name, self._options)

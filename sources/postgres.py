@@ -64,6 +64,7 @@ class PostgresSource(Source):
         self._confirmed = 0
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
+        self._transaction_metadata = False
         self._status = Status(False, "not started")
 
     def check(self) -> Iterable[Finding]:
@@ -84,6 +85,9 @@ class PostgresSource(Source):
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.oid: relation for relation in relations}
 
+    def provide_transaction_metadata(self) -> None:
+        self._transaction_metadata = True
+
     def start(self, position: Position | None) -> None:
         self.stop()
         try:
@@ -101,7 +105,9 @@ class PostgresSource(Source):
         self._started = True
         self._starts += 1
         origin = Origin(self.name, self._host, self._database, self._system_identifier)
-        self._decoder = Decoder(origin, resume, self._types.resolve, self._primary_keys.of, self._shapes)
+        self._decoder = Decoder(
+            origin, resume, self._types.resolve, self._primary_keys.of, self._shapes, self._transaction_metadata
+        )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._received_at = time.monotonic()
         self._command(WANTED, self._settings.batch_bytes)

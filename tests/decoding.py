@@ -15,7 +15,7 @@ BEGINNING = Position(NO_LSN)
 
 
 def decoder(resume: Position = BEGINNING) -> Decoder:
-    return Decoder(ORIGIN, resume)
+    return Decoder(ORIGIN, resume, transaction_metadata=True)
 
 
 def block(frames: Sequence[bytes]) -> Block:

@@ -62,7 +62,9 @@ def batches() -> Iterator[Batch]:
         frames.feed((CAPTURED / f"pg16_{scenario}.bin").read_bytes())
         block = frames.take(1 << 30, 1 << 30)
         assert block is not None
-        yield Decoder(ORIGIN, BEGINNING, _types().resolve, _primary_key).decode(block.data, block.offsets)
+        yield Decoder(ORIGIN, BEGINNING, _types().resolve, _primary_key, transaction_metadata=True).decode(
+            block.data, block.offsets
+        )
 
 
 def _types() -> TypeCatalog:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from psql_streamer.merging import cut, merge
 from psql_streamer.model import Batch, Lsn, Position
+from psql_streamer.pgoutput.decoder import Decoder
 from tests import pgoutput_wire as wire
-from tests.decoding import BEGINNING, decode
+from tests.decoding import BEGINNING, ORIGIN, blocks, decode
+from tests.flatten import flatten_all
 from tests.naive_pgoutput import naive_changes
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Step, Transaction, Truncation, histories
@@ -97,6 +99,16 @@ def test_a_restart_repeats_nothing_and_counts_as_before(history: History, size: 
         durable += told([batch])
         again = told(decode(history.session(batch.position.lsn), size, batch.position))
         assert durable + again == everything, f"restarted from {batch.position}"
+
+
+@given(history=histories(max_width=5), size=st.integers(1, 9))
+def test_nobody_who_does_not_ask_is_told_and_the_changes_are_the_same(history: History, size: int) -> None:
+    frames = history.session()
+    machine = Decoder(ORIGIN, BEGINNING)
+    untold = [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]
+    assert not any(len(batch.begins) or len(batch.ends) or len(batch.tallies.tx) for batch in untold)
+    assert flatten_all(untold) == flatten_all(decode(frames, size))
+    assert [batch.position for batch in untold] == [batch.position for batch in decode(frames, size)]
 
 
 NUMBERS = WireRelation(16400, "public", "numbers", (WireColumn("n", 20, key=True),))

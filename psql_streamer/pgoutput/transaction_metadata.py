@@ -1,18 +1,19 @@
-"""Counts changes by table within their transactions, over the blocks of a session."""
+"""Where transactions begin and end, and counts of changes by table within them, over the blocks of a session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.model import Relation, Tallies
+from psql_streamer.model import Bounds, Relation, Tallies
+from psql_streamer.pgoutput.block import Frames, Shapes
+from psql_streamer.pgoutput.messages import TruncateMessage
+from psql_streamer.pgoutput.tuples import Index
 
-Index = NDArray[np.int64]
-
-MESSAGES = 0
+_MESSAGES = 0
 """In place of a table's OID: logical messages. No table has PostgreSQL's InvalidOid."""
 
 
@@ -28,6 +29,65 @@ class _Counted:
     count: Index
     which: Index
     tables: tuple[Relation | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """What one block says of transactions. begins, ends, tallies: as Batch has them.
+
+    of_rows: oid -> for each row which change of its table in its transaction it is. of_truncate: the same for a
+    truncate, by frame and oid.
+    """
+
+    begins: Bounds = field(default_factory=Bounds)
+    ends: Bounds = field(default_factory=Bounds)
+    tallies: Tallies = field(default_factory=Tallies)
+    of_rows: Mapping[int, Index] = field(default_factory=dict)
+    of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+
+class TransactionReader:
+    """Reads the blocks of a session, in order."""
+
+    def __init__(self) -> None:
+        self._counts = TableCounts()
+
+    def read(
+        self,
+        frames: Frames,
+        keep: NDArray[np.bool_],
+        shapes: Shapes,
+        rows: Mapping[int, Index],
+        truncates: Iterable[tuple[int, TruncateMessage]],
+    ) -> TransactionMetadata:
+        """keep: for each frame whether its changes are still to be delivered; those that are not count, too.
+
+        rows: oid -> the frames of a table's rows. truncates: each TRUNCATE's frame, and the message.
+        """
+        truncated: dict[int, list[int]] = {}
+        for index, message in truncates:
+            for oid in message.oids:
+                truncated.setdefault(oid, []).append(index)
+        of_rows: dict[int, Index] = {}
+        of_truncate: dict[tuple[int, int], int] = {}
+        for oid in dict.fromkeys((*rows, *truncated)):
+            of_table = rows.get(oid, np.empty(0, np.int64))
+            at = np.union1d(of_table, truncated[oid]) if oid in truncated else of_table
+            found = self._counts.number(oid, at, frames.tx[at], shapes.of_changes(oid, int(at[0])))
+            of_rows[oid] = found[np.searchsorted(at, of_table)] if oid in truncated else found
+            for index in truncated.get(oid, ()):
+                of_truncate[index, oid] = int(found[np.searchsorted(at, index)])
+        emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
+        if len(emitted):
+            self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
+        ends = _ends(frames, keep)
+        return TransactionMetadata(_begins(frames, keep), ends, self._tallies(frames, ends), of_rows, of_truncate)
+
+    def _tallies(self, frames: Frames, ends: Bounds) -> Tallies:
+        ended = np.zeros(len(frames.transactions), np.bool_)
+        ended[ends.tx + frames.first] = True
+        tallies = self._counts.finish(ended, frames.left_open())
+        return replace(tallies, tx=tallies.tx - np.int32(frames.first))
 
 
 class TableCounts:
@@ -104,3 +164,16 @@ def _tallies(block: Sequence[_Counted], ended: NDArray[np.bool_]) -> Tallies:
     order = np.lexsort((oid, tx))
     order = order[ended[tx[order]]]
     return Tallies(tx[order], table[order], count[order], tuple(name for one in block for name in one.tables))
+
+
+def _begins(frames: Frames, keep: NDArray[np.bool_]) -> Bounds:
+    at = np.flatnonzero(frames.seq == 0)
+    at = at[(frames.weight[at] > 0) & keep[at]]
+    return Bounds(frames.tx_of(at), frames.ordinal[at])
+
+
+def _ends(frames: Frames, keep: NDArray[np.bool_]) -> Bounds:
+    """At a Commit, `seq` is how many changes its transaction has."""
+    at = np.flatnonzero(frames.tag == ord("C"))
+    at = at[(frames.seq[at] > 0) & keep[at]]
+    return Bounds(frames.tx_of(at), frames.ordinal[at])

@@ -1,0 +1,124 @@
+"""One block of the stream: its frames, and the shapes that tables have in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psql_streamer.errors import ProtocolError
+from psql_streamer.model import Op, Relation, Transactions
+from psql_streamer.pgoutput.frames import HEADER
+from psql_streamer.pgoutput.tuples import Index, Wire
+
+KEEPALIVE_FRAME = 23
+"""Bytes of a keepalive: 'd', length, 'k', WAL end, send time, whether an answer is wanted."""
+
+_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+
+_KNOWN = np.isin(np.arange(256), np.frombuffer(b"BCORYIUDTM", np.uint8))
+_IS_ROW = np.isin(np.arange(256), _ROW_OPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of one block, and for each its transaction and place in it."""
+
+    wire: Wire
+    start: Index
+    end: Index
+    tag: NDArray[np.uint8]  # pgoutput's message byte; 0 for a keepalive
+    weight: Index  # how many changes it is
+    tx: NDArray[np.int32]
+    seq: Index
+    ordinal: Index
+    transactions: Transactions
+    first: int  # 1 when transaction 0 is only a placeholder, since none was open when the block began
+
+    def shown(self) -> Transactions:
+        """The transactions without the placeholder; rows point into these."""
+        of, first = self.transactions, self.first
+        return Transactions(of.commit_lsn[first:], of.xid[first:], of.commit_ts[first:])
+
+    def tx_of(self, at: Index) -> NDArray[np.int32]:
+        return self.tx[at] - np.int32(self.first)
+
+    def left_open(self) -> int | None:
+        """The transaction in which the block ends; None between two."""
+        bounds = np.flatnonzero((self.tag == ord("B")) | (self.tag == ord("C")))
+        ended = self.tag[bounds[-1]] == ord("C") if len(bounds) else bool(self.first)
+        return None if ended else len(self.transactions) - 1
+
+    def rows(self) -> Index:
+        """The frames that are rows."""
+        return np.flatnonzero(_IS_ROW[self.tag])
+
+    def body(self, index: int) -> bytes:
+        """The pgoutput message at `index`, without its type byte."""
+        return bytes(self.wire.data[int(self.start[index]) + HEADER + 1 : int(self.end[index])])
+
+    def lsn(self, at: Index) -> NDArray[np.uint64]:
+        return self.wire.u64(self.start[at] + 6)
+
+
+class Shapes:
+    """The shapes that relations have within one block; keeps `current` up to date for the next one."""
+
+    def __init__(self, current: dict[int, Relation]) -> None:
+        self._current = current
+        self._changed: dict[int, list[tuple[int, Relation]]] = {}
+
+    def change(self, index: int, shape: Relation) -> None:
+        """From frame `index` on the relation has this shape."""
+        self._changed.setdefault(shape.oid, self.history(shape.oid)).append((index, shape))
+        self._current[shape.oid] = shape
+
+    def history(self, oid: int) -> list[tuple[int, Relation]]:
+        """The shapes in order, each with the frame index from which it holds; empty when none is known."""
+        if oid in self._changed:
+            return self._changed[oid]
+        return [(-1, self._current[oid])] if oid in self._current else []
+
+    def of_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
+        """The same for a relation that has changes from frame `first` on. ProtocolError when it has no shape there."""
+        history = self.history(oid)
+        if not history or first < history[0][0]:
+            raise ProtocolError(f"a change of relation {oid} arrived before its Relation message")
+        return history
+
+
+def read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """For each frame 'w' or 'k', and the pgoutput message byte (0 for a keepalive)."""
+    if (end - start < 6).any():
+        raise ProtocolError("an empty CopyData message in the replication stream")
+    kind = wire.u8[start + 5]
+    data = kind == ord("w")
+    alive = kind == ord("k")
+    if not (data | alive).all():
+        raise ProtocolError(f"unknown message {chr(int(kind[~(data | alive)][0]))!r} in the replication stream")
+    size = end - start
+    if (size[data] <= HEADER).any() or (size[alive] != KEEPALIVE_FRAME).any():
+        raise ProtocolError("a message of the replication stream has an impossible length")
+    tag = np.zeros(len(start), np.uint8)
+    tag[data] = wire.u8[start[data] + HEADER]
+    strange = data & ~_KNOWN[tag]
+    if strange.any():
+        raise ProtocolError(
+            f"unknown pgoutput message {chr(int(tag[strange][0]))!r}",
+            "this server speaks a newer protocol than version 1 asks for",
+        )
+    return kind, tag
+
+
+def count_changes(wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8]) -> Index:
+    """How many changes each frame is: a row 1, a TRUNCATE its relations, a transactional message 1."""
+    weight = _IS_ROW[tag].astype(np.int64)
+    for kind, least in ((ord("T"), 6), (ord("M"), 14)):
+        found = np.flatnonzero(tag == kind)
+        if len(found):
+            if (end[found] - start[found] < HEADER + least).any():
+                raise ProtocolError(f"a {chr(kind)!r} message is shorter than its header")
+            at = start[found] + HEADER + 1
+            weight[found] = wire.u32(at) if kind == ord("T") else wire.u8[at] & 1
+    return weight
