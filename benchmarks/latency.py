@@ -64,7 +64,7 @@ _PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 def _measure(connection: psycopg2.extensions.connection, hosts: str, rate: int, seconds: float) -> list[float]:
     consumer = Consumer(
-        {"bootstrap.servers": hosts, "group.id": "bench", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 1,
+        {"bootstrap.servers": hosts, "group.id": "bench", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100,
          "topic.metadata.refresh.interval.ms": 500, "log_level": 0, "allow.auto.create.topics": True}
     )  # fmt: skip
     consumer.subscribe(["ticks"])

@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.supervisor import Supervisor
 
+_PAUSE = 0.05
+"""Seconds between two stores: each is a sync of the disk, which PostgreSQL may share. What became durable meanwhile is
+delivered again after a crash."""
+
 
 class Keeper:
     """Woken when something became durable; stores the position of every source that has got further."""
@@ -48,3 +52,4 @@ class Keeper:
                 return
             if last:
                 return
+            self._ending.wait(_PAUSE)

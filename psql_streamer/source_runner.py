@@ -21,6 +21,9 @@ from psql_streamer.supervisor import Supervisor
 _STALLED_AFTER = 60.0
 """Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
 
+_LARGE = 128 << 10
+"""Bytes of a batch from which on the next one is read while the sinks are at work on it."""
+
 _POLL = 0.2
 
 log = logging.getLogger("psql_streamer.pipeline")
@@ -50,7 +53,8 @@ class SourceRunner:
         self._on_durable = on_durable
         self._tracker = Tracker()
         self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._last_bytes = 0
         self._position: Position | None = None
         self._fence: Mapping[str, str] = {}
         self._stored: Position | None = None
@@ -88,6 +92,7 @@ class SourceRunner:
         with self._lock:
             for ticket in item.tickets:
                 self._tracker.done(ticket, sink)
+            self._lock.notify()
         self._on_durable()
 
     def status(self) -> Status:
@@ -148,12 +153,15 @@ class SourceRunner:
                 return
 
     def _read(self) -> None:
+        if self._last_bytes < _LARGE and not self._wait_for_a_sink():
+            return
         began = time.monotonic()
         batch = self.part.read(_POLL)
         if batch is None:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._metrics.batch_received(self.part.name, batch)
+        self._last_bytes = batch.nbytes
         sinks = () if batch.idle else self._sinks
         with self._lock:
             ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
@@ -164,6 +172,17 @@ class SourceRunner:
             if not sink.take(Item(batch, (ticket,))):
                 return
         self._position = batch.position
+
+    def _wait_for_a_sink(self) -> bool:
+        """Until some sink has all that it was given; False when that takes long.
+
+        While the stream is slow, rows wait in the source, where they become one batch, and not as one behind another:
+        a batch costs a sink the same few milliseconds whether it has one row or a hundred.
+        """
+        with self._lock:
+            return not self._sinks or self._lock.wait_for(
+                lambda: any(not self._tracker.owed(sink.name) for sink in self._sinks), _POLL
+            )
 
 
 def _compare(record: Record, fence: Mapping[str, str], source: Source) -> None:

@@ -34,6 +34,9 @@ from sources.server_wal import ServerWal
 
 _QUIT_TIMEOUT = 3.0
 
+_LARGE = 64 << 10
+"""Bytes of a block from which on the stream counts as fast."""
+
 _SILENT_AFTER = 60.0
 """Seconds without a message, while the server has WAL to send, that are more than a long transaction's pause."""
 
@@ -65,6 +68,7 @@ class PostgresSource(Source):
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
         self._transaction_metadata = False
+        self._asked = False
         self._status = Status(False, "not started")
 
     def check(self) -> Iterable[Finding]:
@@ -110,12 +114,13 @@ class PostgresSource(Source):
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._received_at = time.monotonic()
-        self._command(WANTED, self._settings.batch_bytes)
+        self._asked = False
         self._server_wal.start()
 
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
+        self._ask()
         if not select.select([self._socket], [], [], timeout)[0]:
             return None
         try:
@@ -173,13 +178,21 @@ class PostgresSource(Source):
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
         self._received_at = time.monotonic()
-        # The reader puts the next block together while this one is decoded. If it has ended, the next read says why.
-        with contextlib.suppress(SourceUnavailable):
-            self._command(WANTED, self._settings.batch_bytes)
+        self._asked = False
+        if size >= _LARGE:
+            # The reader puts the next block together while this one is decoded.
+            self._ask()
         batch = self._decoder.decode(data, offsets, self._received_at)
         # Another session begins where this one ended.
         self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
         return batch
+
+    def _ask(self) -> None:
+        """For a block, once. If the reader has ended, what it sent before says why."""
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(SourceUnavailable):
+                self._command(WANTED, self._settings.batch_bytes)
 
     # Before streaming.
 

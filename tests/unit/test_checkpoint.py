@@ -28,6 +28,17 @@ def test_a_batch_is_durable_when_the_slowest_sink_has_it() -> None:
     assert tracker.durable == _at(1)
 
 
+def test_a_sink_is_owed_what_it_was_given_and_does_not_have() -> None:
+    tracker = Tracker()
+    first = tracker.add(_at(1), ["fast", "slow"], now=0.0)
+    second = tracker.add(_at(2), ["fast", "slow"], now=0.0)
+    tracker.done(second, "fast")
+    tracker.done(second, "fast")
+    assert (tracker.owed("fast"), tracker.owed("slow")) == (1, 2)
+    tracker.done(first, "fast")
+    assert (tracker.owed("fast"), tracker.owed("slow")) == (0, 2)
+
+
 def test_a_batch_that_is_done_early_waits_for_those_before_it() -> None:
     tracker = Tracker()
     first = tracker.add(_at(1), ["a"], now=0.0)

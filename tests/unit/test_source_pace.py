@@ -1,0 +1,155 @@
+"""When a source is read: in a slow stream not before some sink has nothing left to do, in a fast one at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.interfaces import Sink as SinkPart
+from psql_streamer.metrics import Metrics
+from psql_streamer.model import Batch, LogicalMessage, Lsn, Origin, Position, Stats, Transactions
+from psql_streamer.options import SinkOptions, SourceOptions
+from psql_streamer.sink_runner import Item, SinkRunner
+from psql_streamer.source_runner import SourceRunner
+from psql_streamer.store import Store
+from psql_streamer.supervisor import Supervisor
+
+SMALL, LARGE = 1000, 1 << 20
+
+
+class Scripted(Source):
+    """Gives batches of one size for ever, and counts how often it was read."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__("db1", SourceOptions.model_validate({"type": "scripted"}))
+        self._nbytes = nbytes
+        self.given = 0
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def fence(self) -> Mapping[str, str]:
+        return {}
+
+    def start(self, position: Position | None) -> None:
+        pass
+
+    def read(self, timeout: float) -> Batch | None:  # noqa: ARG002 - there is always something
+        self.given += 1
+        transactions = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+        message = LogicalMessage("p", b"", 0, 0, self.given, -1)
+        position = Position(Lsn(self.given))
+        origin = Origin(self.name, "h", "d")
+        return Batch(origin, position, transactions, messages=(message,), nbytes=self._nbytes)
+
+    def confirm(self, position: Position) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status(True, "scripted")
+
+    def stats(self) -> Stats:
+        return {}
+
+
+class Gate(SinkPart):
+    """A write ends when it is let through."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, SinkOptions.model_validate({"type": "gate", "sources": ["db1"]}))
+        self.begun = threading.Semaphore(0)
+        self.let_through = threading.Semaphore(0)
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None:
+        pass
+
+    def write(self, batch: Batch) -> None:  # noqa: ARG002 - whatever it is
+        self.begun.release()
+        self.let_through.acquire()
+
+    def interrupt(self) -> None:
+        self.let_through.release(1000)
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status(True, "a gate")
+
+    def stats(self) -> Stats:
+        return {}
+
+
+@contextmanager
+def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[None]:
+    """The source's thread and the sinks', as the pipeline runs them."""
+    metrics, store = Metrics(), Store(folder / "lmdb", 1 << 20)
+    supervisor = Supervisor(metrics, start_timeout=1.0)
+
+    def done(item: Item, sink: str) -> None:
+        runner.done(item, sink)
+
+    sinks = [SinkRunner(gate, [], metrics, supervisor, done, lambda _: 1.0) for gate in gates]
+    runner = SourceRunner(source, sinks, store, metrics, supervisor, lambda: None)
+    store.open()
+    for sink in sinks:
+        sink.start()
+    runner.start()
+    try:
+        yield
+    finally:
+        supervisor.stopping.set()
+        for gate in gates:
+            gate.interrupt()
+        runner.join(time.monotonic() + 10)
+        for sink in sinks:
+            sink.close(deadline=0.0)
+        store.close()
+
+
+def settled(source: Scripted) -> int:
+    """How often it was read, once that no longer grows. A read that is due comes within microseconds."""
+    before = -1
+    while before != source.given:
+        before = source.given
+        threading.Event().wait(0.3)
+    return before
+
+
+def test_behind_a_small_batch_nothing_is_read_until_the_sink_has_it(tmp_path: Path) -> None:
+    source, gate = Scripted(SMALL), Gate("a")
+    with at_work(tmp_path, source, gate):
+        for count in (1, 2, 3):
+            assert gate.begun.acquire(timeout=10)
+            assert settled(source) == count
+            gate.let_through.release()
+
+
+def test_behind_a_large_batch_the_next_are_read_while_the_sink_is_at_work(tmp_path: Path) -> None:
+    source, gate = Scripted(LARGE), Gate("a")
+    with at_work(tmp_path, source, gate):
+        assert gate.begun.acquire(timeout=10)
+        assert settled(source) == 3  # one in the sink, one in its inbox, one before that
+
+
+def test_a_sink_that_is_done_is_not_kept_waiting_by_one_that_is_not(tmp_path: Path) -> None:
+    source, fast, slow = Scripted(SMALL), Gate("fast"), Gate("slow")
+    with at_work(tmp_path, source, fast, slow):
+        assert slow.begun.acquire(timeout=10)
+        assert settled(source) == 1
+        fast.let_through.release()
+        assert fast.begun.acquire(timeout=10)
+        assert fast.begun.acquire(timeout=10)
+        assert settled(source) == 2
