@@ -66,7 +66,7 @@ def _bytes_of(keys: pa.BinaryArray) -> tuple[NDArray[np.uint32], NDArray[np.int6
 
 
 def _all_equal(lengths: NDArray[np.int64]) -> bool:
-    return len(lengths) == 0 or bool((lengths == lengths[0]).all())
+    return len(lengths) == 0 or not np.count_nonzero(lengths != lengths[0])
 
 
 def _mix(hashes: NDArray[np.uint32], word: NDArray[np.uint32]) -> None:

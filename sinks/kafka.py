@@ -140,7 +140,7 @@ class KafkaSink(Sink):
 
     def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
         chosen = np.full(len(records), NO_PARTITION, np.int32)
-        used = np.unique(records.topics)
+        used = np.arange(1) if len(records.topic_names) == 1 else np.unique(records.topics)
         counts = topics.partitions(records.topic_names[index] for index in used)
         if self._own_partitioner:
             by_index = np.zeros(len(records.topic_names), np.int32)

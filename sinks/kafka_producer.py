@@ -63,6 +63,9 @@ class Outgoing:
 
     def by_topic(self) -> Iterator[tuple[str, Index]]:
         """Every topic with the places of its records, in order."""
+        if len(self.topic_names) == 1:
+            yield self.topic_names[0], np.arange(len(self))
+            return
         for topic in np.unique(self.topics).tolist():
             yield self.topic_names[topic], np.flatnonzero(self.topics == topic)
 

@@ -107,7 +107,7 @@ class Format(ABC):
 
     def of_transactions(self, tx: NDArray[np.int32]) -> Part:
         """`transaction` for each row; a constant when all rows are of one."""
-        if (tx == tx[0]).all():
+        if not np.count_nonzero(tx != tx[0]):
             return self.of_transaction(int(tx[0]))
         return self._transaction_texts().take(pa.array(tx))
 

@@ -104,9 +104,11 @@ def members_with_gaps(
 def _to_escape(texts: pa.Array) -> list[int]:
     """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
     held = held_bytes(texts)
-    found = [code for code in (ord("\\"), ord('"')) if (held == code).any()]
-    low = held < 0x20
-    return found + (np.unique(held[low]).tolist() if low.any() else [])
+    if not len(held):
+        return []
+    together = held.tobytes()  # whose search is several times as fast as comparing
+    found = [code for code in (ord("\\"), ord('"')) if code in together]
+    return found if held.min() >= 0x20 else found + np.unique(held[held < 0x20]).tolist()
 
 
 def held_bytes(texts: pa.Array) -> NDArray[np.uint8]:

@@ -77,6 +77,9 @@ def split(changes: Changes, key: tuple[int, ...], unchanged: Unchanged) -> Itera
 
     key: indexes of the columns that events are keyed by. unchanged: what becomes of values that an update left alone.
     """
+    if np.count_nonzero(changes.op == Op.INSERT) == len(changes):
+        yield from _of(changes, key, Op.INSERT, np.arange(len(changes)))
+        return
     has_old = np.zeros(len(changes), np.bool_)
     has_old[changes.before.rows] = True
     update = changes.op == Op.UPDATE

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json_text import Piece, held_bytes, quoted
+from psql_streamer.events.json_text import Piece, held_bytes, join, quoted
 from psql_streamer.events.nested import array_json, object_json
 from psql_streamer.events.plain_arrays import array_json_by_columns
 from psql_streamer.model import Column
@@ -20,6 +20,7 @@ from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgtype import JsonForm, PgType
 
 _NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
+_T, _TRUE, _FALSE = (pa.scalar(text, pa.binary()) for text in (b"t", b"true", b"false"))
 _TO_THE_END = np.iinfo(np.int64).max
 
 
@@ -56,17 +57,15 @@ def _integers(values: pa.Array) -> Piece:
 
 def _numbers(values: pa.Array) -> Piece:
     """Digits as they are; only NaN and the infinities hold letters other than an exponent's e."""
-    held = held_bytes(values)
-    if not (held == ord("N")).any() and not (held == ord("I")).any():
+    held = held_bytes(values).tobytes()
+    if b"N" not in held and b"I" not in held:
         return Piece(values)
     special = pc.is_in(values, pa.array(_NOT_FINITE, pa.binary()))
-    strings = pc.binary_join_element_wise(b'"', values, b'"', b"")
-    return Piece(pc.if_else(special, strings, values))
+    return Piece(pc.if_else(special, join(b'"', values, b'"', nulls=None), values))
 
 
 def _booleans(values: pa.Array) -> Piece:
-    true, false = pa.scalar(b"true", pa.binary()), pa.scalar(b"false", pa.binary())
-    return Piece(pc.if_else(pc.equal(values, b"t"), true, false))
+    return Piece(pc.if_else(pc.equal(values, _T), _TRUE, _FALSE))
 
 
 def _embedded(values: pa.Array) -> Piece:

@@ -90,20 +90,20 @@ class Shapes:
 
 def read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """For each frame 'w' or 'k', and the pgoutput message byte (0 for a keepalive)."""
-    if (end - start < 6).any():
+    if np.count_nonzero(end - start < 6):
         raise ProtocolError("an empty CopyData message in the replication stream")
     kind = wire.u8[start + 5]
     data = kind == ord("w")
     alive = kind == ord("k")
-    if not (data | alive).all():
+    if np.count_nonzero(data | alive) < len(kind):
         raise ProtocolError(f"unknown message {chr(int(kind[~(data | alive)][0]))!r} in the replication stream")
     size = end - start
-    if (size[data] <= HEADER).any() or (size[alive] != KEEPALIVE_FRAME).any():
+    if np.count_nonzero(size[data] <= HEADER) or np.count_nonzero(size[alive] != KEEPALIVE_FRAME):
         raise ProtocolError("a message of the replication stream has an impossible length")
     tag = np.zeros(len(start), np.uint8)
     tag[data] = wire.u8[start[data] + HEADER]
     strange = data & ~_KNOWN[tag]
-    if strange.any():
+    if np.count_nonzero(strange):
         raise ProtocolError(
             f"unknown pgoutput message {chr(int(tag[strange][0]))!r}",
             "this server speaks a newer protocol than version 1 asks for",
@@ -117,7 +117,7 @@ def count_changes(wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8]) 
     for kind, least in ((ord("T"), 6), (ord("M"), 14)):
         found = np.flatnonzero(tag == kind)
         if len(found):
-            if (end[found] - start[found] < HEADER + least).any():
+            if np.count_nonzero(end[found] - start[found] < HEADER + least):
                 raise ProtocolError(f"a {chr(kind)!r} message is shorter than its header")
             at = start[found] + HEADER + 1
             weight[found] = wire.u32(at) if kind == ord("T") else wire.u8[at] & 1

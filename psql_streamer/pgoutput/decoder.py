@@ -161,11 +161,11 @@ class Decoder:
         depth += 1 if self._open else 0
         if len(depth) and (depth.min() < 0 or depth.max() > 1):
             raise ProtocolError("Begin and Commit messages do not alternate")
-        if (weight[depth == 0] > 0).any():
+        if np.count_nonzero(weight[depth == 0]):
             raise ProtocolError("a change arrived outside of a transaction")
 
     def _read_begins(self, wire: Wire, start: Index, end: Index) -> Transactions:
-        if (end - start != _BEGIN_FRAME).any():
+        if np.count_nonzero(end - start != _BEGIN_FRAME):
             raise ProtocolError("a Begin message does not have pgoutput's layout")
         # Transaction 0 is the one that was open when the block began; a placeholder when none was.
         held = self._open or _OpenTransaction(0, 0, 0, 0)
@@ -179,10 +179,10 @@ class Decoder:
 
     def _close_transactions(self, frames: Frames, begins: Index, commits: Index, kind: NDArray[np.uint8]) -> None:
         wire, start = frames.wire, frames.start
-        if (frames.end[commits] - start[commits] != _COMMIT_FRAME).any():
+        if np.count_nonzero(frames.end[commits] - start[commits] != _COMMIT_FRAME):
             raise ProtocolError("a Commit message does not have pgoutput's layout")
         at = start[commits] + HEADER + 1
-        if (wire.u64(at + 1) != frames.transactions.commit_lsn[frames.tx[commits]]).any():
+        if np.count_nonzero(wire.u64(at + 1) != frames.transactions.commit_lsn[frames.tx[commits]]):
             raise ProtocolError("a Commit message names another transaction than its Begin")
         if len(commits):
             self._lsn = Lsn(max(self._lsn, int(wire.u64(at[-1:] + 9)[0])))

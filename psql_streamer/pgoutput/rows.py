@@ -22,10 +22,10 @@ def rows_by_table(frames: Frames) -> Mapping[int, Index]:
     rows = frames.rows()
     if not len(rows):
         return {}
-    if (frames.end[rows] - frames.start[rows] < HEADER + 8).any():
+    if np.count_nonzero(frames.end[rows] - frames.start[rows] < HEADER + 8):
         raise ProtocolError("a row message is shorter than its header")
     oids = frames.wire.u32(frames.start[rows] + HEADER + 1)
-    if (oids == oids[0]).all():
+    if not np.count_nonzero(oids != oids[0]):
         return {int(oids[0]): rows}
     order = np.argsort(oids, kind="stable")
     distinct, first = np.unique(oids[order], return_index=True)
@@ -44,7 +44,7 @@ def read_rows(
     keep: for each frame whether it is wanted. rows: as rows_by_table gives them. tallies: oid -> for each of its rows
     which change of the table in its transaction it is; 0 where nobody counted.
     """
-    everything = bool(keep.all())
+    everything = np.count_nonzero(keep) == len(keep)
     for oid, of_oid in rows.items():
         history = shapes.of_changes(oid, int(of_oid[0]))
         tally = tallies[oid] if tallies else np.zeros(len(of_oid), np.int64)
@@ -64,7 +64,8 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, tally: Index) 
     mark = wire.u8[start + HEADER + 5]
     old = (mark == _KEY) | (mark == _OLD)
     new_first = mark == _NEW
-    if not (old | new_first).all() or (old & (op == Op.INSERT)).any() or (new_first & (op == Op.DELETE)).any():
+    misplaced = ~(old | new_first) | (old & (op == Op.INSERT)) | (new_first & (op == Op.DELETE))
+    if np.count_nonzero(misplaced):
         raise ProtocolError(f"a row message of {table} has no tuple where one belongs")
     before_rows = np.flatnonzero(old)
     before = walk(wire, start[before_rows] + HEADER + 6, end[before_rows], width, table)
@@ -74,13 +75,13 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, tally: Index) 
     has_after = op != Op.DELETE
     after_rows = np.flatnonzero(has_after)
     at = after_at[after_rows]
-    if (at >= end[after_rows]).any() or (wire.u8[at] != _NEW).any():
+    if np.count_nonzero(at >= end[after_rows]) or np.count_nonzero(wire.u8[at] != _NEW):
         raise ProtocolError(f"an update of {table} has no new row")
     after = walk(wire, at + 1, end[after_rows], width, table)
 
     reached = after_at
     reached[after_rows] = after.end
-    if (reached != end).any():
+    if np.count_nonzero(reached != end):
         raise ProtocolError(f"a row of {table} is shorter than its message")
     key_only = mark[before_rows] == _KEY
     return Changes(

@@ -17,6 +17,7 @@ from psql_streamer.errors import ProtocolError
 
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
 _MAX_INT32 = 2**31 - 1
+_NO_VALUES = pa.array([], pa.binary())
 
 Index = NDArray[np.int64]
 
@@ -63,24 +64,28 @@ def walk(wire: Wire, at: Index, frame_end: Index, columns: int, table: str) -> W
     at: where each row's TupleData begins, increasing. frame_end: the byte past each row's frame; no cursor
     gets beyond it, so that a broken row cannot take bytes of its neighbour.
     """
+    if not len(at):
+        return Walked(at, (_NO_VALUES,) * columns, {})
     _inside(at + 2, frame_end, table)
     counts = wire.u16(at)
-    if len(at) and (counts != columns).any():
+    if np.count_nonzero(counts != columns):
         wrong = int(counts[counts != columns][0])
         raise ProtocolError(f"a row of {table} has {wrong} columns where its Relation message has {columns}")
     cursor = at + 2
+    places = np.arange(0, 2 * len(at), 2)
+    every = pa.array(places)
     arrays: list[pa.Array] = []
     unchanged: dict[int, NDArray[np.bool_]] = {}
     for index in range(columns):
         _inside(cursor + 1, frame_end, table)
         kind = wire.u8[cursor]
         text = kind == _TEXT
-        if text.all():
+        if np.count_nonzero(text) == len(text):
             start = cursor + 5
             _inside(start, frame_end, table)
             cursor = start + wire.u32(cursor + 1)
             _inside(cursor, frame_end, table)
-            arrays.append(_gather(wire, start, cursor, None))
+            arrays.append(_gather(wire, start, cursor, every))
             continue
         missing = ~text
         _known(kind[missing], table)
@@ -90,33 +95,31 @@ def walk(wire: Wire, at: Index, frame_end: Index, columns: int, table: str) -> W
         end[text] = start[text] + wire.u32(cursor[text] + 1)
         _inside(end, frame_end, table)
         cursor = end
-        arrays.append(_gather(wire, start, end, missing))
+        arrays.append(_gather(wire, start, end, pa.array(places, mask=missing)))
         toast = kind == _UNCHANGED
-        if toast.any():
+        if np.count_nonzero(toast):
             unchanged[index] = toast
     return Walked(cursor, tuple(arrays), unchanged)
 
 
 def _inside(cursor: Index, frame_end: Index, table: str) -> None:
-    if (cursor > frame_end).any():
+    if np.count_nonzero(cursor > frame_end):
         raise ProtocolError(f"a row of {table} is longer than its message")
 
 
 def _known(kinds: NDArray[np.uint8], table: str) -> None:
     strange = (kinds != _NULL) & (kinds != _UNCHANGED)
-    if strange.any():
+    if np.count_nonzero(strange):
         raise ProtocolError(f"a row of {table} has a column of unknown kind {chr(int(kinds[strange][0]))!r}")
 
 
-def _gather(wire: Wire, start: Index, end: Index, missing: NDArray[np.bool_] | None) -> pa.Array:
-    """The bytes [start, end) of each row as an Arrow binary array; null where missing.
+def _gather(wire: Wire, start: Index, end: Index, places: pa.Array) -> pa.Array:
+    """The bytes [start, end) of each row as an Arrow binary array. places: 0, 2, 4, ..., or null for a null.
 
     start0, end0, start1, end1, ... are the offsets of an Arrow array over the frames as they lie: every even
     element is a value and every odd one the gap up to the next. Taking the even ones copies just the values.
     """
     rows = len(start)
-    if rows == 0:
-        return pa.array([], pa.binary())
     wide = len(wire) > _MAX_INT32
     offsets = np.empty(2 * rows, np.int64 if wide else np.int32)
     offsets[0::2] = start
@@ -124,5 +127,5 @@ def _gather(wire: Wire, start: Index, end: Index, missing: NDArray[np.bool_] | N
     spans = pa.Array.from_buffers(
         pa.large_binary() if wide else pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), wire.arrow]
     )
-    values = spans.take(pa.array(np.arange(0, 2 * rows, 2), mask=missing))
+    values = spans.take(places)
     return values.cast(pa.binary()) if wide else values
