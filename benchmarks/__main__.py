@@ -67,7 +67,9 @@ def _arguments() -> argparse.Namespace:
 
 def _report(rows: int, limits: Sequence[float], results: dict[Pipeline, list[Run]]) -> int:
     limit = rows / statistics.median(limits)
-    print(f"{'':<30}{'rows/s':>10}{'ratio':>8}{'target':>8}   CPU us/event (process)        peak RSS MB (process)")
+    print(
+        f"{'':<30}{'rows/s':>10}{'ratio':>8}{'target':>8}   CPU us/event (process)                  peak RSS MB (process)"
+    )
     print(f"{'pg_recvlogical > /dev/null':<30}{limit:>10,.0f}{1:>8.2f}{'':>8}   runs {_spread(rows, limits)}")
     reached = True
     for pipeline, runs in results.items():
@@ -78,7 +80,7 @@ def _report(rows: int, limits: Sequence[float], results: dict[Pipeline, list[Run
         cpu = "  ".join(f"{name} {used / rows * 1e6:.2f}" for name, used in middle.cpu.items())
         memory = "  ".join(f"{name} {peak / 1e6:.0f}" for name, peak in middle.peak_rss.items())
         print(
-            f"{pipeline.name:<30}{rate:>10,.0f}{rate / limit:>8.2f}{TARGETS[pipeline]:>8.2f}   {cpu:<30}{memory}"
+            f"{pipeline.name:<30}{rate:>10,.0f}{rate / limit:>8.2f}{TARGETS[pipeline]:>8.2f}   {cpu:<40}{memory}"
             f"   runs {_spread(rows, seconds)}"
         )
     return 0 if reached else 1
