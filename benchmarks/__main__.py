@@ -67,9 +67,8 @@ def _arguments() -> argparse.Namespace:
 
 def _report(rows: int, limits: Sequence[float], results: dict[Pipeline, list[Run]]) -> int:
     limit = rows / statistics.median(limits)
-    print(
-        f"{'':<30}{'rows/s':>10}{'ratio':>8}{'target':>8}   CPU us/event (process)                  peak RSS MB (process)"
-    )
+    columns = f"{'':<30}{'rows/s':>10}{'ratio':>8}{'target':>8}"
+    print(f"{columns}   {'CPU us/event (process)':<40}peak RSS MB (process)")
     print(f"{'pg_recvlogical > /dev/null':<30}{limit:>10,.0f}{1:>8.2f}{'':>8}   runs {_spread(rows, limits)}")
     reached = True
     for pipeline, runs in results.items():
