@@ -54,6 +54,18 @@ def test_arrays_of_texts(arrays: list[list[str | None] | None]) -> None:
     assert [None if text is None else json.loads(text) for text in found] == arrays
 
 
+def test_quoted_elements_are_not_taken_apart() -> None:
+    texts = [b'{"a, b",NULL,"NULL",null}', b"{plain}", b"{}", None, rb'{"\"","\\"}', b'{"{}",x}']
+
+    def never(_: pa.Array) -> Piece:
+        raise AssertionError
+
+    piece = array_json_by_columns(pa.array(texts, pa.binary()), JsonForm.TEXT, ",", never)
+    found = join(piece.open, piece.values, piece.close, nulls=None).to_pylist()
+    expected = [["a, b", None, "NULL", "null"], ["plain"], [], None, ['"', "\\"], ["{}", "x"]]
+    assert [None if text is None else json.loads(text) for text in found] == expected
+
+
 @given(st.lists(st.none() | st.lists(st.none() | st.integers()), min_size=1))
 def test_arrays_of_numbers(arrays: list[list[int | None] | None]) -> None:
     texts = [text_of(None if array is None else [None if n is None else str(n) for n in array]) for array in arrays]
