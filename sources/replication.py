@@ -24,7 +24,7 @@ import psycopg2.extras
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.libpq import CopyBoth, CopyEnded
-from sources.server_errors import from_fields, from_psycopg2
+from sources.server_errors import from_fields, from_psycopg2, gap, is_gap
 
 _POSTGRES_EPOCH = 946_684_800
 _RECEIVE = 1 << 18
@@ -43,6 +43,8 @@ _PINNED = {
     # A session that only streams must not be ended by limits made for queries.
     "statement_timeout": "0",
     "idle_session_timeout": "0",
+    # A warning tells of changes that are left out.
+    "client_min_messages": "warning",
 }
 
 _IN_ENVIRONMENT = ("datestyle", "timezone")
@@ -270,9 +272,17 @@ def _status(received: int, confirmed: int) -> bytes:
 
 
 def _raise_if_over(control: Control) -> None:
-    """Errors and ends of the stream raise; notices and changed parameters are nothing to us."""
+    """Errors, ends of the stream and the warning of a gap raise; other notices and parameters are nothing to us."""
     if control.kind == "E":
-        fields = (field for field in control.body.split(b"\0") if field)
-        raise from_fields({chr(field[0]): field[1:].decode("utf-8", "replace") for field in fields})
+        raise from_fields(_fields(control.body))
+    if control.kind == "N":
+        notice = _fields(control.body)
+        if is_gap(notice):
+            raise gap(notice)
     if control.kind in "cCZ":
         raise SourceUnavailable("the server ended the replication stream")
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """Of an ErrorResponse or a NoticeResponse."""
+    return {chr(field[0]): field[1:].decode("utf-8", "replace") for field in body.split(b"\0") if field}

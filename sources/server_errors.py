@@ -76,6 +76,24 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     return SourceUnavailable(message, hint)
 
 
+def is_gap(notice: Mapping[str, str]) -> bool:
+    """Whether a NoticeResponse says that changes are left out from here on.
+
+    Since version 18 pgoutput goes on without a publication that is gone, with a warning whose only telling part that
+    is not translated is its SQLSTATE (PostgreSQL source, LoadPublications in pgoutput.c; V: the severity in English).
+    """
+    return notice.get("V") == "WARNING" and notice.get("C") == "55000"
+
+
+def gap(notice: Mapping[str, str]) -> SourceError:
+    """The error for it."""
+    return SourceRefused(
+        f"{notice.get('M', 'the server leaves changes out')}: what is committed without it is not in the stream",
+        "create the publication if it is gone, take a new copy of its tables, and set walPositionOverride to the LSN "
+        "from which on it exists",
+    )
+
+
 def _from_connect(text: str, dsn: str) -> SourceError:
     """A connection that was not made: libpq gives a text and no SQLSTATE."""
     message = _without_secrets(" ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip("."), dsn)
