@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -49,7 +50,8 @@ class KafkaSink(Sink):
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
-        self._counts = dict.fromkeys(("events", "bytes", "batches", "skipped", "dead_lettered", "retries"), 0)
+        self._counts = dict.fromkeys(("events", "bytes", "batches", "dead_lettered", "retries"), 0)
+        self._skipped = Counter[str]()
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -113,8 +115,8 @@ class KafkaSink(Sink):
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, rows skipped for want of a topic, dead_lettered, retries."""
-        return dict(self._counts)
+        """events and bytes acknowledged, batches, dead_lettered, retries; skipped for want of a topic, by table."""
+        return {**self._counts, "skipped": dict(self._skipped)}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
@@ -165,8 +167,10 @@ class KafkaSink(Sink):
         self._counts["events"] += len(records) - dead_lettered
         self._counts["bytes"] += _size(records.keys) + _size(records.values)
         self._counts["batches"] += 1
-        self._counts["skipped"] += sum(records.skipped.values())
         self._counts["dead_lettered"] += dead_lettered
+        for table in records.skipped.keys() - self._skipped.keys():
+            self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
+        self._skipped.update(records.skipped)
 
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):

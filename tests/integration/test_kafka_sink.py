@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -196,6 +197,18 @@ def test_a_large_record_that_compresses_well_is_no_problem(kafka: str, topic_pre
     with started(kafka, Canned([(topic, b"k", b"x" * 5_000_000)])) as sink:
         sink.write(BATCH)
     assert [len(r.value or b"") for r in consume(kafka, [topic])] == [5_000_000]
+
+
+def test_what_has_no_topic_is_counted_by_table_and_logged_once(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Canned([(topic_prefix, b"1", b"a")])
+    encoder.records = replace(encoder.records, skipped={"public.audit": 3, "message heartbeat": 1})
+    with started(kafka, encoder) as sink:
+        sink.write(BATCH)
+        sink.write(BATCH)
+        assert sink.stats()["skipped"] == {"public.audit": 6, "message heartbeat": 2}
+    assert caplog.text.count("public.audit has no topic and is skipped: see tableTopicMapping") == 1
 
 
 def test_logs_name_events_and_never_show_their_values(
