@@ -11,8 +11,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.kafka_jars import kafka_class_path
 from psql_streamer.embedded.ports import LOOPBACK, free_ports, listening
+from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 
 _START_SECONDS = 60.0
@@ -46,7 +45,7 @@ _SINGLE_BROKER = {
 }
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(EmbeddedServer):
     """One broker on free loopback ports; replication factors are 1.
 
     log_dir: where topics live, kept; None: a temporary folder, removed by `close`.
@@ -69,9 +68,8 @@ class EmbeddedKafka:
         self._run_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-kafka"))
         self._log_dir = log_dir if log_dir is not None else self._run_dir / "topics"
         self._port, controller_port = free_ports(2)
-        self.log_file = self._run_dir / "broker.log"
+        super().__init__("Kafka", self._run_dir / "broker.log")
         self._properties = self._run_dir / "server.properties"
-        self._process: subprocess.Popen[bytes] | None = None
         settings = _SINGLE_BROKER | {
             "listeners": f"PLAINTEXT://{LOOPBACK}:{self._port},CONTROLLER://{LOOPBACK}:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self._port}",
@@ -87,38 +85,16 @@ class EmbeddedKafka:
         """host:port for bootstrap.servers; the same after a restart."""
         return f"{LOOPBACK}:{self._port}"
 
-    @property
-    def running(self) -> bool:
-        """True while the broker's process lives."""
-        return self._process is not None and self._process.poll() is None
-
     def start(self) -> None:
         """Return when the broker answers a metadata request; formats the log folder on the first start."""
         if not (self._log_dir / "meta.properties").exists():
             self._format()
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command("kafka.Kafka", str(self._properties)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._run_dir,
-                # Ctrl-C in a terminal goes to the whole process group; the broker is ours to stop, in its turn.
-                start_new_session=True,
-            )
-        self._wait_until_it_answers(self._process)
+        self._spawn(self._command("kafka.Kafka", str(self._properties)), cwd=self._run_dir)
+        self._wait_until_it_answers()
 
     def stop(self, *, kill: bool = False) -> None:
         """Shut down in order, or at once with SIGKILL."""
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._end(signal.SIGKILL if kill else signal.SIGTERM, signal.SIGKILL, _STOP_SECONDS)
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop and start, with the same port and topics."""
@@ -129,19 +105,6 @@ class EmbeddedKafka:
         """Stop, and remove what is temporary."""
         self.stop(kill=self._log_dir.is_relative_to(self._run_dir))
         shutil.rmtree(self._run_dir, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _format(self) -> None:
         self._log_dir.mkdir(parents=True, exist_ok=True)
@@ -172,15 +135,14 @@ class EmbeddedKafka:
             *arguments,
         ]
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
+        while self.running and time.monotonic() < deadline:
             if listening(self._port) and self._answers():
                 return
             time.sleep(0.05)
         self.stop(kill=True)
-        tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
-        raise StreamerError("embedded Kafka did not start", "its log ends with: " + " | ".join(tail))
+        raise self._did_not_start()
 
     def _answers(self) -> bool:
         try:

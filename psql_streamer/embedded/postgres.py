@@ -10,8 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import psycopg2
 from psycopg2.extensions import make_dsn
@@ -23,6 +22,7 @@ from psql_streamer.embedded.postgres_binaries import (
     server_account,
     server_binaries,
 )
+from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 
 __all__ = ["EmbeddedPostgres", "server_binaries"]
@@ -45,7 +45,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(EmbeddedServer):
     """A server in a data folder of its own, on a unix socket and a free loopback port; everybody is trusted.
 
     bin_dir: folder of initdb and postgres, see server_binaries.
@@ -67,38 +67,20 @@ class EmbeddedPostgres:
         self.socket_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-pg"))
         self._own(self.socket_dir)
         self.data_dir = data_dir if data_dir is not None else self.socket_dir / "data"
-        self.log_file = self.socket_dir / "server.log"
+        super().__init__(f"PostgreSQL {version}", self.socket_dir / "server.log")
         self._bin_dir = reachable_binaries(bin_dir, self._account, self.socket_dir / "install")
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Return when the server answers; makes the data folder on the first start."""
         if not (self.data_dir / "PG_VERSION").exists():
             self._initdb()
         self._write_settings()
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._bin_dir / "postgres", "-D", self.data_dir],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C in a terminal goes to the whole process group; the server is ours to stop, in its turn.
-                start_new_session=True,
-                **self._as_account(),
-            )
-        self._wait_until_it_answers(self._process)
+        self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._as_account())
+        self._wait_until_it_answers()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Shut down as pg_ctl does; `immediate` is a crash: the next start recovers from the WAL."""
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(_STOP_SIGNALS[mode])
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGQUIT)
-            process.wait(_STOP_SECONDS)
+        self._end(_STOP_SIGNALS[mode], signal.SIGQUIT, _STOP_SECONDS)
 
     def restart(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop and start, with the same port and socket."""
@@ -119,24 +101,6 @@ class EmbeddedPostgres:
     def bin_dir(self) -> Path:
         """Where the programs run from (pg_recvlogical, psql, ...)."""
         return self._bin_dir
-
-    @property
-    def running(self) -> bool:
-        """True while the server's process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _initdb(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -176,20 +140,16 @@ class EmbeddedPostgres:
         conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
         self._own(conf)
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
+        while self.running and time.monotonic() < deadline:
             try:
                 psycopg2.connect(self.dsn(), connect_timeout=5).close()
                 return
             except psycopg2.OperationalError:
                 time.sleep(0.02)
         self.stop("immediate")
-        tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
-        raise StreamerError(
-            f"embedded PostgreSQL {self.version} did not start",
-            "its log ends with: " + " | ".join(tail) if tail else f"its log {self.log_file} is empty",
-        )
+        raise self._did_not_start()
 
     def _own(self, path: Path) -> None:
         if self._account is not None:

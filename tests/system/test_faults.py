@@ -17,6 +17,7 @@ from psql_streamer.model import Lsn
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
 from tests.kafka_reader import consume
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 from tests.source_at_work import confirmed_flush_lsn
 from tests.write_load import SCHEMA, TABLES, WriteLoad
@@ -55,20 +56,8 @@ def loaded(database: Database) -> Database:
 
 def _config(database: Database, bootstrap: str, prefix: str, first_lines: str = "") -> str:
     return f"""{first_lines}
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
-startRetryInterval = "1s"
-[sink.k]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{bootstrap}"]
-topicPrefix = "{prefix}"
-handlers = ["passthrough"]
-timeout = "500ms"
-maxAttempts = 2
+{postgres_section(database, startRetryInterval="1s")}
+{kafka_section(bootstrap, prefix, timeout="500ms", maxAttempts=2)}
 [sink.k.kafka]
 "reconnect.backoff.max.ms" = 500
 """

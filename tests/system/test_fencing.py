@@ -10,6 +10,7 @@ import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from tests.database import Database, fresh_database
+from tests.sections import postgres_section
 from tests.service import Service
 
 _SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE t"
@@ -17,11 +18,7 @@ _SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t
 
 def _config(database: Database) -> str:
     return f"""
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
+{postgres_section(database)}
 [sink.log]
 type = "stub_log"
 sources = ["db1"]

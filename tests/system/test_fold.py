@@ -10,6 +10,7 @@ import pytest
 from tests.database import Database
 from tests.fold import Tables, fold_envelopes, fold_events, select
 from tests.kafka_reader import Record, consume
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 
 _SCHEMA = '''
@@ -29,18 +30,8 @@ _TOPICS = ("public.customers", "shop.orders", "public.Odd_Name.s")
 
 def _config(database: Database, kafka: str, prefix: str, handlers: str, form: str) -> str:
     return f"""
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
-[sink.k]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{kafka}"]
-topicPrefix = "{prefix}"
-format = "{form}"
-handlers = ["{handlers}"]
+{postgres_section(database)}
+{kafka_section(kafka, prefix, format=form, handlers=[handlers])}
 [spark]
 master = "local[1]"
 """

@@ -14,6 +14,7 @@ from psql_streamer.store import Store
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
 from tests.kafka_reader import consume
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 from tests.source_at_work import confirmed_flush_lsn, wait_for
 from tests.write_load import SCHEMA, TABLES, WriteLoad
@@ -59,21 +60,7 @@ def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_or
     mark = uuid.uuid4().hex
     monkeypatch.setenv(_MARK, mark)
     database.execute(SCHEMA)
-    config = f"""
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
-startRetryInterval = "100ms"
-batchSize = 2000
-[sink.k]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{kafka}"]
-topicPrefix = "{topic_prefix}"
-handlers = ["passthrough"]
-"""
+    config = postgres_section(database, startRetryInterval="100ms", batchSize=2000) + kafka_section(kafka, topic_prefix)
     moments = random.Random(mark)
     stored: list[Lsn | None] = []
     with Service(tmp_path, config) as service:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.database import Database
 from tests.kafka_reader import consume
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 
 
@@ -14,20 +15,8 @@ def test_shapes_are_remembered_over_a_restart_and_over_a_kill(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
-    config = f"""
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
-[sink.k]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{kafka}"]
-topicPrefix = "{topic_prefix}"
-schemaTopic = "{topic_prefix}.schemas"
-handlers = ["passthrough"]
-"""
+    sink = kafka_section(kafka, topic_prefix, schemaTopic=f"{topic_prefix}.schemas")
+    config = postgres_section(database) + sink
     with Service(tmp_path, config) as service:
         service.start()
         database.execute("INSERT INTO t VALUES (1)")

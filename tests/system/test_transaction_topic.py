@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.database import Database
 from tests.kafka_reader import consume
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 
 
@@ -16,29 +17,10 @@ def test_transactions_begin_and_end_around_their_events_for_the_sink_that_asks(
 ) -> None:
     database.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")
-    config = f"""
-[source.db1]
-type = "postgres"
-dsn = "{database.dsn}"
-publication = "p"
-replicationSlot = "s_{database.name}"
-[sink.plain]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{kafka}"]
-topicPrefix = "{topic_prefix}.plain"
-format = "debezium"
-handlers = ["passthrough"]
-[sink.told]
-type = "kafka"
-sources = ["db1"]
-hosts = ["{kafka}"]
-topicPrefix = "{topic_prefix}.told"
-format = "debezium"
-debeziumTransactions = true
-transactionTopic = "{topic_prefix}.transactions"
-handlers = ["passthrough"]
-"""
+    plain = kafka_section(kafka, f"{topic_prefix}.plain", "plain", format="debezium")
+    asking = {"debeziumTransactions": True, "transactionTopic": f"{topic_prefix}.transactions"}
+    told = kafka_section(kafka, f"{topic_prefix}.told", "told", format="debezium", **asking)
+    config = postgres_section(database) + plain + told
     with Service(tmp_path, config) as service:
         service.start()
         database.execute("BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (1), (2); COMMIT")
@@ -61,8 +43,8 @@ handlers = ["passthrough"]
         (begun["id"], 3, 2),
         (begun_too["id"], 1, 1),
     ]
-    plain = [value["transaction"] for value in values(kafka, f"{topic_prefix}.plain.public.b")]
-    assert plain == [None, None, None]
+    untold = [value["transaction"] for value in values(kafka, f"{topic_prefix}.plain.public.b")]
+    assert untold == [None, None, None]
 
 
 def counts(ended: dict[str, Any]) -> tuple[int, dict[str, int]]:

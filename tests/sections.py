@@ -1,0 +1,31 @@
+"""Sections of configuration files, for services that tests start."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.database import Database
+
+
+def postgres_section(database: Database, **more: Any) -> str:
+    """Source db1: publication p, and a slot named after the database. more: keys besides, or instead."""
+    keys = {"type": "postgres", "dsn": database.dsn, "publication": "p", "replicationSlot": f"s_{database.name}"}
+    return _section("source.db1", keys | more)
+
+
+def kafka_section(kafka: str, topic_prefix: str, name: str = "k", **more: Any) -> str:
+    """A sink for source db1, without Spark. more: keys besides, or instead."""
+    keys = {
+        "type": "kafka",
+        "sources": ["db1"],
+        "hosts": [kafka],
+        "topicPrefix": topic_prefix,
+        "handlers": ["passthrough"],
+    }
+    return _section(f"sink.{name}", keys | more)
+
+
+def _section(name: str, keys: dict[str, Any]) -> str:
+    # What JSON writes of strings, numbers, lists and booleans is TOML.
+    return "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()), ""])
