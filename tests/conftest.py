@@ -7,6 +7,7 @@ PSQL_STREAMER_TEST_KAFKA   use these brokers (host:port,...) instead of starting
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,6 +22,9 @@ from tests.shared_stream import SharedStream
 
 GIVEN_DSN = os.environ.get("PSQL_STREAMER_TEST_DSN")
 GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
+
+# A shell that starts a job in the background has it ignore SIGINT, and the tests' own processes would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @cache
