@@ -27,7 +27,18 @@ from sources.catalog import Catalog, Slot
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
 from sources.primary_keys import PrimaryKeys
-from sources.reader import BLOCK, COMMAND, CONFIRM, FAILED, MESSAGE, QUIT, STARTED, WANTED, Settings
+from sources.reader import (
+    BLOCK,
+    COMMAND,
+    CONFIRM,
+    FAILED,
+    LET_GO_IF_FULL,
+    MESSAGE,
+    QUIT,
+    STARTED,
+    WANTED,
+    Settings,
+)
 from sources.replication import connect, identify
 from sources.server_types import ServerTypes
 from sources.server_wal import ServerWal
@@ -50,7 +61,7 @@ class PostgresSource(Source):
         super().__init__(name, options)
         self._settings = options
         self._catalog = Catalog(options.dsn, options.timeout)
-        self._server_wal = ServerWal(self._catalog)
+        self._server_wal = ServerWal(self._catalog, self._let_go_if_full)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
         self._shapes: dict[int, Relation] = {}
@@ -186,6 +197,11 @@ class PostgresSource(Source):
         # Another session begins where this one ended.
         self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
         return batch
+
+    def _let_go_if_full(self) -> None:
+        """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
+        with contextlib.suppress(SourceUnavailable):
+            self._command(LET_GO_IF_FULL, 0)
 
     def _ask(self) -> None:
         """For a block, once. If the reader has ended, what it sent before says why."""

@@ -20,7 +20,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from psql_streamer.errors import ProtocolError, SourceError
+from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
 from sources.pace import Held, Pace
 from sources.replication import Stream, connect, open_stream, start_command
@@ -32,6 +32,7 @@ BLOCK = struct.Struct(">QI")
 # Commands.
 WANTED = b"W"  # one block, please; the number is the most bytes it should have
 CONFIRM = b"F"  # the server may forget what is before this LSN
+LET_GO_IF_FULL = b"L"  # end the session if the socket is left alone: the server may be waiting for that
 QUIT = b"Q"
 
 # Messages.
@@ -115,6 +116,7 @@ class _Reader:
             while self._running:
                 self._turn()
         except SourceError:
+            self._stream.close()
             # Half a message must not stand before the report of what happened.
             self._parent.setblocking(True)
             self._parent.sendall(self._output)
@@ -140,7 +142,7 @@ class _Reader:
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Until something can be read or written, a status update is due, or what is held should go."""
         reading: list[socket.socket | Stream] = [self._parent]
-        if len(self._frames) < self._settings.buffer_bytes:
+        if not self._full():
             reading.append(self._stream)
         writing = [self._parent] if len(self._output) else []
         pause = self._status_due - now
@@ -152,7 +154,10 @@ class _Reader:
 
     def _unseen(self) -> bool:
         """Whether the stream may have something that select knows nothing of, and there is room for it."""
-        return self._stream.look_every is not None and len(self._frames) < self._settings.buffer_bytes
+        return self._stream.look_every is not None and not self._full()
+
+    def _full(self) -> bool:
+        return len(self._frames) >= self._settings.buffer_bytes
 
     def _held(self) -> Held:
         frames = self._frames
@@ -171,12 +176,17 @@ class _Reader:
             elif kind == CONFIRM:
                 self._confirmed = max(self._confirmed, number)
                 self._status_due = min(self._status_due, time.monotonic() + _CONFIRM_WITHIN)
+            elif kind == LET_GO_IF_FULL and self._full():
+                raise SourceUnavailable(
+                    "the server takes no new sessions, and what it sends is not taken either: the stream was ended so "
+                    "that it can shut down"
+                )
             elif kind == QUIT:
                 self._running = False
 
     def _read_stream(self) -> None:
         held = len(self._frames)
-        while self._stream.receive(self._frames) >= _PIECE and len(self._frames) < self._settings.buffer_bytes:
+        while self._stream.receive(self._frames) >= _PIECE and not self._full():
             pass
         if not held and len(self._frames):
             self._held_since = time.monotonic()

@@ -9,18 +9,21 @@ from psql_streamer.errors import SourceError
 from sources.catalog import Catalog, Session
 
 _INTERVAL = 5.0
+_SOON = 0.5
 
 
 class ServerWal:
     """Asks every few seconds, in a thread of its own, over a connection of its own.
 
     end: the WAL's end when it was last asked for, 0 before. A server that does not answer is the stream's problem to
-    report; here the last answer stays.
+    report; here the last answer stays, and on_refused is called, since a server that shuts down ends and refuses
+    sessions before it ends its walsenders.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, on_refused: Callable[[], None]) -> None:
         self.end = 0
         self._catalog = catalog
+        self._on_refused = on_refused
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -40,11 +43,15 @@ class ServerWal:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            connected = False
             try:
                 with self._catalog.session() as session:
+                    connected = True
                     self._ask(session, self._stopping.wait)
             except SourceError:
-                self._stopping.wait(_INTERVAL)
+                if not connected:
+                    self._on_refused()
+                self._stopping.wait(_SOON if connected else _INTERVAL)
 
     def _ask(self, session: Session, pause: Callable[[float], bool]) -> None:
         while not pause(_INTERVAL if self.end else 0.0):

@@ -225,6 +225,23 @@ def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
             read_up_to(source, 1 << 63)
 
 
+def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: EmbeddedPostgres) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(_SCHEMA)
+    with streaming(database, batchBytes="64KB") as source:
+        _insert(database, 0, 0)
+        position = read_all(source, database)[-1].position
+        database.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 20000) i")
+        began = time.monotonic()
+        own_postgres.stop("fast")
+        assert time.monotonic() - began < 30
+        own_postgres.start()
+        with pytest.raises(SourceUnavailable, match="so that it can shut down"):
+            read_all(source, database)
+        source.start(position)
+        assert len(rows(read_all(source, database))) == 20_000
+
+
 # walPositionOverride.
 
 
