@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from psql_streamer.embedded.java import find_java, install_line
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable, StreamerError
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +138,8 @@ class _Jvm:
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
         self.users = 0
-        self._folder = Path(tempfile.mkdtemp(prefix="psql-streamer-spark-"))
+        self._scratch = Scratch()
+        self._folder = self._scratch.path
         self._stderr = self._folder / "stderr"
         self._gateway: Any = None
         try:
@@ -172,7 +171,7 @@ class _Jvm:
             SparkContext._jvm = None
         if gateway is not None:
             _end(gateway)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.remove()
 
     def _start(self) -> SparkSession:
         from pyspark import SparkConf, SparkContext

@@ -1,0 +1,39 @@
+"""A folder for the files of Spark's JVM. Who was killed cannot remove its own: the next one does."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "psql-streamer-spark-"
+_LOCK = "lock"
+
+
+class Scratch:
+    """Made with the object, gone with `remove`. While the process lives it holds a lock on a file in it."""
+
+    def __init__(self) -> None:
+        _remove_leftovers()
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        made = self.path / "made"
+        self._lock = made.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Under its name it is never seen without its lock.
+        made.rename(self.path / _LOCK)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_leftovers() -> None:
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            with lock.open("r+") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+        except OSError:
+            continue  # somebody's who lives, or not ours to open
