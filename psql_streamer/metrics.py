@@ -1,6 +1,6 @@
 """What Prometheus scrapes.
 
-The pipeline pushes what only it knows, as it happens: batches, stages, queues, retries, errors. What the parts
+The pipeline pushes what only it knows, as it happens: batches, stages, retries, errors. What the parts
 count themselves (Source.stats, Sink.stats) and how they are doing (Service.status) is read when somebody
 scrapes, so that /metrics, /stats and /status always agree, also while the pipeline is stuck.
 
@@ -61,8 +61,6 @@ class Metrics:
         self._stage_seconds = self._histogram(
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
-        self._queue_bytes = self._gauge("queue_bytes", "Memory of the batches that wait for a sink.", "sink")
-        self._queue_limit = self._gauge("queue_limit_bytes", "Memory that batches waiting for a sink may take.", "sink")
         self._retries = self._counter("retries_total", "Attempts made again after an error that may pass.", "part")
         self._errors = self._counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
         self._gauge("build_info", "Always 1; the labels say what runs.", "version").labels(__version__).set(1)
@@ -83,11 +81,6 @@ class Metrics:
     def stage(self, stage: Stage, part: str, seconds: float) -> None:
         """A batch passed a stage of a part in this time."""
         self._stage_seconds.labels(stage, part).observe(seconds)
-
-    def queue(self, sink: str, used: int, limit: int) -> None:
-        """Bytes (Batch.nbytes) that wait for a sink, and how many may."""
-        self._queue_bytes.labels(sink).set(used)
-        self._queue_limit.labels(sink).set(limit)
 
     def retried(self, part: str) -> None:
         """A part is tried again after an error that may pass."""
@@ -205,6 +198,8 @@ _PART_STATS = (
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
     _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),
     _PartStat("sink", "batches", CounterMetricFamily, "sink_batches", "Micro-batches that are durable in the sink."),
+    _PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
+    _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "How much that may be."),
     _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records that went to the dead letters."),
 )
 

@@ -107,9 +107,8 @@ class SinkRunner:
 
     def stats(self) -> Stats:
         """The sink's counters and its queue."""
-        queued = sum(inbox.used for inbox in self._inboxes)
-        self._metrics.queue(self.part.name, queued, sum(inbox.limit for inbox in self._inboxes))
-        return {**self.part.stats(), "queue_bytes": queued}
+        used, limit = sum(inbox.used for inbox in self._inboxes), sum(inbox.limit for inbox in self._inboxes)
+        return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
 
     def _handle(self, place: int) -> None:
         handler, following = self._handlers[place], self._inboxes[place + 1]

@@ -68,6 +68,8 @@ HEALTHY = Running(
             "bytes": 700,
             "batches": 3,
             "dead_lettered": 1,
+            "queue_bytes": 20,
+            "queue_limit_bytes": 64,
             "skipped": {"public.audit": 4, "public.log": 5},
         },
         "sink.plain": {"events": 9, "skipped": 6},
@@ -249,6 +251,8 @@ def test_parts_are_read_at_every_scrape() -> None:
     assert found["sink_bytes_total"] == {("kafka1",): 700}
     assert found["sink_batches_total"] == {("kafka1",): 3}
     assert found["dead_lettered_total"] == {("kafka1",): 1}
+    assert found["queue_bytes"] == {("kafka1",): 20}
+    assert found["queue_limit_bytes"] == {("kafka1",): 64}
     assert found["sink_skipped_total"] == {
         ("kafka1", "public.audit"): 4,
         ("kafka1", "public.log"): 5,
@@ -265,19 +269,15 @@ def test_a_source_that_never_connected_has_no_positions() -> None:
     assert "lag_bytes" not in found
 
 
-def test_stages_queues_retries_and_errors_are_shown() -> None:
+def test_stages_retries_and_errors_are_shown() -> None:
     metrics = Metrics()
     metrics.stage("handle", "handler.spark", 0.2)
     metrics.stage("handle", "handler.spark", 0.4)
-    metrics.queue("kafka1", 10, 64)
-    metrics.queue("kafka1", 20, 64)
     metrics.retried("sink.kafka1")
     metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
     found = samples(metrics)
     assert found["stage_seconds_sum"] == {("handler.spark", "handle"): pytest.approx(0.6)}
     assert found["stage_seconds_count"] == {("handler.spark", "handle"): 2}
-    assert found["queue_bytes"] == {("kafka1",): 20}
-    assert found["queue_limit_bytes"] == {("kafka1",): 64}
     assert found["retries_total"] == {("sink.kafka1",): 1}
     assert found["errors_total"] == {("SinkUnavailable", "sink.kafka1"): 1}
     assert list(found["build_info"].values()) == [1]
@@ -342,7 +342,6 @@ def everything() -> str:
     metrics.position_stored("db1", Position(Lsn(90)))
     for stage in ("decode", "handle", "write", "store"):
         metrics.stage(stage, "sink.kafka1", 0.01)
-    metrics.queue("kafka1", 1, 2)
     metrics.retried("sink.kafka1")
     metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
     return metrics.render().decode()
