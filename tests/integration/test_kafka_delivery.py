@@ -1,0 +1,92 @@
+"""Delivery, when brokers answer with errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError
+
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from sinks.kafka_delivery import Delivery
+from sinks.kafka_producer import Outgoing
+from tests.kafka_reader import consume
+from tests.kafka_sinks import by_partition, options
+from tests.mock_brokers import INIT_PRODUCER_ID, PRODUCE, MockBrokers
+
+PASSING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+@pytest.fixture
+def brokers() -> Iterator[MockBrokers]:
+    with MockBrokers() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def delivery(brokers: MockBrokers) -> Iterator[Delivery]:
+    made = Delivery(options(brokers.bootstrap).properties(), 20.0, logging.getLogger(__name__))
+    yield made
+    made.close()
+
+
+def numbers(topic: str, count: int, first: int = 0) -> Outgoing:
+    texts = pa.array([b"%d" % i for i in range(first, first + count)], pa.binary())
+    return Outgoing((topic,), np.zeros(count, np.int32), texts, texts, (np.arange(count) % 4).astype(np.int32))
+
+
+def found(brokers: MockBrokers, topic: str) -> dict[int, list[int]]:
+    """Partition -> the numbers in it, in order."""
+    records = by_partition(consume(brokers.bootstrap, [topic]))
+    return {partition: [int(record.value or b"") for record in held] for partition, held in records.items()}
+
+
+@pytest.mark.parametrize("code", PASSING, ids=lambda code: str(KafkaError(code).name()))
+def test_what_passes_is_tried_again_by_the_client_and_changes_no_order(
+    brokers: MockBrokers, delivery: Delivery, code: int
+) -> None:
+    delivery.metadata("t", 10)
+    brokers.answer(PRODUCE, code, 0, code, code)
+    assert delivery.deliver(numbers("t", 2000)) == {}
+    for partition, held in found(brokers, "t").items():
+        assert list(dict.fromkeys(held)) == list(range(partition, 2000, 4))
+
+
+def test_a_refusal_is_told_with_what_to_do(brokers: MockBrokers, delivery: Delivery) -> None:
+    delivery.metadata("t", 10)
+    brokers.answer(PRODUCE, *[KafkaError.TOPIC_AUTHORIZATION_FAILED] * 20)
+    with pytest.raises(SinkRefused, match=r'topic "t".*(?i:authorization failed).*grant'):
+        delivery.deliver(numbers("t", 100))
+
+
+def test_an_error_that_is_fatal_to_the_client_costs_the_client_and_no_record(
+    brokers: MockBrokers, delivery: Delivery
+) -> None:
+    assert delivery.deliver(numbers("t", 40)) == {}
+    brokers.answer(PRODUCE, *[KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER] * 8)
+    with pytest.raises(SinkUnavailable, match="failed for good"):
+        delivery.deliver(numbers("t", 40, first=40))
+    brokers.answer(PRODUCE, *[0] * 8)
+    for _ in range(3):
+        try:
+            assert delivery.deliver(numbers("t", 40, first=40)) == {}
+            break
+        except SinkUnavailable:
+            continue
+    for partition, held in found(brokers, "t").items():
+        assert list(dict.fromkeys(held)) == list(range(partition, 80, 4))
+
+
+def test_a_producer_that_gets_no_identity_waits_for_one(brokers: MockBrokers, delivery: Delivery) -> None:
+    brokers.answer(INIT_PRODUCER_ID, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
+    assert delivery.deliver(numbers("t", 10)) == {}
+    assert sorted(number for held in found(brokers, "t").values() for number in held) == list(range(10))
