@@ -74,6 +74,7 @@ class PostgresSource(Source):
         self._system_identifier = ""
         self._received = 0
         self._received_at = 0.0
+        self._waited_until = 0.0  # when `read` last found nothing
         self._durable = 0
         self._confirmed = 0
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
@@ -124,7 +125,7 @@ class PostgresSource(Source):
             origin, resume, self._types.resolve, self._primary_keys.of, self._shapes, self._transaction_metadata
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
-        self._received_at = time.monotonic()
+        self._received_at = self._waited_until = time.monotonic()
         self._asked = False
         self._server_wal.start()
 
@@ -133,6 +134,7 @@ class PostgresSource(Source):
             raise SourceUnavailable("the source is not started")
         self._ask()
         if not select.select([self._socket], [], [], timeout)[0]:
+            self._waited_until = time.monotonic()
             return None
         try:
             return self._next()
@@ -163,7 +165,8 @@ class PostgresSource(Source):
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
-        silence = time.monotonic() - self._received_at
+        # While nobody reads, because the sinks are at work, nothing can be said of the server.
+        silence = self._waited_until - self._received_at
         missing = self._server_wal.end - self._received
         if self._status.ok and missing > 0 and silence > _SILENT_AFTER:
             return Status(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from contextlib import ExitStack
 
@@ -11,6 +13,7 @@ import pytest
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.model import Lsn, Position
+from sources import postgres
 from tests.database import Database
 from tests.source_at_work import (
     confirmed_flush_lsn,
@@ -240,6 +243,47 @@ def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: Emb
             read_all(source, database)
         source.start(position)
         assert len(rows(read_all(source, database))) == 20_000
+
+
+# Silence.
+
+
+def test_a_server_that_has_wal_and_sends_nothing_is_told(
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    shop.execute(_SCHEMA)
+    monkeypatch.setattr(postgres, "_SILENT_AFTER", 0.5)
+    with streaming(shop) as source:
+        _insert(shop, 1, 1)
+        read_all(source, shop)
+        walsender = shop.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
+        os.kill(walsender, signal.SIGSTOP)
+        try:
+            _insert(shop, 2, 2)
+            deadline = time.monotonic() + 30
+            while source.status().ok:
+                assert source.read(0.1) is None
+                assert time.monotonic() < deadline
+        finally:
+            os.kill(walsender, signal.SIGCONT)
+        assert "bytes of WAL more, but has sent nothing for" in source.status().reason
+        read_all(source, shop)
+        assert source.status().ok
+
+
+def test_a_source_that_nobody_reads_does_not_blame_the_server(shop: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_AFTER", 0.5)
+    with streaming(shop, batchBytes="64KB") as source:
+        _insert(shop, 1, 1)
+        read_all(source, shop)
+        shop.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(2, 10000) i")
+        deadline = time.monotonic() + 30
+        while source.stats()["server_lsn"] == source.stats()["received_lsn"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)  # twice as long as it takes to call a server silent
+        assert source.status().ok
 
 
 # walPositionOverride.
