@@ -33,6 +33,7 @@ from psql_streamer.events.json_text import Piece, join, name
 from psql_streamer.events.rows import Rows, Values
 from psql_streamer.model import Bounds, Column, LogicalMessage, Op, Transactions, Truncate
 
+_SEQUENCE_ON = rb"\",\""
 _CODES = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d", Op.TRUNCATE: b"t", Op.MESSAGE: b"m"}
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
@@ -124,8 +125,10 @@ class Debezium(Format):
             nothing_before = np.zeros(len(batch.begins), np.int64)
             yield self._boundaries(Op.BEGIN, batch.begins, nothing_before, blocks.begins(batch))
 
-    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:  # noqa: ARG002 - milliseconds here
-        return self._position(b"%d" % (transactions.commit_ts[index] // 1000), int(transactions.commit_lsn[index]))
+    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+        return join(
+            numbers(transactions.commit_ts // 1000), self._sequence(), numbers(transactions.commit_lsn), _SEQUENCE_ON
+        )
 
     # The source block, in pieces: the same for the batch, the transaction, the table, the row.
 
@@ -136,11 +139,10 @@ class Debezium(Format):
         )
 
     def _position(self, moment: bytes, commit_lsn: int) -> bytes:
-        return b'%s,"snapshot":"false","db":%s,"sequence":"[\\"%d\\",\\"' % (
-            moment,
-            name(self.batch.origin.database),
-            commit_lsn,
-        )
+        return b"%s%s%d%s" % (moment, self._sequence(), commit_lsn, _SEQUENCE_ON)
+
+    def _sequence(self) -> bytes:
+        return b',"snapshot":"false","db":%s,"sequence":"[\\"' % name(self.batch.origin.database)
 
     def _source_table(self, schema: str, table: str) -> bytes:
         return b'\\"]","schema":%s,"table":%s,"txId":' % (name(schema), name(table))

@@ -101,7 +101,7 @@ def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str]) -> C
 
     def render(values: pa.Array) -> Piece:
         cast = casts.cast(values, column)
-        digits = cast.cast(number).cast(pa.string()).cast(pa.binary())
+        digits = cast.cast(number).cast(pa.string()).view(pa.binary())
         if cast.null_count == values.null_count:
             return Piece(digits)
         left = pc.and_(cast.is_null(), values.is_valid())
@@ -124,7 +124,7 @@ def _zoned_timestamps(digits: int) -> Callable[[pa.Array], Piece]:
         fraction = pc.if_else(pc.equal(pc.utf8_slice_codeunits(moments, 19, 20), "."), fraction, "")
         fraction = pc.replace_substring_regex(fraction, r"\+.*", "")
         padded = pc.utf8_rpad(fraction, width=digits, padding="0")
-        return Piece(join(b'"', seconds.cast(pa.binary()), b".", padded.cast(pa.binary()), b'Z"', nulls=None))
+        return Piece(join(b'"', seconds.view(pa.binary()), b".", padded.view(pa.binary()), b'Z"', nulls=None))
 
     return render
 

@@ -73,11 +73,15 @@ class Envelope(Format):
             message.seq,
         )
 
-    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:  # noqa: ARG002 - milliseconds here
-        return b',"ts_ms":%d,"xid":%d,"commit_lsn":"%s"' % (
-            transactions.commit_ts[index] // 1000,
-            transactions.xid[index],
-            str(Lsn(transactions.commit_lsn[index])).encode(),
+    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+        return join(
+            b',"ts_ms":',
+            numbers(transactions.commit_ts // 1000),
+            b',"xid":',
+            numbers(transactions.xid),
+            b',"commit_lsn":"',
+            lsn_texts(transactions.commit_lsn),
+            b'"',
         )
 
     def _head(self, schema: str, table: str, op: str) -> bytes:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.events.format import Format, Part, RowTexts, commit_lsn_of, content_member, numbers, truncate_options
+from psql_streamer.events.format import (
+    Format,
+    Part,
+    RowTexts,
+    commit_lsn_of,
+    content_member,
+    moments,
+    numbers,
+    truncate_options,
+)
 from psql_streamer.events.identity import uuids
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
@@ -66,11 +75,14 @@ class Event(Format):
             content_member(message.content, b"Content"),
         )
 
-    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:
-        return b',"Timestamp":"%sZ","XID":%d,"CommitLSN":%d' % (
-            iso.encode(),
-            transactions.xid[index],
-            transactions.commit_lsn[index],
+    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+        return join(
+            b',"Timestamp":"',
+            moments(transactions.commit_ts),
+            b'Z","XID":',
+            numbers(transactions.xid),
+            b',"CommitLSN":',
+            numbers(transactions.commit_lsn),
         )
 
     def _head(self, schema: str, table: str, op: Op) -> bytes:

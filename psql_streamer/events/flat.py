@@ -43,5 +43,5 @@ class Flat(Format):
     def message_key(self, message: LogicalMessage) -> bytes:
         return b'{"prefix":%s}' % name(message.prefix)
 
-    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:  # noqa: ARG002 - in the headers
-        return b""
+    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+        return pa.repeat(pa.scalar(b"", pa.binary()), len(transactions))  # it is in the headers

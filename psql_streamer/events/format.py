@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.identity import checksums
@@ -18,6 +19,8 @@ from psql_streamer.events.json_text import name
 from psql_streamer.events.objects import image_json, key_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Bounds, LogicalMessage, Op, Transactions, Truncate
+
+_STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
 
 Part: TypeAlias = pa.Array | bytes
 
@@ -82,8 +85,8 @@ class Format(ABC):
         """The event of a logical message."""
 
     @abstractmethod
-    def transaction(self, index: int, transactions: Transactions, iso: str) -> bytes:
-        """What every event of a transaction says of it."""
+    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+        """What every event of a transaction says of it, for each."""
 
     def keys(self, rows: Rows) -> pa.Array:
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
@@ -106,26 +109,30 @@ class Format(ABC):
         return None
 
     def of_transactions(self, tx: NDArray[np.int32]) -> Part:
-        """`transaction` for each row; a constant when all rows are of one."""
+        """What each row's event says of its transaction; a constant when all rows are of one."""
         if not np.count_nonzero(tx != tx[0]):
             return self.of_transaction(int(tx[0]))
         return self._transaction_texts().take(pa.array(tx))
 
     def of_transaction(self, index: int) -> bytes:
-        """`transaction` for one of the batch's transactions."""
+        """The same for one of the batch's transactions."""
         return bytes(self._transaction_texts()[index].as_py())
 
     def _transaction_texts(self) -> pa.Array:
         if self._texts is None:
-            of = self.batch.transactions
-            iso = np.datetime_as_string(of.commit_ts.astype("M8[us]")).tolist()
-            self._texts = pa.array([self.transaction(index, of, iso[index]) for index in range(len(of))], pa.binary())
+            self._texts = self.of_each_transaction(self.batch.transactions)
         return self._texts
 
 
 def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
     """Decimal digits of each."""
-    return pa.array(values).cast(pa.string()).cast(pa.binary())
+    return pa.array(values).cast(_STRING).view(_BINARY)
+
+
+def moments(values: NDArray[np.int64]) -> pa.Array:
+    """`2026-11-21T14:54:36.835048` of each, from microseconds since 1970."""
+    texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
+    return pc.binary_replace_slice(texts, 10, 11, b"T")
 
 
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:

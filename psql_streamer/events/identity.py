@@ -42,7 +42,7 @@ def lsn_texts(lsn: NDArray[np.uint64]) -> pa.Array:
     leads = pa.array([f"{value:X}/".encode() for value in high.tolist()], pa.binary()).take(pa.array(place))
     low = (lsn & np.uint64(0xFFFF_FFFF)).astype(">u4")
     digits = _fixed_width(_UPPER_HEX[low.view(np.uint8)].view(np.uint8).reshape(len(lsn), 8))
-    short = pc.utf8_ltrim(digits.cast(pa.string()), characters="0").cast(pa.binary())
+    short = pc.utf8_ltrim(digits.view(pa.string()), characters="0").view(pa.binary())
     return pc.binary_join_element_wise(
         leads, pc.if_else(pc.equal(short, b""), pa.scalar(b"0", pa.binary()), short), b""
     )
