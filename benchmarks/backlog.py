@@ -13,7 +13,6 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 PUBLICATION = "bench"
 SERVER_SETTINGS = {"max_wal_size": "8GB", "shared_buffers": "256MB", "synchronous_commit": "off"}
-_ROWS_PER_TRANSACTION = 1000
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,10 @@ class Backlog:
     end_lsn: str
 
 
-def fill(server: EmbeddedPostgres, rows: int, slots: Sequence[str], table: Table = ORDERS) -> Backlog:
-    """Make the table, the publication and the slots, then the rows, a thousand a transaction."""
+def fill(
+    server: EmbeddedPostgres, rows: int, slots: Sequence[str], table: Table = ORDERS, rows_per_transaction: int = 1000
+) -> Backlog:
+    """Make the table, the publication and the slots, then the rows."""
     connection = psycopg2.connect(server.dsn())
     connection.autocommit = True
     with connection.cursor() as cursor:
@@ -54,9 +55,11 @@ def fill(server: EmbeddedPostgres, rows: int, slots: Sequence[str], table: Table
             cursor.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
         cursor.execute("SELECT pg_current_wal_lsn()")
         before = cursor.fetchone()[0]
-        for first in range(1, rows + 1, _ROWS_PER_TRANSACTION):
-            last = min(first + _ROWS_PER_TRANSACTION - 1, rows)
-            cursor.execute(f"INSERT INTO {table.name} SELECT {table.values} FROM generate_series({first}, {last}) i")
+        cursor.execute(
+            f"DO $$ BEGIN FOR lowest IN 1..{rows} BY {rows_per_transaction} LOOP INSERT INTO {table.name} SELECT "
+            f"{table.values} FROM generate_series(lowest, least(lowest + {rows_per_transaction} - 1, {rows})) i; "
+            "COMMIT; END LOOP; END $$"
+        )
         cursor.execute("CHECKPOINT")
         cursor.execute("SELECT pg_current_wal_lsn(), pg_current_wal_lsn() - %s::pg_lsn", (before,))
         end_lsn, size = cursor.fetchone()

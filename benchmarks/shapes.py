@@ -29,6 +29,7 @@ class Shape:
     name: str
     rows: int
     table: Table
+    rows_per_transaction: int = 1000
 
 
 def _wide(columns: int) -> Table:
@@ -86,6 +87,7 @@ _ARRAYS = (
 
 SHAPES = (
     Shape("plain", 800_000, ORDERS),
+    Shape("transactions of one row", 400_000, ORDERS, rows_per_transaction=1),
     Shape("wide row: 200 columns", 25_000, _wide(200)),
     Shape("text of 10 kB", 25_000, _table("texts", ("document text STORAGE EXTERNAL", _TEN_KILOBYTES))),
     Shape("8 numerics", 400_000, _table("numerics", *_NUMERICS)),
@@ -120,12 +122,12 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(shape: Shape, rows: int, binaries: Path, hosts: str) -> None:
     """A line for pg_recvlogical, and one for each pipeline as soon as it is known."""
-    slots = [f"{shape.table.name}_{place}" for place in range(len(PIPELINES) + 1)]
+    slots = [f"shape_{SHAPES.index(shape)}_{place}" for place in range(len(PIPELINES) + 1)]
     with (
         tempfile.TemporaryDirectory(prefix="psql-streamer-bench-") as folder,
         EmbeddedPostgres(binaries, settings=SERVER_SETTINGS) as server,
     ):
-        backlog = fill(server, rows, slots, shape.table)
+        backlog = fill(server, rows, slots, shape.table, shape.rows_per_transaction)
         print(f"{shape.name}: {rows:,} rows, {backlog.wal_bytes / 1e6:.0f} MB of WAL", flush=True)
         limit = pg_recvlogical(binaries, server, backlog, slots[0])
         _print_line("pg_recvlogical > /dev/null", backlog, limit, limit)
