@@ -116,7 +116,9 @@ class _Table:
             by_path[self._in_data(data, error)].append(error)
         for path, found in by_path.items():
             if found[0]["type"] == "extra_forbidden":
-                known = [*_names(_at(options, path[:-1])).values(), *(also_known if len(path) == 1 else ())]
+                table = _at(options, path[:-1])
+                names = _names(table) or _names(_child(table, 0))  # one table may stand for a list of them
+                known = [*names.values(), *(also_known if len(path) == 1 else ())]
                 key = str(self._place(path)[-1])
                 place = self._place(path if self._place(path) in self._document.variables else path[:-1])
                 self._problems.add(place, f"unknown key {key}{nearest(key, known)}")

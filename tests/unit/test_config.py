@@ -211,6 +211,10 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = [{topic = "t", kee = ["id"]}]}'),
             "sink.kafka1.tableTopicMapping.orders[0]: unknown key kee; did you mean key?",
         ),
+        "a route that is no list, with an unknown key": (
+            with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = {topic = "t", kee = ["id"]}}'),
+            "sink.kafka1.tableTopicMapping.orders: unknown key kee; did you mean key?",
+        ),
         "a topic's key that is no list": (
             with_line(MINIMAL, kafka1, 'tableTopicMapping = {orders = [{topic = "t", key = "id"}]}'),
             'sink.kafka1.tableTopicMapping.orders[0].key: "id" is not allowed: must be a list',
