@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import pyarrow as pa
 
-from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Severity
 from psql_streamer.model import Batch, Changes, Lsn, Transactions
 from psql_streamer.options import PartOptions
@@ -19,6 +19,7 @@ from psql_streamer.spark.lineage import fields_of, schema_of, with_row
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rules import Rule, Rules
 from psql_streamer.spark.session import Session, java_problem
+from psql_streamer.spark.side_by_side import SideBySide
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class SparkHandler(Handler):
         super().__init__(name, options)
         self._options = cast(SparkOptions, options)
         self._session = Session(self._options)
-        self._spark: SparkSession | None = None
+        self._tables: SideBySide | None = None
         self._rules = Rules({})
         self._schemas: dict[pa.Schema, StructType] = {}
 
@@ -55,31 +56,46 @@ class SparkHandler(Handler):
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable."""
         self._rules = Rules(self._options.tables)
-        self._spark = self._session.start()
-        warm_up(self._spark)
+        self._leave()
+        spark = self._session.start()
+        warm_up(spark)
+        self._tables = SideBySide(spark)
 
     def handle(self, batch: Batch) -> Batch:
-        """Every table of the batch through Spark, one after the other."""
-        done = [self._transform(changes, batch.transactions) for changes in batch.changes if len(changes)]
+        """Every table of the batch through Spark."""
+
+        def transform(spark: SparkSession, changes: Changes) -> Changes | None:
+            return self._transform(spark, changes, batch.transactions)
+
+        try:
+            done = self._running().each(transform, [changes for changes in batch.changes if len(changes)])
+        except HandlerUnavailable:
+            if not self._session.alive:
+                self._leave()
+            raise
         return replace(batch, changes=tuple(changes for changes in done if changes is not None))
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
-        self._spark = None
+        self._leave()
         self._session.stop()
 
-    def _transform(self, changes: Changes, transactions: Transactions) -> Changes | None:
+    def _leave(self) -> None:
+        tables, self._tables = self._tables, None
+        if tables is not None:
+            tables.close()
+
+    def _transform(self, spark: SparkSession, changes: Changes, transactions: Transactions) -> Changes | None:
         rule = self._rules.of(changes.relation)
         where = f"{changes.relation}, rule {rule.name!r}" if rule.name else f"{changes.relation}"
         sent = send(changes, transactions, rule.names)
         try:
-            return self._run(sent, rule, where)
+            return self._run(spark, sent, rule, where)
         except Exception as error:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
             raise self._failure(error, sent, transactions, where) from None
 
-    def _run(self, sent: Sent, rule: Rule, where: str) -> Changes | None:
-        spark = self._spark or self._restarted()
+    def _run(self, spark: SparkSession, sent: Sent, rule: Rule, where: str) -> Changes | None:
         frame = spark.createDataFrame(sent.table, self._schema(sent))
         if rule.coerce:
             frame = coerced(frame, rule.coerce, where)
@@ -91,9 +107,10 @@ class SparkHandler(Handler):
             )
         return receive(sent, fields_of(result), result.toArrow(), where)
 
-    def _restarted(self) -> SparkSession:
-        self.start()
-        return cast("SparkSession", self._spark)
+    def _running(self) -> SideBySide:
+        if self._tables is None:
+            self.start()
+        return cast(SideBySide, self._tables)
 
     def _schema(self, sent: Sent) -> StructType:
         """One schema object per shape of a table, so that Spark meets its generated code again."""
@@ -112,6 +129,4 @@ class SparkHandler(Handler):
                 f"({Lsn(commit_lsn)}, {seq}) cannot be coerced",
                 "choose a type that holds every value, or convert it in the rule's sql",
             )
-        if not self._session.alive:
-            self._spark = None
         return failure(error, where, self._session.alive)

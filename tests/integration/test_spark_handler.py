@@ -481,6 +481,32 @@ def test_truncates_messages_and_the_position_are_left_alone(spark: Any) -> None:
     assert spark().handle(given) == given
 
 
+def test_tables_that_run_side_by_side_do_not_meet(spark: Any) -> None:
+    tables = [f"t{at}" for at in range(9)]
+    handler = spark(**{table: {"sql": f"SELECT *, '{table}' AS origin FROM changes"} for table in tables})
+    columns = (column("id", 23, key=True),)
+    parts = [
+        changes([INSERT] * 50, {row: [b"%d" % (row + 100 * at)] for row in range(50)}, {}, columns, table=table)
+        for at, table in enumerate(tables)
+    ]
+    for _ in range(3):
+        done = handler.handle(batch(*parts)).changes
+        assert [part.relation.table for part in done] == tables
+        for at, part in enumerate(done):
+            assert values(part, "origin") == [tables[at].encode()] * 50
+            assert values(part, "id") == [b"%d" % (row + 100 * at) for row in range(50)]
+
+
+def test_of_several_tables_that_fail_the_first_is_told_and_the_others_have_ended(spark: Any) -> None:
+    handler = spark(bad={"coerce": {"id": "date"}}, worse={"coerce": {"id": "date"}})
+    columns = (column("id", 25, key=True),)
+    parts = [changes([INSERT], {0: [b"no date"]}, {}, columns, table=table) for table in ("good", "bad", "worse")]
+    for _ in range(2):
+        with pytest.raises(HandlerRefused, match=r"public\.bad, rule 'bad'"):
+            handler.handle(batch(*parts))
+    assert len(handler.handle(batch(parts[0])).changes) == 1
+
+
 def test_the_sigint_handler_of_the_service_is_still_its_own(engine: SparkHandler) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
