@@ -59,7 +59,7 @@ class SparkHandler(Handler):
         self._leave()
         spark = self._session.start()
         warm_up(spark)
-        self._tables = SideBySide(spark)
+        self._tables = SideBySide(spark, most=1) if self._options.remote else SideBySide(spark)
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch through Spark."""

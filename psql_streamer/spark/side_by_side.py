@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,27 +19,58 @@ _Made = TypeVar("_Made")
 
 
 class SideBySide:
-    """Sessions over one engine. With another engine, another object."""
+    """Sessions over one engine. With another engine, another object. For one caller at a time.
 
-    def __init__(self, spark: SparkSession) -> None:
+    most: tables at once. With 1 all share the session that is given: a Spark Connect server's other sessions would not
+    have its settings.
+    """
+
+    def __init__(self, spark: SparkSession, most: int = _MOST) -> None:
         self._spark = spark
+        self._most = most
         self._own = threading.local()
-        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="spark table")
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = 0
 
     def each(self, work: Callable[[SparkSession, _Given], _Made], given: Iterable[_Given]) -> list[_Made]:
         """The work on each, in their order; the first failure in that order is raised when all have ended."""
         items = list(given)
-        if len(items) < 2:
+        if min(len(items), self._most) < 2:
             return [work(self._spark, item) for item in items]
-        futures = [self._threads.submit(lambda item: work(self._session(), item), item) for item in items]
+        self._start_threads(min(len(items), self._most))
+        futures = [self._submit(work, item) for item in items]
         wait(futures)
         return [future.result() for future in futures]
 
     def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown()
+        """End the threads; one that is at work ends behind it, and nobody waits for that."""
+        for _ in range(self._threads):
+            self._tasks.put(None)
+
+    def _submit(self, work: Callable[[SparkSession, _Given], _Made], item: _Given) -> Future[_Made]:
+        future: Future[_Made] = Future()
+
+        def task() -> None:
+            try:
+                future.set_result(work(self._session(), item))
+            except BaseException as error:  # it is raised where the result is asked for
+                future.set_exception(error)
+
+        self._tasks.put(task)
+        return future
+
+    def _start_threads(self, wanted: int) -> None:
+        # Daemons, which ThreadPoolExecutor's are not: a job that hangs must not keep the process from ending.
+        while self._threads < wanted:
+            self._threads += 1
+            threading.Thread(target=self._run, name=f"spark table {self._threads}", daemon=True).start()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
 
     def _session(self) -> SparkSession:
+        """This thread's."""
         if not hasattr(self._own, "session"):
             self._own.session = self._spark.newSession()
         session: SparkSession = self._own.session
