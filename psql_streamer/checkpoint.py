@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,7 +26,6 @@ class Tracker:
     def __init__(self) -> None:
         self._in_flight: deque[_InFlight] = deque()
         self._by_ticket: dict[int, _InFlight] = {}
-        self._owed: Counter[str] = Counter()
         self._tickets = 0
         self._durable: Position | None = None
         self._durable_ticket = 0
@@ -35,7 +34,6 @@ class Tracker:
         """A batch goes to these sinks (none: it is durable as soon as all before it are); its ticket."""
         self._tickets += 1
         entry = _InFlight(self._tickets, position, now, set(sinks))
-        self._owed.update(entry.waiting_for)
         self._in_flight.append(entry)
         self._by_ticket[entry.ticket] = entry
         self._settle()
@@ -43,14 +41,12 @@ class Tracker:
 
     def done(self, ticket: int, sink: str) -> None:
         """A sink has everything of the batch durably."""
-        waiting_for = self._by_ticket[ticket].waiting_for
-        self._owed[sink] -= sink in waiting_for
-        waiting_for.discard(sink)
+        self._by_ticket[ticket].waiting_for.discard(sink)
         self._settle()
 
     def owed(self, sink: str) -> int:
         """How many batches a sink does not have yet."""
-        return self._owed[sink]
+        return sum(sink in entry.waiting_for for entry in self._in_flight)
 
     @property
     def durable(self) -> Position | None:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import held_bytes, offsets
+
 NO_PARTITION = -1
 """librdkafka's RD_KAFKA_PARTITION_UA: the client chooses; for records without a key."""
 
@@ -54,15 +56,11 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
 
 def _bytes_of(keys: pa.BinaryArray) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The little-endian word that begins at every byte of the data; where each key starts; how long it is."""
-    _, offsets_buffer, data = keys.buffers()
-    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    offsets = np.frombuffer(offsets_buffer, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    first, last = (int(offsets[0]), int(offsets[-1])) if len(keys) else (0, 0)
-    padded = np.zeros(last - first + 4, np.uint8)
-    if last > first:
-        padded[:-4] = np.frombuffer(data, np.uint8)[first:last]
+    bounds, held = offsets(keys).astype(np.int64), held_bytes(keys)
+    padded = np.zeros(len(held) + 4, np.uint8)
+    padded[:-4] = held
     words = np.ndarray((len(padded) - 3,), np.dtype("<u4"), padded, strides=(1,))
-    return words, offsets[:-1] - first, np.diff(offsets)
+    return words, bounds[:-1] - bounds[0], np.diff(bounds)
 
 
 def _all_equal(lengths: NDArray[np.int64]) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 class Records:
     """Encoded events of one batch, in commit order; all arrays have one element a record.
 
-    topics: index into topic_names.
+    topics: index into topic_names, each of which some record has.
     keys: binary; null is a record without a key. values: binary; null is a tombstone.
     commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
     tables: index into table_names ("schema.table"), for messages, dead letters and metrics.

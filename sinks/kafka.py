@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
+from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
@@ -142,12 +142,10 @@ class KafkaSink(Sink):
 
     def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
         chosen = np.full(len(records), NO_PARTITION, np.int32)
-        used = np.arange(1) if len(records.topic_names) == 1 else np.unique(records.topics)
-        counts = topics.partitions(records.topic_names[index] for index in used)
+        counts = topics.partitions(records.topic_names)
         if self._own_partitioner:
-            by_index = np.zeros(len(records.topic_names), np.int32)
-            by_index[used] = list(counts.values())
-            chosen = partitions(records.keys, by_index[records.topics])
+            of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
+            chosen = partitions(records.keys, of_each[records.topics])
         return Outgoing(records.topic_names, records.topics, records.keys, records.values, chosen, records.headers)
 
     def _put_aside(self, delivery: Delivery, topics: Topics, records: Records, rejected: Rejections) -> None:
@@ -165,7 +163,7 @@ class KafkaSink(Sink):
 
     def _count(self, records: Records, dead_lettered: int) -> None:
         self._counts["events"] += len(records) - dead_lettered
-        self._counts["bytes"] += _size(records.keys) + _size(records.values)
+        self._counts["bytes"] += nbytes(records.keys) + nbytes(records.values)
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
         for table in records.skipped.keys() - self._skipped.keys():
@@ -192,10 +190,3 @@ def _encoder(options: KafkaSinkOptions) -> Encoder:
         options.transactions_to,
         options.schema_topic,
     )
-
-
-def _size(column: pa.BinaryArray) -> int:
-    """Bytes of all elements together."""
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    offsets = np.frombuffer(column.buffers()[1], width)
-    return int(offsets[column.offset + len(column)]) - int(offsets[column.offset]) if len(column) else 0

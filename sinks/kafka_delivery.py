@@ -129,16 +129,17 @@ class Delivery:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
         left = producer.outstanding
         deadline = time.monotonic() + self._patience
-        while not enough(left):
-            self.wait(0)
+        while True:
             attempt.failed += self._serve(producer, _NAP)
             now_left = producer.outstanding
+            if enough(now_left):
+                return
             if now_left < left:
                 deadline = time.monotonic() + self._patience
             elif time.monotonic() > deadline:
                 raise self._failure(f"{now_left} records were not acknowledged, none for {self._patience:g} s", None)
             left = now_left
-        attempt.failed += self._serve(producer, 0)
+            self.wait(0)
 
     def _serve(self, producer: Producer, seconds: float) -> list[Failed]:
         """Take delivery reports and complaints."""

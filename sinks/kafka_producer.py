@@ -15,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import offsets
 from psql_streamer.errors import SinkUnavailable
 from sinks import librdkafka
 from sinks.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, FIELD, MESSAGE, rdkafka
@@ -63,11 +64,10 @@ class Outgoing:
 
     def by_topic(self) -> Iterator[tuple[str, Index]]:
         """Every topic with the places of its records, in order."""
-        if len(self.topic_names) == 1:
-            yield self.topic_names[0], np.arange(len(self))
-            return
-        for topic in np.unique(self.topics).tolist():
-            yield self.topic_names[topic], np.flatnonzero(self.topics == topic)
+        for index, topic in enumerate(self.topic_names):
+            at = np.flatnonzero(self.topics == index)
+            if len(at):
+                yield topic, at
 
 
 class Failed(NamedTuple):
@@ -259,12 +259,11 @@ def _fields(
 
 def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
-    _, bounds, data = column.buffers()
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    offsets = np.frombuffer(bounds, width)[column.offset : column.offset + len(column) + 1].astype(np.uint64)
+    bounds = offsets(column).astype(np.uint64)
     # An empty value is not a null one: it needs an address, though nothing is read there.
-    address = offsets[:-1] + np.uint64(data.address if data is not None and data.size else bounds.address)
-    size = np.diff(offsets)
+    _, nearest, data = column.buffers()
+    address = bounds[:-1] + np.uint64(data.address if data is not None and data.size else nearest.address)
+    size = np.diff(bounds)
     if column.null_count:
         missing = np.asarray(column.is_null())
         address[missing] = size[missing] = 0

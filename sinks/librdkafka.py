@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -122,24 +123,20 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 """Name without its prefix -> result, arguments."""
 
 
-class _Functions:
-    """The functions of _FUNCTIONS as attributes; each lets go of the interpreter's lock while it runs."""
-
-    def __init__(self) -> None:
-        # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
-        library = ctypes.CDLL(cimpl.__file__)
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, f"rd_kafka_{name}", None)
-            if function is None:
-                raise ImportError(f"{cimpl.__file__} has no rd_kafka_{name}: install confluent-kafka's own wheel")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+def _functions() -> SimpleNamespace:
+    """The functions of _FUNCTIONS by name; each lets go of the interpreter's lock while it runs."""
+    # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
+    library, found = ctypes.CDLL(cimpl.__file__), SimpleNamespace()
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"rd_kafka_{name}", None)
+        if function is None:
+            raise ImportError(f"{cimpl.__file__} has no rd_kafka_{name}: install confluent-kafka's own wheel")
+        function.restype, function.argtypes = result, arguments
+        setattr(found, name, function)
+    return found
 
 
-rdkafka = _Functions()
+rdkafka = _functions()
 
 
 def configuration(properties: Mapping[str, str]) -> Handle:

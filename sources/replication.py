@@ -24,7 +24,7 @@ import psycopg2.extras
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.libpq import CopyBoth, CopyEnded
-from sources.server_errors import from_fields, from_psycopg2, gap, is_gap
+from sources.server_errors import from_fields, from_psycopg2, gap
 
 _POSTGRES_EPOCH = 946_684_800
 _RECEIVE = 1 << 18
@@ -275,10 +275,8 @@ def _raise_if_over(control: Control) -> None:
     """Errors, ends of the stream and the warning of a gap raise; other notices and parameters are nothing to us."""
     if control.kind == "E":
         raise from_fields(_fields(control.body))
-    if control.kind == "N":
-        notice = _fields(control.body)
-        if is_gap(notice):
-            raise gap(notice)
+    if control.kind == "N" and (error := gap(_fields(control.body))) is not None:
+        raise error
     if control.kind in "cCZ":
         raise SourceUnavailable("the server ended the replication stream")
 

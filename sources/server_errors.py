@@ -76,17 +76,14 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     return SourceUnavailable(message, hint)
 
 
-def is_gap(notice: Mapping[str, str]) -> bool:
-    """Whether a NoticeResponse says that changes are left out from here on.
+def gap(notice: Mapping[str, str]) -> SourceError | None:
+    """The error for a NoticeResponse that says that changes are left out from here on; None for any other.
 
     Since version 18 pgoutput goes on without a publication that is gone, with a warning whose only telling part that
     is not translated is its SQLSTATE (PostgreSQL source, LoadPublications in pgoutput.c; V: the severity in English).
     """
-    return notice.get("V") == "WARNING" and notice.get("C") == "55000"
-
-
-def gap(notice: Mapping[str, str]) -> SourceError:
-    """The error for it."""
+    if notice.get("V") != "WARNING" or notice.get("C") != "55000":
+        return None
     return SourceRefused(
         f"{notice.get('M', 'the server leaves changes out')}: what is committed without it is not in the stream",
         "create the publication if it is gone, take a new copy of its tables, and set walPositionOverride to the LSN "

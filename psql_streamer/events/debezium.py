@@ -120,7 +120,8 @@ class Debezium(Format):
         if not self.transactions:
             return
         if len(batch.ends):
-            yield self._boundaries(Op.COMMIT, batch.ends, blocks.event_counts(batch), blocks.ends(batch))
+            counts = blocks.event_counts(batch)
+            yield self._boundaries(Op.COMMIT, batch.ends, counts, blocks.ends(batch, counts))
         if len(batch.begins):
             nothing_before = np.zeros(len(batch.begins), np.int64)
             yield self._boundaries(Op.BEGIN, batch.begins, nothing_before, blocks.begins(batch))

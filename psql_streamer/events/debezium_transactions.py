@@ -63,15 +63,15 @@ def begins(batch: Batch) -> pa.Array:
     )
 
 
-def ends(batch: Batch) -> pa.Array:
-    """A record for each transaction that ends in the batch."""
+def ends(batch: Batch, counts: NDArray[np.int64]) -> pa.Array:
+    """A record for each transaction that ends in the batch. counts: of its changes, as event_counts gives them."""
     tx, tallies = batch.ends.tx, batch.tallies
     first, behind = np.searchsorted(tallies.tx, tx, "left"), np.searchsorted(tallies.tx, tx, "right")
     return join(
         b'{"status":"END","id":"',
         _ids(batch.transactions, tx),
         b'","event_count":',
-        numbers(event_counts(batch)),
+        numbers(counts),
         b',"data_collections":[',
         pc.binary_join(_slices(_collections(tallies), first, behind), b","),
         b'],"ts_ms":',

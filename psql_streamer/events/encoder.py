@@ -21,7 +21,7 @@ from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
-from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Truncate
+from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, SchemaChange, Truncate
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router
 from psql_streamer.unchanged import Unchanged
@@ -175,14 +175,10 @@ class Encoder:
     def _schema_changes(self, batch: Batch) -> Iterable[_Encoded]:
         """Those of the tables whose events go somewhere."""
         for change in batch.schema_changes:
-            relation, tx = change.relation, change.tx
-            if not self._router.topics(relation.schema, relation.table):
+            if not self._router.topics(change.relation.schema, change.relation.table):
                 continue
-            commit_lsn, xid = int(batch.transactions.commit_lsn[tx]), int(batch.transactions.xid[tx])
-            headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            one = _Single(self._schema_topic, str(relation), change.ordinal, commit_lsn, change.seq, Op.RELATION)
-            yield one.encoded(key, value, headers if self._headers else None)
+            yield self._of_table(self._schema_topic, change, Op.RELATION, batch, key, value)
 
     def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: Counter[str]) -> Iterable[_Encoded]:
         for truncate in truncates:
@@ -191,13 +187,18 @@ class Encoder:
             if not routes:
                 skipped[table] += 1
                 continue
-            tx, relation = truncate.tx, truncate.relation
-            xid, commit_lsn = int(form.batch.transactions.xid[tx]), int(form.batch.transactions.commit_lsn[tx])
-            headers = {"xid": str(xid), "schema": relation.schema, "table": relation.table}
             key, value = form.truncate_key(truncate), form.truncate(truncate)
             for route in routes:
-                one = _Single(route.topic, table, truncate.ordinal, commit_lsn, truncate.seq, Op.TRUNCATE)
-                yield one.encoded(key, value, headers if self._headers else None)
+                yield self._of_table(route.topic, truncate, Op.TRUNCATE, form.batch, key, value)
+
+    def _of_table(
+        self, topic: str, what: Truncate | SchemaChange, op: Op, batch: Batch, key: bytes | None, value: bytes | None
+    ) -> _Encoded:
+        """The record of something that happened to a whole table."""
+        relation, transactions, tx = what.relation, batch.transactions, what.tx
+        headers = {"xid": str(transactions.xid[tx]), "schema": relation.schema, "table": relation.table}
+        one = _Single(topic, str(relation), what.ordinal, int(transactions.commit_lsn[tx]), what.seq, op)
+        return one.encoded(key, value, headers if self._headers else None)
 
     def _messages(self, form: Format, messages: Iterable[LogicalMessage], skipped: Counter[str]) -> Iterable[_Encoded]:
         for message in messages:

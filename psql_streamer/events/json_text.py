@@ -15,9 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import held_bytes
+
 _ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
 _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
 _EMPTY = pa.scalar(b"", pa.binary())
+
+TO_THE_END = np.iinfo(np.int64).max
+"""Where a slice of a text ends that leaves nothing over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +114,6 @@ def _to_escape(texts: pa.Array) -> list[int]:
     together = held.tobytes()  # whose search is several times as fast as comparing
     found = [code for code in (ord("\\"), ord('"')) if code in together]
     return found if held.min() >= 0x20 else found + np.unique(held[held < 0x20]).tolist()
-
-
-def held_bytes(texts: pa.Array) -> NDArray[np.uint8]:
-    """All values of a binary array, back to back."""
-    _, offsets, data = texts.buffers()
-    if data is None or not len(texts):
-        return np.empty(0, np.uint8)
-    bounds = np.frombuffer(offsets, np.int32)
-    return np.frombuffer(data, np.uint8)[bounds[texts.offset] : bounds[texts.offset + len(texts)]]
 
 
 def _merged(parts: Sequence[pa.Array | bytes]) -> list[pa.Array | bytes]:

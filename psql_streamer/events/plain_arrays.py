@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json_text import Piece, join
+from psql_streamer.events.json_text import TO_THE_END, Piece, join
 from psql_streamer.pgtype import JsonForm
 
 
@@ -63,11 +63,10 @@ def _texts(values: pa.Array) -> pa.Array:
     """What stands between quotes is JSON already. Bare elements get marks, which quotes take the place of."""
     marked = pc.replace_substring_regex(values, f"({_QUOTED})|({_BARE})", "\\1\x01\\2\x02")
     elements = _replaced(marked, (b"\x01\x02", b""), (b"\x01NULL\x02", b"null"), (b"\x01", b'"'), (b"\x02", b'"'))
-    return pc.binary_replace_slice(pc.binary_replace_slice(elements, 0, 1, b"["), -1, _TO_THE_END, b"]")
+    return pc.binary_replace_slice(pc.binary_replace_slice(elements, 0, 1, b"["), -1, TO_THE_END, b"]")
 
 
 _NOTHING = pa.scalar(b"{}", pa.binary())
-_TO_THE_END = 2**63 - 1
 _QUOTED = r'"(?:[^"\\\x00-\x1f]|\\["\\])*"'
 _BARE = r'[^{},"\\\x00-\x1f]+'
 _ELEMENT = f"(?:{_QUOTED}|{_BARE})"

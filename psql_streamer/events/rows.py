@@ -153,37 +153,9 @@ def _by_key_change(rows: Rows) -> Iterator[Rows]:
     if not changed.all():
         yield _take(rows, np.flatnonzero(~changed))
     moved = _take(rows, np.flatnonzero(changed))
-    yield Rows(
-        moved.relation,
-        moved.columns,
-        moved.key,
-        Op.DELETE,
-        moved.ordinal,
-        moved.seq,
-        moved.lsn,
-        moved.tx,
-        moved.tally,
-        None,
-        moved.old,
-        key_change=True,
-        other=moved.new,
-    )
-    yield Rows(
-        moved.relation,
-        moved.columns,
-        moved.key,
-        Op.INSERT,
-        moved.ordinal,
-        moved.seq,
-        moved.lsn,
-        moved.tx,
-        moved.tally,
-        moved.new,
-        None,
-        moved.unchanged,
-        key_change=True,
-        other=moved.old,
-    )
+    deleted = replace(moved, op=Op.DELETE, new=None, unchanged={}, key_change=True, other=moved.new)
+    inserted = replace(moved, op=Op.INSERT, old=None, key_change=True, other=moved.old)
+    yield from (deleted, inserted)
 
 
 def _key_changed(rows: Rows) -> NDArray[np.bool_]:
@@ -203,20 +175,16 @@ def _key_changed(rows: Rows) -> NDArray[np.bool_]:
 def _take(rows: Rows, at: Index) -> Rows:
     if len(at) == len(rows):
         return rows
-    return Rows(
-        rows.relation,
-        rows.columns,
-        rows.key,
-        rows.op,
-        rows.ordinal[at],
-        rows.seq[at],
-        rows.lsn[at],
-        rows.tx[at],
-        rows.tally[at],
-        _take_values(rows.new, at),
-        _take_values(rows.old, at),
-        _take_flags(rows.unchanged, at),
-        rows.key_change,
+    return replace(
+        rows,
+        ordinal=rows.ordinal[at],
+        seq=rows.seq[at],
+        lsn=rows.lsn[at],
+        tx=rows.tx[at],
+        tally=rows.tally[at],
+        new=_take_values(rows.new, at),
+        old=_take_values(rows.old, at),
+        unchanged=_take_flags(rows.unchanged, at),
     )
 
 

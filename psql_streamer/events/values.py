@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json_text import Piece, held_bytes, join, quoted
+from psql_streamer.binary_columns import held_bytes
+from psql_streamer.events.json_text import TO_THE_END, Piece, join, quoted
 from psql_streamer.events.nested import array_json, object_json
 from psql_streamer.events.plain_arrays import array_json_by_columns
 from psql_streamer.model import Column
@@ -21,7 +22,6 @@ from psql_streamer.pgtype import JsonForm, PgType
 
 _NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
 _T, _TRUE, _FALSE = (pa.scalar(text, pa.binary()) for text in (b"t", b"true", b"false"))
-_TO_THE_END = np.iinfo(np.int64).max
 
 
 def json_values(values: pa.Array, column: Column) -> Piece:
@@ -87,7 +87,7 @@ def _timestamps_utc(values: pa.Array) -> Piece:
     """The connection's time zone is UTC, so every offset reads `+00`; an era stands behind it."""
     plain = pc.ends_with(values, b"+00")
     iso = pc.replace_substring(values, b" ", b"T", max_replacements=1)
-    short = pc.binary_replace_slice(iso, -3, _TO_THE_END, b"Z")
+    short = pc.binary_replace_slice(iso, -3, TO_THE_END, b"Z")
     if pc.all(plain).as_py() is not False:
         return quoted(short)
     return quoted(pc.if_else(plain, short, pc.replace_substring(iso, b"+00 BC", b"Z BC")))

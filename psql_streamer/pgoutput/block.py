@@ -44,12 +44,6 @@ class Frames:
     def tx_of(self, at: Index) -> NDArray[np.int32]:
         return self.tx[at] - np.int32(self.first)
 
-    def left_open(self) -> int | None:
-        """The transaction in which the block ends; None between two."""
-        bounds = np.flatnonzero((self.tag == ord("B")) | (self.tag == ord("C")))
-        ended = self.tag[bounds[-1]] == ord("C") if len(bounds) else bool(self.first)
-        return None if ended else len(self.transactions) - 1
-
     def rows(self) -> Index:
         """The frames that are rows."""
         return np.flatnonzero(_IS_ROW[self.tag])

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import held_bytes, offsets
 from psql_streamer.model import Column
 
 NUMERIC_OID = 1700
@@ -300,10 +301,8 @@ def _render_bytea(values: pa.Array) -> pa.Array:
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Offsets from 0, and the bytes they point into, of a binary array without nulls."""
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
-    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
+    bounds = offsets(array).astype(np.int64)
+    return bounds - bounds[0], held_bytes(array)
 
 
 def _binary_array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:

@@ -105,8 +105,9 @@ class Decoder:
         shapes = Shapes(self._relations)
         schema_changes = tuple(self._read_relations(frames, keep, shapes))
         rows, truncates = rows_by_table(frames), _read_truncates(frames)
-        reader = self._transactions
-        told = reader.read(frames, keep, shapes, rows, truncates) if reader else TransactionMetadata()
+        told = TransactionMetadata()
+        if self._transactions is not None:
+            told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
         return Batch(
             origin=self._origin,
             position=self._position(),

@@ -59,10 +59,12 @@ class TransactionReader:
         shapes: Shapes,
         rows: Mapping[int, Index],
         truncates: Iterable[tuple[int, TruncateMessage]],
+        in_transaction: bool,
     ) -> TransactionMetadata:
         """keep: for each frame whether its changes are still to be delivered; those that are not count, too.
 
         rows: oid -> the frames of a table's rows. truncates: each TRUNCATE's frame, and the message.
+        in_transaction: whether the block ends inside a transaction.
         """
         truncated: dict[int, list[int]] = {}
         for index, message in truncates:
@@ -81,12 +83,13 @@ class TransactionReader:
         if len(emitted):
             self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
         ends = _ends(frames, keep)
-        return TransactionMetadata(_begins(frames, keep), ends, self._tallies(frames, ends), of_rows, of_truncate)
+        tallies = self._tallies(frames, ends, in_transaction)
+        return TransactionMetadata(_begins(frames, keep), ends, tallies, of_rows, of_truncate)
 
-    def _tallies(self, frames: Frames, ends: Bounds) -> Tallies:
+    def _tallies(self, frames: Frames, ends: Bounds, in_transaction: bool) -> Tallies:
         ended = np.zeros(len(frames.transactions), np.bool_)
         ended[ends.tx + frames.first] = True
-        tallies = self._counts.finish(ended, frames.left_open())
+        tallies = self._counts.finish(ended, len(ended) - 1 if in_transaction else None)
         return replace(tallies, tx=tallies.tx - np.int32(frames.first))
 
 

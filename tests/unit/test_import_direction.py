@@ -16,6 +16,7 @@ TIERS = [
     {"psql_streamer", "psql_streamer.model", "psql_streamer.errors", "psql_streamer.pgtype"},
     {"psql_streamer.options"},
     {
+        "psql_streamer.binary_columns",
         "psql_streamer.checkpoint",
         "psql_streamer.events",
         "psql_streamer.merging",
