@@ -9,10 +9,10 @@ is tried again and which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import PartOptions, SinkOptions, SourceOptions
@@ -45,10 +45,14 @@ class Status:
     reason: str
 
 
+Published: TypeAlias = Mapping[str, Sequence[Relation]]
+"""Source name -> the tables that it would stream now; a source that cannot say is not in it."""
+
+
 class Source(ABC):
     """Gives micro-batches in commit order, from a position on, and is told how far they are durable.
 
-    One thread calls start, read and stop; `confirm`, `status` and `stats` may be called from any thread.
+    One thread calls start, read and stop; `confirm`, `interrupt`, `status` and `stats` may be called from any thread.
     """
 
     Options: ClassVar[type[SourceOptions]]
@@ -67,6 +71,13 @@ class Source(ABC):
 
         May connect. Called before `start`. A key whose value differs from the stored one stops the pipeline.
         """
+
+    def published(self) -> Sequence[Relation] | None:
+        """The tables that would be streamed now, in today's shape; None where that cannot be said beforehand.
+
+        May connect. Called before `start`, so that a configuration that fits no table is found at once.
+        """
+        return None
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """The shapes that tables had at the position that `start` will be given; called before it, once at most.
@@ -98,6 +109,12 @@ class Source(ABC):
         """Everything up to `position` is durable and remembered; the server may forget it (later is fine).
 
         Positions never go back. Must not block on the network.
+        """
+
+    def interrupt(self) -> None:
+        """Make a `start` or `read` that waits raise SourceUnavailable soon, saying what it waited for.
+
+        Called when the service stops, or when `start` has taken too long; a later `start` works again.
         """
 
     @abstractmethod
@@ -134,6 +151,14 @@ class Handler(ABC):
     def check(self) -> Iterable[Finding]:
         """As Source.check."""
 
+    def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for handlers that have rules
+        """What of the options does not fit the tables; an ERROR keeps the service from starting.
+
+        Called when the service starts, behind `start`, and by `check` without it; `stop` follows. Raises what `start`
+        raises.
+        """
+        return ()
+
     @abstractmethod
     def start(self) -> None:
         """Acquire the engine. May take seconds; is called before any batch is read."""
@@ -145,9 +170,22 @@ class Handler(ABC):
         Rows may be dropped and columns changed; ordinal, seq, lsn and tx of what stays must not change.
         """
 
+    def interrupt(self) -> None:
+        """Called from another thread when the service stops and its deadline has passed: a `handle` that waits raises
+        HandlerUnavailable soon.
+        """
+
     @abstractmethod
     def stop(self) -> None:
-        """Release the engine."""
+        """Release the engine. Also from another thread than `handle`'s, when that one hangs."""
+
+    def status(self) -> Status:
+        """Whether the engine is there and the last batch went through; the reason when not."""
+        return Status(True, "well")
+
+    def stats(self) -> Stats:
+        """Counters for /stats."""
+        return {}
 
 
 class Sink(ABC):
@@ -167,6 +205,10 @@ class Sink(ABC):
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """As Source.check."""
+
+    def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for sinks whose options name tables
+        """What of the options does not fit the tables, as Handler.review. Asks no server."""
+        return ()
 
     @abstractmethod
     def start(self) -> None:

@@ -21,10 +21,12 @@ from types import FrameType
 from psql_streamer import logs
 from psql_streamer.arrow_memory import return_freed_pages
 from psql_streamer.config import Config
-from psql_streamer.interfaces import Service, Status
+from psql_streamer.errors import ConfigError
+from psql_streamer.interfaces import Service, Severity, Status
 from psql_streamer.keeper import Keeper
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Stats
+from psql_streamer.review import review
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.store import Store
@@ -79,7 +81,8 @@ class Pipeline(Service):
             sink.start()
 
     def start_sources(self) -> None:
-        """Begin to stream."""
+        """Compare the configuration with the tables, and begin to stream. ConfigError when rules fit no table."""
+        self._review()
         for source in self._sources.values():
             source.start()
         self._keeper.start(self._sources.values())
@@ -122,6 +125,19 @@ class Pipeline(Service):
         logs.set_debug(on=on)
         for runner in self._runners():
             runner.part.set_debug(on)
+
+    def _review(self) -> None:
+        """What of the handlers' and sinks' options does not fit the tables that the sources have now."""
+        asked = {name: source.published() for name, source in self._sources.items()}
+        published = {name: tables for name, tables in asked.items() if tables is not None}
+        errors = []
+        for part, finding in review([(sink.part, sink.handlers) for sink in self._sinks], published):
+            if finding.severity is Severity.ERROR:
+                errors.append(f"{part}: {finding.problem}: {finding.remedy}")
+            else:
+                log.warning("%s: %s: %s", part, finding.problem, finding.remedy)
+        if errors:
+            raise ConfigError(errors)
 
     def _runners(self) -> list[SourceRunner | SinkRunner]:
         return [*self._sources.values(), *self._sinks]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from psql_streamer.config import Config, Part
 from psql_streamer.errors import StreamerError
-from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
+from psql_streamer.model import Relation
+from psql_streamer.options import SourceOptions
+from psql_streamer.review import review
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
 _BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")
@@ -35,10 +37,20 @@ class Report:
 
 def check(config: Config) -> Iterator[Report]:
     """The reports on the store, the sources, the handlers and the sinks, in this order, each when it is ready."""
+    published: dict[str, Sequence[Relation]] = {}
     yield _report("store", partial(_store, config.lmdb))
-    for kind, parts in (("source", config.sources), ("handler", config.handlers), ("sink", config.sinks)):
-        for name, part in parts.items():
-            yield _report(f"{kind}.{name}", partial(_checked, part))
+    for name, source in config.sources.items():
+        yield _report(f"source.{name}", partial(_check_source, source, published))
+    handlers = {name: handler.build() for name, handler in config.handlers.items()}
+    sinks = [
+        (sink.build(), [handlers[handler] for handler in config.handler_names(name)])
+        for name, sink in config.sinks.items()
+    ]
+    for handler in handlers.values():
+        alone = [(sink, [handler]) for sink, of_sink in sinks if handler in of_sink]
+        yield _report(f"handler.{handler.name}", partial(_check_handler, handler, alone, published))
+    for sink, _ in sinks:
+        yield _report(f"sink.{sink.name}", partial(_check_sink, sink, published))
 
 
 def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
@@ -54,9 +66,45 @@ def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
     return Report(part, tuple(findings), time.monotonic() - began)
 
 
-def _checked(part: Part[Any, Any]) -> Iterable[Finding]:
-    findings: Iterable[Finding] = part.build().check()
-    return findings
+def _check_source(source: Part[Source, SourceOptions], published: dict[str, Sequence[Relation]]) -> Iterator[Finding]:
+    """Its findings; what it publishes goes into `published`, unless it does not work anyway."""
+    part = source.build()
+    findings: list[Finding] = []
+    yield from _noted(part.check(), findings)
+    if _work(findings) and (tables := part.published()) is not None:
+        published[source.name] = tables
+
+
+def _check_handler(
+    handler: Handler, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published
+) -> Iterator[Finding]:
+    """Its findings, and what does not fit the tables of the sources whose changes it gets."""
+    findings: list[Finding] = []
+    yield from _noted(handler.check(), findings)
+    if _work(findings):
+        try:
+            yield from _reviewed(f"handler.{handler.name}", sinks, published)
+        finally:
+            handler.stop()
+
+
+def _check_sink(sink: Sink, published: Published) -> Iterator[Finding]:
+    yield from sink.check()
+    yield from _reviewed(f"sink.{sink.name}", [(sink, ())], published)
+
+
+def _reviewed(part: str, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published) -> Iterator[Finding]:
+    return (finding for name, finding in review(sinks, published) if name == part)
+
+
+def _noted(findings: Iterable[Finding], noted: list[Finding]) -> Iterator[Finding]:
+    for finding in findings:
+        noted.append(finding)
+        yield finding
+
+
+def _work(findings: Iterable[Finding]) -> bool:
+    return all(finding.severity is not Severity.ERROR for finding in findings)
 
 
 def _store(path: Path) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ class SinkRunner:
     ) -> None:
         self.name = f"sink.{part.name}"
         self.part = part
-        self._handlers = handlers
+        self.handlers = handlers
         self._metrics = metrics
         self._supervisor = supervisor
         self._on_done = on_done
@@ -77,7 +77,7 @@ class SinkRunner:
 
     def start(self) -> None:
         """Start the handlers' engines and the sink, then the threads."""
-        for handler in self._handlers:
+        for handler in self.handlers:
             self._supervisor.start(f"handler.{handler.name}", handler.start, 1.0)
         self._supervisor.start(self.name, self.part.start, 1.0)
         for thread in self._threads:
@@ -97,7 +97,7 @@ class SinkRunner:
         self.part.interrupt()
         self._join(time.monotonic() + _LAST_WORD)
         self.part.stop()
-        for handler in self._handlers:
+        for handler in self.handlers:
             handler.stop()
 
     def status(self) -> Status:
@@ -111,7 +111,7 @@ class SinkRunner:
         return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
 
     def _handle(self, place: int) -> None:
-        handler, following = self._handlers[place], self._inboxes[place + 1]
+        handler, following = self.handlers[place], self._inboxes[place + 1]
 
         def transform(item: Item) -> None:
             began = time.monotonic()
@@ -131,7 +131,7 @@ class SinkRunner:
             self._metrics.stage("write", self.name, time.monotonic() - began)
             self._on_done(item, self.name)
 
-        self._work(len(self._handlers), write, None)
+        self._work(len(self.handlers), write, None)
 
     def _work(self, place: int, work: Callable[[Item], None], restart: Callable[[], None] | None) -> None:
         held: Item | None = None
@@ -152,7 +152,7 @@ class SinkRunner:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         inbox = self._inboxes[place]
         first = held or inbox.get(_POLL)
-        most = self._handlers[place].batches_at_once if place < len(self._handlers) else 1
+        most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
         if first is None or most == 1:
             return first, None
         items = [first]

@@ -60,6 +60,14 @@ class SourceRunner:
         self._stored: Position | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
+    def published(self) -> Sequence[Relation] | None:
+        """As Source.published, tried for as long as a start."""
+        found: list[Sequence[Relation] | None] = []
+        self._supervisor.start(
+            self.name, lambda: found.append(self.part.published()), self.part.options.start_retry_interval
+        )
+        return found[0] if found else None
+
     def start(self) -> None:
         """Compare the stored position with the server, and stream. Start-up waits for no server for long."""
         self._supervisor.start(self.name, self._connect, self.part.options.start_retry_interval)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from sources.catalog import Catalog, Slot
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
 from sources.primary_keys import PrimaryKeys
+from sources.published_tables import published_tables
 from sources.reader import (
     BLOCK,
     COMMAND,
@@ -97,6 +98,12 @@ class PostgresSource(Source):
             "slot": self._settings.replication_slot,
             "publication": ",".join(self._settings.publications),
         }
+
+    def published(self) -> Sequence[Relation]:
+        with self._catalog.session() as session:
+            session.require_publications(self._settings.publications)
+            self._types.load(session)
+            return published_tables(session, self._settings.publications, self._types.resolve)
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.oid: relation for relation in relations}

@@ -33,6 +33,7 @@ TIERS = [
         "psql_streamer.inbox",
         "psql_streamer.interfaces",
         "psql_streamer.metrics",
+        "psql_streamer.review",
         "psql_streamer.store",
     },
     {"psql_streamer.spark", "sources", "sinks"},

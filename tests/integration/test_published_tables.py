@@ -1,0 +1,79 @@
+"""What the catalog says of the published tables is what the stream says of them later."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.model import Relation
+from tests.database import Database
+from tests.source_at_work import read_all, source_of, streaming
+
+_TABLES = """
+CREATE TYPE mood AS ENUM ('calm', 'happy');
+CREATE DOMAIN price AS numeric(12, 2);
+CREATE SCHEMA "odd schema";
+CREATE TABLE by_default (a int, id int PRIMARY KEY, m mood, p price[]);
+CREATE TABLE two_columns (b text, a varchar(10), v int, PRIMARY KEY (a, b) INCLUDE (v));
+CREATE TABLE deferred_key (id int PRIMARY KEY DEFERRABLE, v int);
+CREATE TABLE with_full (v int, id int PRIMARY KEY);
+ALTER TABLE with_full REPLICA IDENTITY FULL;
+CREATE TABLE full_without_key (v int, w int);
+ALTER TABLE full_without_key REPLICA IDENTITY FULL;
+CREATE TABLE with_nothing (id int PRIMARY KEY);
+ALTER TABLE with_nothing REPLICA IDENTITY NOTHING;
+CREATE TABLE by_index (id int PRIMARY KEY, other int NOT NULL UNIQUE);
+ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_other_key;
+CREATE TABLE "odd schema"."odd.table" ("ODD name" int PRIMARY KEY);
+CREATE TABLE computed (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED);
+CREATE TABLE altered (id int PRIMARY KEY, gone int, kept int);
+ALTER TABLE altered DROP COLUMN gone;
+CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE part_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+CREATE TABLE left_out (id int);
+"""
+_ROWS = (
+    "INSERT INTO by_default VALUES (1, 1)",
+    "INSERT INTO two_columns VALUES ('b', 'a', 1)",
+    "INSERT INTO deferred_key VALUES (1, 1)",
+    "INSERT INTO with_full VALUES (1, 1)",
+    "INSERT INTO full_without_key VALUES (1, 1)",
+    "INSERT INTO with_nothing VALUES (1)",
+    "INSERT INTO by_index VALUES (1, 1)",
+    'INSERT INTO "odd schema"."odd.table" VALUES (1)',
+    "INSERT INTO computed VALUES (1)",
+    "INSERT INTO altered VALUES (1, 1)",
+    "INSERT INTO parts VALUES (1)",
+    "INSERT INTO left_out VALUES (1)",
+)
+
+
+def _sorted(relations: list[Relation]) -> list[Relation]:
+    return sorted(relations, key=lambda relation: (relation.schema, relation.table))
+
+
+@pytest.mark.parametrize("via_root", [False, True], ids=["partitions", "root"])
+def test_the_catalog_tells_the_shapes_that_the_stream_brings(every_postgres: Database, via_root: bool) -> None:
+    database = every_postgres
+    database.execute(_TABLES)
+    of_partition, others = ("parts" if via_root else "part_1"), "by_default, two_columns, deferred_key, with_full, "
+    others += 'full_without_key, with_nothing, by_index, "odd schema"."odd.table", altered'
+    computed = "computed (id)" if database.version >= 15 else "computed"
+    database.execute(
+        f"CREATE PUBLICATION p FOR TABLE {others}, {computed} WITH (publish = 'insert');"
+        f"CREATE PUBLICATION q FOR TABLE {of_partition} WITH (publish_via_partition_root = {via_root})"
+    )
+    with streaming(database, publication=["p", "q"]) as source:
+        told = _sorted(list(source.published()))
+        for insert in _ROWS:
+            database.execute(insert)
+        streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
+    assert told == _sorted(streamed)
+    assert [column.type for one in told for column in one.columns] == [
+        column.type for one in _sorted(streamed) for column in one.columns
+    ]
+
+
+def test_a_publication_that_is_missing_is_refused_before_its_tables_are_asked_for(database: Database) -> None:
+    with pytest.raises(SourceRefused, match='publication "p" does not exist'):
+        source_of(database).published()
