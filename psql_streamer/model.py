@@ -204,9 +204,14 @@ class Truncate:
     tally: int = 0  # as Changes.tally
 
 
+OUTSIDE = -1
+"""The seq of a logical message outside a transaction. Its LSN is where its record ends, where the commit record of a
+transaction may begin: that transaction's first change is (the same LSN, 0)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """pg_logical_emit_message. Outside a transaction (tx -1) commit_lsn is the message's own LSN, seq 0."""
+    """pg_logical_emit_message. Outside a transaction tx is -1, seq is OUTSIDE, and commit_lsn the message's own LSN."""
 
     prefix: str
     content: bytes

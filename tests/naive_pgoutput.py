@@ -199,7 +199,7 @@ class NaiveDecoder:
         if flags & 1:
             self._add("M", lsn, detail=detail)
         else:
-            self.changes.append(NaiveChange("M", lsn, 0, lsn, None, None, detail=detail))
+            self.changes.append(NaiveChange("M", lsn, -1, lsn, None, None, detail=detail))
 
     def _old(self, kind: str, relation: NaiveRelation, reader: Reader) -> NaiveRow:
         row = self._tuple(relation, reader)

@@ -111,7 +111,9 @@ class _Session:
         if isinstance(happening, Alive):
             yield wire.keepalive(happening.wal_end)
         elif isinstance(happening, Emitted):
-            if happening.lsn >= start:
+            # Its LSN is where its record ends; the server skips a record that begins before the start point
+            # (PostgreSQL source, logicalmsg_decode).
+            if happening.lsn > start:
                 yield self._emitted(happening, transactional=False)
         elif happening.commit_lsn >= start:
             yield from self._transaction(happening)
@@ -193,8 +195,8 @@ def histories(draw: st.DrawFn, max_happenings: int = 8, max_width: int = 200) ->
             history.happenings.append(transaction)
             lsn = transaction.end_lsn
         elif kind == "message":
-            history.happenings.append(draw(_emitted(lsn)))
             lsn += draw(st.integers(8, 500))
+            history.happenings.append(draw(_emitted(lsn)))
         else:
             # After a commit a keepalive may still tell of the WAL end before it.
             lsn += draw(st.sampled_from([0, 0, 56]))
@@ -204,8 +206,8 @@ def histories(draw: st.DrawFn, max_happenings: int = 8, max_width: int = 200) ->
 
 @st.composite
 def _transactions(draw: st.DrawFn, tables: list[WireRelation], after: int) -> Transaction:
-    """A transaction that commits after this LSN; what it alters stays altered in `tables`."""
-    commit_lsn = after + draw(st.integers(1, 5000))
+    """A transaction whose commit record begins at this LSN or later; what it alters stays altered in `tables`."""
+    commit_lsn = after + draw(st.sampled_from([0, draw(st.integers(1, 5000))]))
     steps: list[Step] = []
     for _ in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["row"] * 6 + ["alter", "truncate", "message", "alive", "invalidation"]))

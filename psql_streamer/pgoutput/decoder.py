@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import (
+    OUTSIDE,
     Batch,
     Column,
     LogicalMessage,
@@ -195,8 +196,9 @@ class Decoder:
         for index in np.flatnonzero(frames.tag == ord("M")).tolist():
             message = messages.emitted(frames.body(index))
             if not message.transactional:
-                # The server skips a message that begins before the start point, so resume one byte past it.
-                self._lsn = Lsn(max(self._lsn, message.lsn + 1))
+                # The message's LSN is where its record ends (PostgreSQL source, logicalmsg_decode), which is where a
+                # commit record may begin: from there on the server sends that commit, and not the message.
+                self._lsn = Lsn(max(self._lsn, message.lsn))
 
     def _begun(self, frames: Frames) -> _OpenTransaction:
         of = frames.transactions
@@ -280,13 +282,13 @@ def _truncates(
 def _read_messages(frames: Frames, keep: NDArray[np.bool_], resume: int) -> Iterator[LogicalMessage]:
     for index in np.flatnonzero(frames.tag == ord("M")).tolist():
         message = messages.emitted(frames.body(index))
-        wanted = keep[index] if message.transactional else message.lsn >= resume
+        wanted = keep[index] if message.transactional else message.lsn > resume
         if wanted:
             yield LogicalMessage(
                 message.prefix,
                 message.content,
                 int(frames.ordinal[index]),
-                int(frames.seq[index]) if message.transactional else 0,
+                int(frames.seq[index]) if message.transactional else OUTSIDE,
                 message.lsn,
                 int(frames.tx[index]) - frames.first if message.transactional else -1,
             )

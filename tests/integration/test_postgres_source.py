@@ -120,6 +120,20 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
         assert rows(read_all(source, shop)) == _ids(had + 1, 1000)[len(_ids(had + 1, position.changes)) :]
 
 
+def test_a_restart_at_any_position_around_a_message_loses_no_commit_behind_it(every_postgres: Database) -> None:
+    """The commit record begins where the record of a message outside of transactions ends."""
+    every_postgres.execute(_SCHEMA)
+    with streaming(every_postgres, batchSize=40) as source:
+        every_postgres.execute(
+            "INSERT INTO t SELECT generate_series(1, 100); SELECT pg_logical_emit_message(false, 'note', '');"
+        )
+        batches = read_all(source, every_postgres)
+    for place, batch in enumerate(batches):
+        with streaming(every_postgres, batch.position) as source:
+            again = read_all(source, every_postgres)
+        assert rows(batches[: place + 1]) + rows(again) == _ids(1, 100), f"restarted at {batch.position}"
+
+
 def test_a_transaction_that_began_before_the_position_and_commits_after_it_is_delivered(shop: Database) -> None:
     with shop.session() as open_one, open_one.cursor() as cursor:
         with streaming(shop, walRetain=0) as source:

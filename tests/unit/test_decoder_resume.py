@@ -107,6 +107,20 @@ def test_a_message_outside_a_transaction_is_told_once() -> None:
             assert [change.op for change in told] == ["M", "I", "I", "M"], f"blocks of {size}, {batch.position}"
 
 
+@pytest.mark.behaviour("D11")
+def test_a_commit_right_behind_a_message_outside_a_transaction_is_not_skipped() -> None:
+    """The message's record ends where the commit record begins."""
+    history = History([Emitted(1000, "note", b"before"), inserts(1000, 4)])
+    for size in range(1, 8):
+        durable: list[NaiveChange] = []
+        for batch in run(history, size, BEGINNING):
+            durable += flatten_all([batch])
+            told = durable + flatten_all(run(history, 1, batch.position))
+            assert [change.op for change in told] == ["M", "I", "I", "I", "I"], f"blocks of {size}, {batch.position}"
+            identities = {(change.commit_lsn, change.seq) for change in told}
+            assert len(identities) == len(told), "two changes of one identity"
+
+
 def test_a_table_described_only_before_the_restart_is_described_again() -> None:
     history = History([inserts(1000, 1), inserts(2000, 1)])
     frames = history.session(1008)

@@ -7,6 +7,7 @@ import pytest
 
 from psql_streamer.events import HEADERS, Encoder
 from psql_streamer.model import (
+    OUTSIDE,
     Batch,
     Column,
     LogicalMessage,
@@ -32,7 +33,7 @@ def _batch() -> Batch:
         truncates=(Truncate(_ORDERS, 0, 0, _COMMIT - 64, 0, cascade=False, restart_identity=False),),
         messages=(
             LogicalMessage("audit", b"in the transaction", 1, 1, _COMMIT - 32, 0),
-            LogicalMessage("audit", b"on its own", 2, 0, _COMMIT + 8, -1),
+            LogicalMessage("audit", b"on its own", 2, OUTSIDE, _COMMIT + 8, -1),
         ),
     )
 
@@ -52,7 +53,7 @@ def test_truncates_and_messages_carry_their_identity_as_headers() -> None:
     identity = {"commit_lsn": "16/B374D848", "xid": "757"}
     assert truncate == {**identity, "seq": "0", "op": "truncate", "schema": "public", "table": "orders"}
     assert message == {**identity, "seq": "1", "op": "message"}
-    assert alone == {"commit_lsn": "16/B374D850", "seq": "0", "op": "message"}
+    assert alone == {"commit_lsn": "16/B374D850", "seq": "-1", "op": "message"}
     assert truncate.keys() <= set(HEADERS)
 
 
