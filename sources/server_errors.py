@@ -28,18 +28,46 @@ _REFUSED = {
     "42601": "use a server of version 14 or later",
     "53400": "raise max_replication_slots, or drop a slot that nobody needs",
 }
-_SAID_WHEN_CONNECTING = {
+_REFUSED_BY_SERVER = {
     "password authentication failed": _REFUSED["28"],
     "no password supplied": _REFUSED["28"],
     "pg_hba.conf": _REFUSED["28"],
     "start wal ?sender": "let the role replicate: ALTER ROLE ... REPLICATION",
-    'database ".*" does not exist': _REFUSED["3D000"],
-    'role ".*" (does not exist|is not permitted)': _REFUSED["28"],
+    "database .*does not exist": _REFUSED["3D000"],
+    "role .*(does not exist|is not permitted)": _REFUSED["28"],
     "permission denied": _REFUSED["42501"],
-    "ssl|certificate": "check sslmode and the other ssl settings in the dsn",
-    "^invalid ": "correct it in the dsn",
+    "unrecognized configuration parameter": "correct `options` in the dsn",
+    "invalid value for parameter": "correct `options` in the dsn",
 }
-"""What libpq says, in lower case, of a connection that will not be made until somebody changes something."""
+"""What the server says, in lower case and without the names that it quotes, of a session that it will not allow until
+somebody changes something. A session that is not there yet has no SQLSTATE in libpq."""
+
+_REFUSED_BY_LIBPQ = {
+    "fe_sendauth: no password supplied": _REFUSED["28"],
+    "certificate verify failed|self-?signed certificate": "check sslrootcert in the dsn, and the server's certificate",
+    "server'?s? certificate|host name .*certificate": (
+        "connect by a name that the server's certificate holds, or set sslmode = verify-ca"
+    ),
+    "(root )?certificate file|private key file|could not load|could not read certificate|certificate present, but": (
+        "check sslcert, sslkey and sslrootcert in the dsn: the files are there, and the key is its owner's alone"
+    ),
+    "tlsv1[0-9]* alert|sslv3 alert": (
+        "the server refuses the TLS session: check sslcert and sslkey in the dsn, and the server's ssl settings"
+    ),
+    "does not support ssl": "set sslmode = prefer in the dsn, or let the server have TLS (ssl = on)",
+    "does not support gssapi": "set gssencmode = disable in the dsn",
+    "^invalid |^missing |unsupported ": "correct it in the dsn",
+}
+"""The same for what libpq says of its own accord."""
+
+_MAY_PASS = re.compile(
+    "could not translate host name|ssl syscall error|unexpected eof|eof detected|closed the connection|timeout expired|"
+    "connection refused|reset by peer|broken pipe|no route to host|unreachable|timed out"
+)
+"""A peer or a name server that is away or leaves, whatever else the text holds: `SSL SYSCALL error: EOF detected`."""
+
+_ATTEMPT = re.compile(r"connection to server .*? failed: ", re.IGNORECASE)
+_QUOTED = re.compile(r'"[^"]*"')
 
 _ADDRESS = "check host and port in the dsn"
 _IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
@@ -94,12 +122,21 @@ def gap(notice: Mapping[str, str]) -> SourceError | None:
 def _from_connect(text: str, dsn: str) -> SourceError:
     """A connection that was not made: libpq gives a text and no SQLSTATE."""
     message = _without_secrets(" ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip("."), dsn)
-    lowered = message.lower()
-    for said, remedy in _SAID_WHEN_CONNECTING.items():
-        if re.search(said, lowered):
-            return SourceRefused(message, remedy)
-    answered = "fatal:" in lowered  # it is the server that says no, for now
-    return SourceUnavailable(message or "the server cannot be reached", "" if answered else _ADDRESS)
+    # The host's addresses are tried one after the other; the last attempt says why there is no connection. Names that
+    # are quoted are no words of libpq or of the server: a host or a database may be called `ssl`.
+    cause = _QUOTED.sub("", _ATTEMPT.split(message)[-1]).lower()
+    _, by_server, said = cause.partition("fatal:")
+    if by_server:
+        return _refusal(message, said, _REFUSED_BY_SERVER) or SourceUnavailable(message)
+    if _MAY_PASS.search(cause):
+        return SourceUnavailable(message, _ADDRESS)
+    return _refusal(message, cause, _REFUSED_BY_LIBPQ) or SourceUnavailable(
+        message or "the server cannot be reached", _ADDRESS
+    )
+
+
+def _refusal(message: str, said: str, known: Mapping[str, str]) -> SourceError | None:
+    return next((SourceRefused(message, remedy) for text, remedy in known.items() if re.search(text, said)), None)
 
 
 def _without_secrets(message: str, dsn: str) -> str:
