@@ -112,9 +112,10 @@ class Source(ABC):
         """
 
     def interrupt(self) -> None:
-        """Make a `start` or `read` that waits raise SourceUnavailable soon, saying what it waited for.
+        """Make whatever waits in this source raise SourceUnavailable soon, saying what it waited for.
 
-        Called when the service stops, or when `start` has taken too long; a later `start` works again.
+        Called when the service stops and its deadline has passed, or when a start has taken too long. After it, only
+        `stop` is called.
         """
 
     @abstractmethod

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,9 +14,19 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from psql_streamer.errors import PositionRefused, SourceRefused
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import NO_LSN, Lsn
+from sources.bounded import Call
+from sources.dsn import session_dsn
 from sources.server_errors import SlotInUse, from_psycopg2
+
+ANSWER_SECONDS = 60.0
+"""Seconds that the answer to a question may take."""
+
+_LOOKUP_SECONDS = 10.0
+
+_PINNED = {"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0"}
+"""Questions have a deadline of their own; limits that were made for others' queries must not end them."""
 
 _STATUS_INTERVAL = 10.0
 """Seconds between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
@@ -29,9 +42,15 @@ class Slot:
     active_pid: int | None
     confirmed_flush_lsn: Lsn
     wal_status: str
+    two_phase: bool = False
 
     def require_usable(self, database: str) -> None:
         """SourceError when this database's pgoutput stream cannot be read from the slot."""
+        if not self.plugin:
+            raise SourceRefused(
+                f'slot "{self.name}" is a physical slot',
+                "set replicationSlot to another name: a logical slot is made for it",
+            )
         if self.plugin != "pgoutput":
             raise SourceRefused(
                 f'slot "{self.name}" was made for the output plugin "{self.plugin}"',
@@ -41,6 +60,11 @@ class Slot:
             raise SourceRefused(
                 f'slot "{self.name}" belongs to the database "{self.database}", not to "{database}"',
                 "set replicationSlot to another name",
+            )
+        if self.two_phase:
+            raise SourceRefused(
+                f'slot "{self.name}" was made with two_phase: it sends prepared transactions, which are not read',
+                "set replicationSlot to another name, or make the slot anew without two_phase",
             )
         if self.wal_status == "lost":
             raise PositionRefused(
@@ -55,30 +79,51 @@ class Slot:
 
 
 class Catalog:
-    """Connects to a source's database for questions. timeout: seconds for a connection to be made."""
+    """Connects to a source's database for questions, of which none waits for ever.
+
+    timeout: seconds for a connection to be made to one address. `interrupt`, from any thread, makes whatever waits
+    raise SourceUnavailable, for good.
+    """
 
     def __init__(self, dsn: str, timeout: float) -> None:
         self._dsn = dsn
         self._timeout = timeout
+        self._interrupted = threading.Event()
+        self._sessions: set[Session] = set()
+        self._lock = threading.Lock()
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
-        """A connection for the length of a `with`; its errors are SourceErrors."""
+    def session(self, patience: float | None = ANSWER_SECONDS) -> Iterator[Session]:
+        """A connection for the length of a `with`; its errors are SourceErrors.
+
+        patience: seconds that an answer may take; then the connection is given up. None: whoever asks has a deadline.
+        """
+        session = Session(self._connect(), patience)
+        with self._lock:
+            self._sessions.add(session)
+        if self._interrupted.is_set():
+            session.abort()
         try:
-            connection = psycopg2.connect(
-                psycopg2.extensions.make_dsn(
-                    self._dsn, connect_timeout=max(2, round(self._timeout)), client_encoding="UTF8"
-                )
-            )
-            connection.autocommit = True
+            yield session
         except psycopg2.Error as error:
-            raise from_psycopg2(error, self._dsn) from None
-        try:
-            yield Session(connection)
-        except psycopg2.Error as error:
-            raise from_psycopg2(error, self._dsn) from None
+            raise session.aborted_error() or from_psycopg2(error, self._dsn) from None
         finally:
-            connection.close()
+            with self._lock:
+                self._sessions.discard(session)
+            session.close()
+
+    @property
+    def interrupted(self) -> threading.Event:
+        """Set by `interrupt`."""
+        return self._interrupted
+
+    def interrupt(self) -> None:
+        """Give up every connection that is there or being made."""
+        self._interrupted.set()
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.abort()
 
     @cached_property
     def database(self) -> str:
@@ -89,12 +134,50 @@ class Catalog:
         with self.session() as session:
             return session.database
 
+    def _connect(self) -> Any:
+        dsn = session_dsn(self._dsn, self._timeout, _PINNED)
+        call = Call(lambda: psycopg2.connect(dsn), "connect")
+        # libpq takes its time for each address of each host; who waits longer than that waits for a name server.
+        hosts = 1 + dsn.count(",")
+        if not call.wait(_LOOKUP_SECONDS + 2 * hosts * max(2.0, self._timeout), self._interrupted):
+            call.abandon(lambda connection: connection.close())
+            raise SourceUnavailable("the server was not reached in time", "check host and port in the dsn")
+        try:
+            connection = call.result()
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, self._dsn) from None
+        connection.autocommit = True
+        return connection
+
 
 class Session:
-    """Questions over one connection."""
+    """Questions over one connection. patience: as Catalog.session."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, patience: float | None) -> None:
         self._connection = connection
+        self._patience = patience
+        self._given_up = ""
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+
+    @property
+    def backend_pid(self) -> int:
+        """The process ID of its server process."""
+        return int(self._connection.info.backend_pid)
+
+    def abort(self, why: str = "the question was interrupted") -> None:
+        """Give the connection up, from any thread: a query that waits for its answer fails."""
+        self._given_up = self._given_up or why
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def aborted_error(self) -> SourceUnavailable | None:
+        """The error of a query that failed because the connection was given up."""
+        return SourceUnavailable(self._given_up) if self._given_up else None
+
+    def close(self) -> None:
+        """End the session."""
+        self._socket.close()
+        self._connection.close()
 
     @cached_property
     def database(self) -> str:
@@ -108,10 +191,25 @@ class Session:
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """All rows."""
-        with self._connection.cursor() as cursor:
+        with self._deadline(), self._connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """The connection is given up when what stands inside takes too long."""
+        if self._patience is None:
+            yield
+            return
+        why = f"the server did not answer a query within {self._patience:g} s"
+        timer = threading.Timer(self._patience, self.abort, [why])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def setting(self, name: str) -> str:
         """A server setting, as SHOW gives it."""
@@ -142,14 +240,16 @@ class Session:
     def slot(self, name: str) -> Slot | None:
         """The slot, or None."""
         rows = self.rows(
-            "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status "
-            "FROM pg_replication_slots WHERE slot_name = %s",
+            "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
+            "two_phase FROM pg_replication_slots WHERE slot_name = %s",
             name,
         )
         if not rows:
             return None
-        slot_name, plugin, database, active_pid, confirmed, wal_status = rows[0]
-        return Slot(slot_name, plugin or "", database or "", active_pid, Lsn.parse(confirmed), wal_status or "")
+        slot_name, plugin, database, active_pid, confirmed, wal_status, two_phase = rows[0]
+        return Slot(
+            slot_name, plugin or "", database or "", active_pid, Lsn.parse(confirmed), wal_status or "", bool(two_phase)
+        )
 
     def create_slot(self, name: str) -> Slot:
         """Create a pgoutput slot. It waits for running transactions to end: what they wrote comes whole or not."""

@@ -17,8 +17,11 @@ from typing import Any
 
 import psycopg2
 
-_FIELDS = "CMH"
-"""PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT."""
+_FIELDS = "VCMH"
+"""PG_DIAG_SEVERITY_NONLOCALIZED, PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT."""
+
+_NoticeReceiver = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+"""PQnoticeReceiver: an argument of the caller's, and the notice as a result."""
 
 
 class CopyEnded(Exception):
@@ -44,6 +47,7 @@ def _load() -> Any:
         ("PQresultErrorField", text, [ctypes.c_void_p, ctypes.c_int]),
         ("PQclear", None, [ctypes.c_void_p]),
         ("PQerrorMessage", text, [connection]),
+        ("PQsetNoticeReceiver", ctypes.c_void_p, [connection, _NoticeReceiver, ctypes.c_void_p]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -58,6 +62,10 @@ class CopyBoth:
         self._connection = ctypes.c_void_p(connection.pgconn_ptr)
         self._buffer = ctypes.c_void_p()
         self._libpq.PQsetnonblocking(self._connection, 1)
+        self._notices: list[Mapping[str, str]] = []
+        # libpq holds a pointer to it, which keeps no Python object alive.
+        self._on_notice = _NoticeReceiver(lambda _, result: self._notices.append(self._fields_of(result)))
+        self._libpq.PQsetNoticeReceiver(self._connection, self._on_notice, None)
 
     def get(self) -> bytes | None:
         """The content of the next CopyData message; None when it is not there yet. CopyEnded."""
@@ -78,6 +86,11 @@ class CopyBoth:
         if not self._libpq.PQconsumeInput(self._connection):
             raise CopyEnded({"M": self._message()})
 
+    def take_notices(self) -> list[Mapping[str, str]]:
+        """The fields of every NoticeResponse since the last call: libpq keeps these out of the stream."""
+        taken, self._notices = self._notices, []
+        return taken
+
     def put(self, content: bytes) -> None:
         """Send a CopyData message; what the socket does not take now goes with the next. CopyEnded."""
         sent = self._libpq.PQputCopyData(self._connection, content, len(content))
@@ -88,11 +101,14 @@ class CopyBoth:
         text: bytes = self._libpq.PQerrorMessage(self._connection) or b""
         return " ".join(text.decode("utf-8", "replace").split()) or "the connection to the server was lost"
 
-    def _result_fields(self) -> dict[str, str]:
+    def _result_fields(self) -> Mapping[str, str]:
         result = ctypes.c_void_p(self._libpq.PQgetResult(self._connection))
         try:
-            found = {name: self._libpq.PQresultErrorField(result, ord(name)) for name in _FIELDS} if result else {}
+            fields = self._fields_of(result) if result else {}
         finally:
             self._libpq.PQclear(result)
-        fields = {name: text.decode("utf-8", "replace") for name, text in found.items() if text}
         return fields or {"M": "the server ended the replication stream"}
+
+    def _fields_of(self, result: Any) -> Mapping[str, str]:
+        found = {name: self._libpq.PQresultErrorField(result, ord(name)) for name in _FIELDS}
+        return {name: text.decode("utf-8", "replace") for name, text in found.items() if text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import select
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +25,7 @@ from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from sources import server_errors
+from sources.bounded import Call
 from sources.catalog import Catalog, Slot
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
@@ -40,17 +43,24 @@ from sources.reader import (
     WANTED,
     Settings,
 )
-from sources.replication import connect, identify
+from sources.replication import Identity, connect, identify
+from sources.server_errors import ObjectMissing
 from sources.server_types import ServerTypes
-from sources.server_wal import ServerWal
+from sources.server_watch import ServerWatch
+from sources.slot_creation import create_slot
+
+log = logging.getLogger(__name__)
 
 _QUIT_TIMEOUT = 3.0
 
 _LARGE = 64 << 10
 """Bytes of a block from which on the stream counts as fast."""
 
-_SILENT_AFTER = 60.0
-"""Seconds without a message, while the server has WAL to send, that are more than a long transaction's pause."""
+_REST_SECONDS = 30.0
+"""Seconds that the rest of a message from the reader process may take."""
+
+_START_SECONDS = 60.0
+"""Seconds in which the reader process must have begun to stream."""
 
 
 class PostgresSource(Source):
@@ -62,7 +72,7 @@ class PostgresSource(Source):
         super().__init__(name, options)
         self._settings = options
         self._catalog = Catalog(options.dsn, options.timeout)
-        self._server_wal = ServerWal(self._catalog, self._let_go_if_full)
+        self._server = ServerWatch(self._catalog, self._let_go_if_full)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
         self._shapes: dict[int, Relation] = {}
@@ -72,29 +82,25 @@ class PostgresSource(Source):
         self._decoder: Decoder | None = None
         self._given: Position | None = None  # what `start` was given first
         self._started = False
-        self._system_identifier = ""
+        self._identity = Identity("", 0, "")
         self._received = 0
-        self._received_at = 0.0
-        self._waited_until = 0.0  # when `read` last found nothing
         self._durable = 0
         self._confirmed = 0
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
         self._transaction_metadata = False
-        self._asked = False
+        self._asked_at: float | None = None  # when the reader was asked for the next block
         self._status = Status(False, "not started")
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._catalog)
 
     def fence(self) -> Mapping[str, str]:
-        connection = connect(self._settings.dsn, self._settings.timeout, self._application_name)
-        with contextlib.closing(connection):
-            self._system_identifier, timeline = identify(connection)
+        self._identity = self._identify()
         return {
-            "system identifier": self._system_identifier,
-            "timeline": str(timeline),
-            "database": self._database,
+            "system identifier": self._identity.system_identifier,
+            "timeline": str(self._identity.timeline),
+            "database": self._identity.database,
             "slot": self._settings.replication_slot,
             "publication": ",".join(self._settings.publications),
         }
@@ -112,42 +118,47 @@ class PostgresSource(Source):
         self._transaction_metadata = True
 
     def start(self, position: Position | None) -> None:
-        self.stop()
+        self._leave()
         try:
             slot = self._prepare(position)
             resume = self._resume(position, slot)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
             self._durable = max(self._durable, resume.lsn)
             self._spawn(resume, slot)
-            self._wait_for_start()
+            walsender = self._wait_for_start()
         except SourceError as error:
-            self.stop()
+            self._leave()
             self._status = Status(False, str(error))
             raise
         self._given = position if not self._started else self._given
         self._started = True
         self._starts += 1
-        origin = Origin(self.name, self._host, self._database, self._system_identifier)
+        origin = Origin(self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
             origin, resume, self._types.resolve, self._primary_keys.of, self._shapes, self._transaction_metadata
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
-        self._received_at = self._waited_until = time.monotonic()
-        self._asked = False
-        self._server_wal.start()
+        self._asked_at = None
+        self._server.start(walsender)
 
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
         self._ask()
-        if not select.select([self._socket], [], [], timeout)[0]:
-            self._waited_until = time.monotonic()
-            return None
         try:
+            if not select.select([self._socket], [], [], timeout)[0]:
+                self._require_a_living_stream()
+                return None
             return self._next()
         except SourceError as error:
+            error = self._explain(error)
             self._status = Status(False, str(error))
-            raise
+            raise error from None
+
+    def interrupt(self) -> None:
+        self._catalog.interrupt()
+        with contextlib.suppress(OSError, AttributeError):  # there may be no reader, or no longer
+            self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def confirm(self, position: Position) -> None:
         self._durable = position.lsn
@@ -158,35 +169,26 @@ class PostgresSource(Source):
                 self._command(CONFIRM, lsn)
 
     def stop(self) -> None:
-        reader, self._reader = self._reader, None
-        if self._socket is not None:
-            with contextlib.suppress(SourceUnavailable):
-                self._command(QUIT, 0)
-            if reader is not None:
-                _end(reader)
-            with self._sending:
-                self._socket.close()
-                self._socket = None
-        self._decoder = None
-        self._server_wal.stop()
+        self._leave()
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
-        # While nobody reads, because the sinks are at work, nothing can be said of the server.
-        silence = self._waited_until - self._received_at
-        missing = self._server_wal.end - self._received
-        if self._status.ok and missing > 0 and silence > _SILENT_AFTER:
+        silence = self._silence()
+        missing = self._server.wal_end - self._received
+        if self._status.ok and missing > 0 and silence > self._settings.receive_timeout:
             return Status(
-                False, f"the server has {missing} bytes of WAL more, but has sent nothing for {silence:.0f} s"
+                False,
+                f"the server has {missing} bytes of WAL more, but has sent nothing for {silence:.0f} s"
+                f"{self._described_work()}",
             )
         return self._status
 
     def stats(self) -> Stats:
         return {
-            "server_lsn": max(self._server_wal.end, self._received),
+            "server_lsn": max(self._server.wal_end, self._received),
             "received_lsn": self._received,
             "confirmed_lsn": self._confirmed,
-            "lag_bytes": max(0, max(self._server_wal.end, self._received) - self._durable),
+            "lag_bytes": max(0, max(self._server.wal_end, self._received) - self._durable),
             "reconnects": max(0, self._starts - 1),
         }
 
@@ -198,12 +200,11 @@ class PostgresSource(Source):
         self._received, frames = BLOCK.unpack(self._receive(BLOCK.size))
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
-        self._received_at = time.monotonic()
-        self._asked = False
+        received_at, self._asked_at = time.monotonic(), None
         if size >= _LARGE:
             # The reader puts the next block together while this one is decoded.
             self._ask()
-        batch = self._decoder.decode(data, offsets, self._received_at)
+        batch = self._decoder.decode(data, offsets, received_at)
         # Another session begins where this one ended.
         self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
         return batch
@@ -215,12 +216,62 @@ class PostgresSource(Source):
 
     def _ask(self) -> None:
         """For a block, once. If the reader has ended, what it sent before says why."""
-        if not self._asked:
-            self._asked = True
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
             with contextlib.suppress(SourceUnavailable):
                 self._command(WANTED, self._settings.batch_bytes)
 
+    # A server that keeps silent.
+
+    def _silence(self) -> float:
+        """Seconds for which the reader has been asked for what the server sends, and there was nothing."""
+        asked_at = self._asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
+
+    def _require_a_living_stream(self) -> None:
+        """SourceUnavailable when the server does not answer, though the reader asks it to whenever it is silent.
+
+        A walsender that decodes a large transaction may answer late. Whether it does is asked over another connection:
+        a stream that was cut off then would begin the transaction anew, and be cut off again.
+        """
+        silence = self._silence()
+        if silence > self._settings.receive_timeout and not self._server.walsender_at_work():
+            raise SourceUnavailable(
+                f"the server has sent nothing for {silence:.0f} s, not even an answer: the connection counts as lost",
+                "look at the network in between, or raise receiveTimeout",
+            )
+
+    def _described_work(self) -> str:
+        work = self._server.walsender_at_work()
+        return f" (its walsender {work})" if work else ""
+
+    def _explain(self, error: SourceError) -> SourceError:
+        """What the server calls missing and the catalog has is a publication that was made anew behind the position."""
+        if not isinstance(error, ObjectMissing):
+            return error
+        with self._catalog.session() as session:
+            if set(self._settings.publications) - session.publications():
+                return error
+            end = session.wal_end()
+        return PositionRefused(
+            f"{error.what}; the publication exists now, but not where the stream is: it was dropped and made again, "
+            "and what was committed meanwhile cannot be had",
+            f'take a new copy of its tables, then set walPositionOverride = "{end}", where the WAL ends now',
+        )
+
     # Before streaming.
+
+    def _identify(self) -> Identity:
+        def ask() -> Identity:
+            connection = connect(self._settings.dsn, self._settings.timeout, self._application_name)
+            with contextlib.closing(connection):
+                return identify(connection)
+
+        call = Call(ask, "identify")
+        if not call.wait(_START_SECONDS, self._catalog.interrupted):
+            call.abandon(lambda _: None)
+            raise SourceUnavailable("the server did not say in time which one it is", "check host and port in the dsn")
+        return call.result()
 
     def _prepare(self, position: Position | None) -> Slot:
         """Look at everything that streaming needs, and create the slot if nothing was ever read from it."""
@@ -237,13 +288,17 @@ class PostgresSource(Source):
                         "take a new copy of the tables, then forget the position "
                         f"(psql-streamer position forget {self.name}) to start a new slot",
                     )
-                slot = session.create_slot(name)
+                slot = create_slot(self._catalog, name, self._wait_for_slot)
             slot.require_usable(session.database)
             self._status_interval = session.status_interval()
             self._wal_end = session.wal_end()
             self._types.load(session)
             self._primary_keys.load(session)
         return slot
+
+    def _wait_for_slot(self, reason: str) -> None:
+        self._status = Status(False, reason)
+        log.warning("%s", reason)
 
     def _resume(self, position: Position | None, slot: Slot) -> Position:
         """Where to start: the override (until something was read), the stored position, or the slot's own.
@@ -291,6 +346,7 @@ class PostgresSource(Source):
             dsn=self._settings.dsn,
             slot=slot.name,
             publications=list(self._settings.publications),
+            identity=astuple(self._identity),
             lsn=resume.lsn,
             confirmed=slot.confirmed_flush_lsn,
             timeout=self._settings.timeout,
@@ -302,20 +358,28 @@ class PostgresSource(Source):
         )
         ours.sendall(settings.to_line())
 
-    def _wait_for_start(self) -> None:
-        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
+    def _wait_for_start(self) -> int:
+        """The process ID of the walsender, once it streams."""
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
         body = self._receive(size)
         if kind == FAILED:
             raise _reported(body)
         if kind != STARTED:
             raise SourceUnavailable(f"the reader process began with {kind!r}")
+        return int(json.loads(bytes(body)))
 
-    def _receive(self, size: int) -> bytearray:
-        assert self._socket is not None  # noqa: S101 - callers hold a started source
+    def _receive(self, size: int, patience: float = _REST_SECONDS) -> bytearray:
+        reader = self._socket
+        if reader is None:
+            raise SourceUnavailable("the source is not started")
+        reader.settimeout(patience)
         data = bytearray(size)
         view = memoryview(data)
         while len(view):
-            count = self._socket.recv_into(view)
+            try:
+                count = reader.recv_into(view)
+            except TimeoutError:
+                raise SourceUnavailable(f"the reader process sent nothing for {patience:g} s") from None
             if not count:
                 raise SourceUnavailable("the reader process ended unexpectedly")
             view = view[count:]
@@ -330,6 +394,20 @@ class PostgresSource(Source):
             except OSError:
                 raise SourceUnavailable("the reader process ended unexpectedly") from None
 
+    def _leave(self) -> None:
+        """End the reader process, which tells the server what was confirmed last."""
+        reader, self._reader = self._reader, None
+        if self._socket is not None:
+            with contextlib.suppress(SourceUnavailable):
+                self._command(QUIT, 0)
+            if reader is not None:
+                _end(reader)
+            with self._sending:
+                self._socket.close()
+                self._socket = None
+        self._decoder = None
+        self._server.stop()
+
     # Names.
 
     @property
@@ -339,10 +417,6 @@ class PostgresSource(Source):
     @property
     def _host(self) -> str:
         return str(psycopg2.extensions.parse_dsn(self._settings.dsn).get("host", "unknown"))
-
-    @property
-    def _database(self) -> str:
-        return self._catalog.database
 
 
 def _reported(body: bytes | bytearray) -> SourceError:

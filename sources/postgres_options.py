@@ -31,8 +31,9 @@ class PostgresOptions(SourceOptions):
     """[source.NAME] type = "postgres".
 
     batch_size, batch_bytes: upper bounds of a micro-batch in messages and bytes of WAL; batches are smaller whenever
-    the service keeps up. wal_position_override: start here and not at the stored position, once at each start.
-    wal_retain: how many bytes of WAL the confirmed position stays behind, so that one can go back.
+    the service keeps up. receive_timeout: seconds after which a server that does not answer counts as lost.
+    wal_position_override: start here and not at the stored position, once at each start. wal_retain: how many bytes of
+    WAL the confirmed position stays behind, so that one can go back.
     """
 
     dsn: Annotated[str, AfterValidator(_connection_string)] = Field(min_length=1, repr=False)
@@ -41,6 +42,7 @@ class PostgresOptions(SourceOptions):
     ] = Field(alias="publication")
     replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
     timeout: PositiveDuration = 2.0
+    receive_timeout: Annotated[PositiveDuration, Field(ge=1.0)] = 30.0
     batch_size: int = Field(default=10_000, gt=0)
     batch_bytes: Annotated[ByteSize, Field(gt=0)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
 from sources.pace import Held, Pace
-from sources.replication import Stream, connect, open_stream, start_command
+from sources.replication import Identity, Stream, connect, identify, open_stream, start_command
 
 COMMAND = struct.Struct(">cQ")
 MESSAGE = struct.Struct(">cQ")
@@ -36,7 +36,7 @@ LET_GO_IF_FULL = b"L"  # end the session if the socket is left alone: the server
 QUIT = b"Q"
 
 # Messages.
-STARTED = b"S"
+STARTED = b"S"  # JSON: the process ID of the walsender
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
 
@@ -54,7 +54,8 @@ _CONFIRM_WITHIN = 0.1
 class Settings:
     """What a reader needs to know.
 
-    lsn: where to start. status_interval: seconds between standby status updates.
+    lsn: where to start. identity: of the cluster, the timeline and the database that the stream must come from.
+    status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
     block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
     when as much is held, the socket is left alone, and the server waits.
     """
@@ -62,6 +63,7 @@ class Settings:
     dsn: str
     slot: str
     publications: list[str]
+    identity: tuple[str, int, str]
     lsn: int
     confirmed: int
     timeout: float
@@ -84,9 +86,11 @@ def main(arguments: list[str]) -> int:
     settings = _read_settings(parent)
     try:
         connection = connect(settings.dsn, settings.timeout, settings.application_name)
+        identify(connection).refuse_other_than(Identity(*settings.identity))
+        walsender = connection.info.backend_pid
         command = start_command(settings.slot, settings.lsn, settings.publications)
         stream = open_stream(connection, command, time.monotonic() + 60)
-        _Reader(parent, stream, settings).run()
+        _Reader(parent, stream, settings, walsender).run()
     except (SourceError, ProtocolError) as error:
         _report(parent, error)
         return 1
@@ -96,7 +100,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Reader:
-    def __init__(self, parent: socket.socket, stream: Stream, settings: Settings) -> None:
+    def __init__(self, parent: socket.socket, stream: Stream, settings: Settings, walsender: int) -> None:
         self._parent = parent
         self._stream = stream
         self._settings = settings
@@ -104,8 +108,10 @@ class _Reader:
         self._pace = Pace(settings.block_frames, settings.flush_interval)
         self._confirmed = settings.confirmed
         self._status_due = 0.0
+        self._heard_at = time.monotonic()
         self._wanted = 0  # bytes that the parent asked for, 0: nothing
-        self._output = memoryview(MESSAGE.pack(STARTED, 0))
+        started = json.dumps(walsender).encode()
+        self._output = memoryview(MESSAGE.pack(STARTED, len(started)) + started)
         self._commands = bytearray()
         self._held_since = 0.0
         self._running = True
@@ -185,16 +191,20 @@ class _Reader:
                 self._running = False
 
     def _read_stream(self) -> None:
-        held = len(self._frames)
-        while self._stream.receive(self._frames) >= _PIECE and not self._full():
-            pass
+        held, received = len(self._frames), _PIECE
+        while received >= _PIECE and not self._full():
+            received = self._stream.receive(self._frames)
+            if received:
+                self._heard_at = time.monotonic()
         if not held and len(self._frames):
             self._held_since = time.monotonic()
 
     def _send_status_when_due(self, now: float) -> None:
         if now >= self._status_due:
             self._status_due = now + self._settings.status_interval
-            self._stream.send_status(self._frames.received, self._confirmed)
+            # A server that has nothing to send may keep silent for ever, and so does a network that is broken.
+            silent = now - self._heard_at >= self._settings.status_interval
+            self._stream.send_status(self._frames.received, self._confirmed, reply=silent)
         if self._frames.reply_requested:
             # A server that shuts down asks, and waits until the flushed position, or without one the written, is the
             # end of its WAL (PostgreSQL source, WalSndDone). Confirming late must not keep it from shutting down.

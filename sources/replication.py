@@ -15,14 +15,16 @@ import select
 import socket
 import struct
 import time
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Protocol
 
 import psycopg2
 import psycopg2.extensions
 import psycopg2.extras
 
-from psql_streamer.errors import SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
+from sources.dsn import session_dsn
 from sources.libpq import CopyBoth, CopyEnded
 from sources.server_errors import from_fields, from_psycopg2, gap
 
@@ -30,6 +32,9 @@ _POSTGRES_EPOCH = 946_684_800
 _RECEIVE = 1 << 18
 _FRAME = struct.Struct(">cI")
 _STATUS = struct.Struct(">cIcQQQqB")
+_TRANSACTION_TIMEOUT = 170000
+"""The release (server_version_num) that brought transaction_timeout."""
+
 _PINNED = {
     # What a value's text form depends on; events must not change with a server's or a role's settings.
     "datestyle": "ISO",
@@ -54,18 +59,16 @@ _IN_ENVIRONMENT = ("datestyle", "timezone")
 def connect(dsn: str, timeout: float, application_name: str) -> Any:
     """A psycopg2 LogicalReplicationConnection with every setting pinned that the text form of values depends on.
 
-    timeout: seconds for the connection to be made (libpq counts whole seconds, at least 2).
+    timeout: seconds for the connection to be made to each address of the host.
     """
     try:
         given = psycopg2.extensions.parse_dsn(dsn)
-        # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
-        options = " ".join([given.get("options", ""), *(f"-c {name}={value}" for name, value in _PINNED.items())])
         connection = psycopg2.connect(
-            psycopg2.extensions.make_dsn(
+            # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
+            session_dsn(
                 dsn,
-                options=options.strip(),
-                client_encoding="UTF8",
-                connect_timeout=max(2, round(timeout)),
+                timeout,
+                _PINNED,
                 application_name=given.get("application_name", application_name),
                 # With GSSAPI encryption left to chance the socket's bytes may not be the protocol's.
                 gssencmode=given.get("gssencmode", "disable"),
@@ -75,17 +78,41 @@ def connect(dsn: str, timeout: float, application_name: str) -> Any:
         with connection.cursor() as cursor:
             for name in _IN_ENVIRONMENT:
                 cursor.execute(f"SET {name} = '{_PINNED[name]}'")
+            if connection.server_version >= _TRANSACTION_TIMEOUT:
+                cursor.execute("SET transaction_timeout = 0")
         return connection
     except psycopg2.Error as error:
         raise from_psycopg2(error, dsn) from None
 
 
-def identify(connection: Any) -> tuple[str, int]:
-    """The cluster's system identifier and its timeline (IDENTIFY_SYSTEM)."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which stream of WAL a session reads from (IDENTIFY_SYSTEM): the cluster, its timeline, the database."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+
+    def refuse_other_than(self, expected: Identity) -> None:
+        """PositionRefused when the session has come to another cluster, timeline or database."""
+        pairs = zip(fields(self), astuple(self), astuple(expected), strict=True)
+        differing = [
+            f'{field.name.replace("_", " ")} "{was}", now "{found}"' for field, found, was in pairs if found != was
+        ]
+        if differing:
+            raise PositionRefused(
+                f"the server is another one than the stream began with: {', '.join(differing)}",
+                "let the dsn lead to the server that the position belongs to; if the new one is right, take a new copy "
+                "of the tables, and forget the position",
+            )
+
+
+def identify(connection: Any) -> Identity:
+    """Which stream of WAL the session reads from."""
     with connection.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
-        system_identifier, timeline, _, _ = cursor.fetchone()
-    return str(system_identifier), int(timeline)
+        system_identifier, timeline, _, database = cursor.fetchone()
+    return Identity(str(system_identifier), int(timeline), str(database))
 
 
 def start_command(slot: str, lsn: int, publications: list[str]) -> str:
@@ -114,8 +141,11 @@ class Stream(Protocol):
         SourceError when the server ended the stream.
         """
 
-    def send_status(self, received: int, confirmed: int) -> None:
-        """Tell the server what was received and what it may forget (Standby status update)."""
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
+        """Tell the server what was received and what it may forget (Standby status update).
+
+        reply: it is to answer at once, with a keepalive.
+        """
 
     def close(self) -> None:
         """End the session."""
@@ -160,8 +190,8 @@ class RawStream:
         frames.controls.clear()
         return count
 
-    def send_status(self, received: int, confirmed: int) -> None:
-        self._send(_status(received, confirmed))
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
+        self._send(_status(received, confirmed, reply))
 
     def close(self) -> None:
         self._socket.close()
@@ -233,15 +263,18 @@ class LibpqStream:
         pieces: list[bytes] = []
         try:
             count = self._take(pieces)
-        except CopyEnded as error:
+        except CopyEnded as ended:
             frames.feed(b"".join(pieces))
-            raise from_fields(error.fields) from None
+            raise from_fields(ended.fields) from None
         frames.feed(b"".join(pieces))
+        for notice in self._copy.take_notices():
+            if (error := gap(notice)) is not None:
+                raise error
         return count
 
-    def send_status(self, received: int, confirmed: int) -> None:
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
         try:
-            self._copy.put(_status(received, confirmed)[_FRAME.size :])
+            self._copy.put(_status(received, confirmed, reply)[_FRAME.size :])
         except CopyEnded as error:
             raise from_fields(error.fields) from None
 
@@ -265,10 +298,10 @@ class LibpqStream:
         return count
 
 
-def _status(received: int, confirmed: int) -> bytes:
+def _status(received: int, confirmed: int, reply: bool) -> bytes:
     """A Standby status update, as a frame."""
     now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
-    return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, 0)
+    return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, reply)
 
 
 def _raise_if_over(control: Control) -> None:

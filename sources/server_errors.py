@@ -78,8 +78,15 @@ _POSITION = {
 }
 
 
+_MISSING = "42704"
+
+
 class SlotInUse(SourceUnavailable):
     """Another session streams from the slot."""
+
+
+class ObjectMissing(SourceRefused):
+    """The server does not know an object by this name: a publication, or a slot."""
 
 
 def from_psycopg2(error: psycopg2.Error, dsn: str) -> SourceError:
@@ -95,6 +102,8 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     code, message, hint = fields.get("C", ""), fields.get("M", "an error without a message"), fields.get("H", "")
     if code == SLOT_IN_USE:
         return SlotInUse(message, "stop the other consumer, or set replicationSlot to another name")
+    if code == _MISSING:
+        return ObjectMissing(message, hint or _REFUSED[code])
     for known, remedy in _POSITION.items():
         if code == known:
             return PositionRefused(message, hint or remedy)
@@ -112,10 +121,9 @@ def gap(notice: Mapping[str, str]) -> SourceError | None:
     """
     if notice.get("V") != "WARNING" or notice.get("C") != "55000":
         return None
-    return SourceRefused(
+    return ObjectMissing(
         f"{notice.get('M', 'the server leaves changes out')}: what is committed without it is not in the stream",
-        "create the publication if it is gone, take a new copy of its tables, and set walPositionOverride to the LSN "
-        "from which on it exists",
+        "create the publication if it is gone",
     )
 
 
