@@ -1,11 +1,9 @@
-"""A queue of batches, bounded in bytes and number: what keeps memory flat when a sink is slower than the server.
-
-The bound in number keeps small batches from queueing: while they wait, the source gathers larger ones.
-"""
+"""A queue of batches, bounded in bytes: what keeps memory flat when a sink is slower than the server."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from threading import Condition, Event
 from typing import Generic, Protocol, TypeVar
 
@@ -20,13 +18,27 @@ class Sized(Protocol):
 
 Item = TypeVar("Item", bound=Sized)
 
+TOGETHER = 32
+"""So many items behind one another are put together when they are small: a thousand batches of one row take a hundred
+times the memory of one batch of a thousand rows."""
+
+SMALL = 1 << 20
+"""Bytes up to which items are put together."""
+
 
 class Inbox(Generic[Item]):
-    """First in, first out. limit: bytes; an item larger than it passes when the queue is empty. most: items."""
+    """First in, first out.
 
-    def __init__(self, limit: int, most: int = 2) -> None:
+    limit: bytes; an item larger than it passes when the queue is empty. most: items, None for as many as the bytes
+    allow. join: one item for several that stand behind one another; None where they stay as they are.
+    """
+
+    def __init__(
+        self, limit: int, most: int | None = None, join: Callable[[Sequence[Item]], Sequence[Item]] | None = None
+    ) -> None:
         self.limit = limit
         self._most = most
+        self._join = join
         self._items: deque[Item] = deque()
         self._used = 0
         self._changed = Condition()
@@ -39,12 +51,13 @@ class Inbox(Generic[Item]):
     def put(self, item: Item, stopping: Event) -> bool:
         """Wait for room and add; False (and not added) when `stopping` was set meanwhile."""
         with self._changed:
-            while self._items and (self._used + item.nbytes > self.limit or len(self._items) >= self._most):
+            while self._is_full(item):
                 if stopping.is_set():
                     return False
                 self._changed.wait(0.1)
             self._items.append(item)
             self._used += item.nbytes
+            self._put_small_together()
             self._changed.notify_all()
             return True
 
@@ -62,3 +75,21 @@ class Inbox(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def _is_full(self, item: Item) -> bool:
+        if not self._items:
+            return False
+        return self._used + item.nbytes > self.limit or (self._most is not None and len(self._items) >= self._most)
+
+    def _put_small_together(self) -> None:
+        """The last ones, when they are many and small. What was put together takes part again, up to SMALL."""
+        if self._join is None or len(self._items) < TOGETHER:
+            return
+        last = [self._items[at] for at in range(-TOGETHER, 0)]
+        if sum(item.nbytes for item in last) > SMALL:
+            return
+        for _ in last:
+            self._items.pop()
+        joined = self._join(last)
+        self._items.extend(joined)
+        self._used += sum(item.nbytes for item in joined) - sum(item.nbytes for item in last)

@@ -61,6 +61,14 @@ class Source(ABC):
         self.name = name
         self.options = options
 
+    @property
+    def position_override(self) -> Position | None:
+        """Where the operator wants it to start instead of at the stored position; None for no such wish.
+
+        It is followed once: a later start goes on from where the source has got, until another one is wished for.
+        """
+        return None
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""
@@ -69,7 +77,8 @@ class Source(ABC):
     def fence(self) -> Mapping[str, str]:
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
 
-        May connect. Called before `start`. A key whose value differs from the stored one stops the pipeline.
+        May connect. Called before every `start`, which must come to the same stream. A key whose value differs from the
+        stored one, or from that of the session before, stops the pipeline.
         """
 
     def published(self) -> Sequence[Relation] | None:
@@ -247,10 +256,10 @@ class Service(Protocol):
     """What the HTTP API sees of the running pipeline. Callable from any thread."""
 
     def status(self) -> Mapping[str, Status]:
-        """A Status by part: `source.db1`, `sink.kafka1`, `store`."""
+        """A Status by part: `source.db1`, `handler.spark`, `sink.kafka1`."""
 
     def stats(self) -> Mapping[str, Stats]:
-        """Counters by part, named as in `status`."""
+        """Counters of sources and sinks, named as in `status`."""
 
     def set_debug(self, on: bool) -> None:
         """Switch debug messages of all parts."""

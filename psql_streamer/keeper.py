@@ -32,12 +32,13 @@ class Keeper:
         """Something became durable. From any thread."""
         self._wake.set()
 
-    def close(self) -> None:
-        """Store what is durable now, the last time, and end."""
+    def close(self, seconds: float) -> bool:
+        """Store what is durable now, the last time, and end; False when the disk takes longer than that."""
         self._ending.set()
         self._wake.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

@@ -50,7 +50,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         truncates += _moved_singles(batch.truncates, rows, transactions)
         messages += _moved_singles(batch.messages, rows, transactions)
         schema_changes += _moved_singles(batch.schema_changes, rows, transactions)
-    return replace(
+    merged = replace(
         batches[-1],
         transactions=_all_transactions(batches),
         changes=tuple(map(_concatenated, shapes.values())),
@@ -60,9 +60,9 @@ def merge(batches: Sequence[Batch]) -> Batch:
         begins=_all_bounds([batch.begins for batch in batches], rows_before, transactions_before),
         ends=_all_bounds([batch.ends for batch in batches], rows_before, transactions_before),
         tallies=_all_tallies([batch.tallies for batch in batches], transactions_before),
-        nbytes=sum(batch.nbytes for batch in batches),
         received_at=batches[0].received_at,
     )
+    return replace(merged, nbytes=merged.overhead + sum(batch.nbytes - batch.overhead for batch in batches))
 
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:

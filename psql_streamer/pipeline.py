@@ -12,14 +12,13 @@ A batch counts when every sink has it; the store learns it before the server doe
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Mapping, Sequence
 
 from psql_streamer import logs
 from psql_streamer.arrow_memory import return_freed_pages
+from psql_streamer.bounded import Call
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Service, Severity, Status
@@ -27,6 +26,7 @@ from psql_streamer.keeper import Keeper
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.review import review
+from psql_streamer.shutdown import Shutdown
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.store import Store
@@ -34,23 +34,43 @@ from psql_streamer.supervisor import Supervisor
 
 log = logging.getLogger("psql_streamer.pipeline")
 
+LEFT_ALONE = "no sink takes from it: it is not started, and its slot is left alone and keeps WAL on the server"
+"""Of a source that no sink names."""
+
+_GIVE_UP_SECONDS, _STORE_SECONDS, _RELEASE_SECONDS = 1.5, 1.0, 1.5
+"""What the steps of a stop may take: threads that were interrupted, the last position, clients and engines."""
+
+LEAVE_SECONDS = 4.5
+"""Seconds behind drainTimeout after which the process ends, whatever still hangs."""
+
 
 def run(config: Config) -> int:
-    """Run the service until SIGTERM or SIGINT; the exit code: 0 when told to stop. A failure is raised."""
+    """Run the service until SIGTERM or SIGINT; the exit code: 0 when told to stop. A failure is raised.
+
+    It ends within drainTimeout and some seconds, whatever hangs.
+    """
     # Here, and not at the top: whoever embeds a Pipeline needs no HTTP server.
     from psql_streamer.api import ApiServer, create_app
 
     metrics = Metrics()
     pipeline = Pipeline(config, metrics)
     api = ApiServer(create_app(pipeline, metrics), config.http.host, config.http.port)
-    _stop_on_signals(pipeline.stop)
+
+    def stop() -> None:
+        shutdown.begin(pipeline.stop_seconds)
+        pipeline.stop()
+
+    shutdown = Shutdown(stop)
+    shutdown.listen()
     api.start()
     try:
         pipeline.start()
         pipeline.wait()
     finally:
+        shutdown.begin(pipeline.stop_seconds)
         pipeline.close()
         api.stop()
+    pipeline.raise_failure()
     return 0
 
 
@@ -65,8 +85,11 @@ class Pipeline(Service):
         self._store = Store(config.lmdb, config.lmdb_map_size)
         self._supervisor = Supervisor(metrics, config.start_timeout)
         self._keeper = Keeper(self._supervisor)
+        self._streaming = False
         self._sinks = [self._sink(name, metrics) for name in config.sinks]
-        self._sources = {name: self._source(name, metrics) for name in config.sources}
+        taken = {name for sink in self._sinks for name in sink.part.options.sources}
+        self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
+        self._left_alone = [f"source.{name}" for name in config.sources if name not in taken]
 
     def start(self) -> None:
         """Open the store, start the sinks and their handlers, then the sources."""
@@ -82,7 +105,10 @@ class Pipeline(Service):
 
     def start_sources(self) -> None:
         """Compare the configuration with the tables, and begin to stream. ConfigError when rules fit no table."""
+        for name in self._left_alone:
+            log.warning("%s: %s", name, LEFT_ALONE)
         self._review()
+        self._streaming = True
         for source in self._sources.values():
             source.start()
         self._keeper.start(self._sources.values())
@@ -92,29 +118,62 @@ class Pipeline(Service):
     def wait(self) -> None:
         """Until `stop` is called or a part fails; a failure is raised here."""
         self._supervisor.stopping.wait()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what a part failed with, if one did."""
         if self._supervisor.failure is not None:
             raise self._supervisor.failure
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long a stop may take from now on."""
+        return (self._config.drain_timeout if self._streaming else 0.0) + LEAVE_SECONDS
 
     def stop(self) -> None:
         """Begin to stop: nothing more is read."""
         self._supervisor.stopping.set()
 
     def close(self) -> None:
-        """Stop: drain within drainTimeout, remember what was acknowledged, and nothing else, release everything."""
+        """Stop: drain within drainTimeout, remember what was acknowledged, and nothing else, release everything.
+
+        What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS.
+        """
         self._supervisor.stopping.set()
         deadline = time.monotonic() + (0.0 if self._supervisor.failure else self._config.drain_timeout)
         for source in self._sources.values():
             source.join(deadline)
         for sink in self._sinks:
-            sink.close(deadline)
-        self._keeper.close()
+            sink.drain(deadline)
+        for sink in self._sinks:
+            sink.interrupt()
+        deadline = time.monotonic() + _GIVE_UP_SECONDS
+        for sink in self._sinks:
+            sink.leave(deadline)
+        stored = self._keeper.close(_STORE_SECONDS)
         for source in self._sources.values():
-            source.close()
-        self._store.close()
+            source.log_end()
+        calls = [Call(runner.stop, f"stop {runner.name}") for runner in self._runners()]
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        for call in calls:
+            call.wait(deadline - time.monotonic(), threading.Event())
+        for source in self._sources.values():
+            source.interrupt()
+        if stored:
+            self._store.close()
 
     def status(self) -> Mapping[str, Status]:
         """As Service.status."""
-        return {runner.name: runner.status() for runner in self._runners()}
+        of_handlers: dict[str, list[Status]] = {}
+        for sink in self._sinks:
+            for name, status in sink.handler_status().items():
+                of_handlers.setdefault(name, []).append(status)
+        return {
+            **{name: Status(True, LEFT_ALONE) for name in self._left_alone},
+            **{runner.name: runner.status() for runner in self._sources.values()},
+            **{name: _worst(statuses) for name, statuses in of_handlers.items()},
+            **{runner.name: runner.status() for runner in self._sinks},
+        }
 
     def stats(self) -> Mapping[str, Stats]:
         """As Service.stats."""
@@ -145,7 +204,13 @@ class Pipeline(Service):
     def _sink(self, name: str, metrics: Metrics) -> SinkRunner:
         handlers = [self._config.handlers[handler].build() for handler in self._config.handler_names(name)]
         return SinkRunner(
-            self._config.sinks[name].build(), handlers, metrics, self._supervisor, self._done, self._retry_interval
+            self._config.sinks[name].build(),
+            handlers,
+            metrics,
+            self._supervisor,
+            self._taken,
+            self._done,
+            self._retry_interval,
         )
 
     def _source(self, name: str, metrics: Metrics) -> SourceRunner:
@@ -154,6 +219,10 @@ class Pipeline(Service):
         if any(sink.part.wants_transaction_metadata for sink in sinks):
             part.provide_transaction_metadata()
         return SourceRunner(part, sinks, self._store, metrics, self._supervisor, self._keeper.wake)
+
+    def _taken(self) -> None:
+        for source in self._sources.values():
+            source.wake()
 
     def _done(self, item: Item, sink: str) -> None:
         self._sources[item.batch.origin.source].done(item, sink)
@@ -167,13 +236,6 @@ class Pipeline(Service):
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))
 
 
-def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT stop; SIGHUP, which many send to have logs rotated, does nothing."""
-
-    def told(number: int, _frame: FrameType | None) -> None:
-        log.info("stopping: %s", signal.Signals(number).name)
-        stop()
-
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def _worst(statuses: Sequence[Status]) -> Status:
+    """Of a handler that several sinks have, each an instance of its own."""
+    return next((status for status in statuses if not status.ok), statuses[0])

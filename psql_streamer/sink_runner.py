@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -15,15 +15,17 @@ from psql_streamer.inbox import Inbox
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.merging import cut, merge
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Batch, Stats
+from psql_streamer.model import Batch, Origin, Stats
 from psql_streamer.supervisor import Supervisor
 
 _POLL = 0.2
 _PIECE_ROWS = 10_000
 """What was merged for a handler goes on in pieces of so many rows: encoded, a row takes several times its size."""
 
-_LAST_WORD = 5.0
-"""Seconds that threads get to end after they were interrupted."""
+_LONGEST_PAUSE = 10.0
+"""Seconds between two attempts at a batch, at most."""
+
+_STARTING = Status(False, "starting")
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -44,8 +46,8 @@ class Item:
 class SinkRunner:
     """One thread a handler, in order, and one that writes; a bounded inbox before each.
 
-    on_done: called when an item is durable, with this sink's name. retry_interval: source name -> first pause before
-    an item is tried again.
+    on_taken: called when an item left the first inbox. on_done: called when an item is durable, with this sink's name.
+    retry_interval: source name -> first pause before an item is tried again.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SinkRunner:
         handlers: Sequence[Handler],
         metrics: Metrics,
         supervisor: Supervisor,
+        on_taken: Callable[[], None],
         on_done: Callable[[Item, str], None],
         retry_interval: Callable[[str], float],
     ) -> None:
@@ -62,13 +65,18 @@ class SinkRunner:
         self.handlers = handlers
         self._metrics = metrics
         self._supervisor = supervisor
+        self._on_taken = on_taken
         self._on_done = on_done
         self._retry_interval = retry_interval
+        self._started: set[str] = set()
         self._problems: dict[int, str] = {}
+        self._at_work: set[int] = set()
         self._drained = threading.Event()  # nothing more comes: threads end when their inbox is empty
         self._abandon = threading.Event()
-        at_once = [handler.batches_at_once for handler in handlers]
-        self._inboxes = [Inbox[Item](part.options.queue_bytes, most) for most in (*at_once, 1)]
+        limit = part.options.queue_bytes
+        # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
+        self._inboxes = [Inbox[Item](limit, join=_joined), *(Inbox[Item](limit, most=1) for _ in handlers)]
+        self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
@@ -78,37 +86,71 @@ class SinkRunner:
     def start(self) -> None:
         """Start the handlers' engines and the sink, then the threads."""
         for handler in self.handlers:
-            self._supervisor.start(f"handler.{handler.name}", handler.start, 1.0)
-        self._supervisor.start(self.name, self.part.start, 1.0)
+            self._start(f"handler.{handler.name}", handler.start)
+        self._start(self.name, self.part.start)
         for thread in self._threads:
             thread.start()
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it may soon have nothing to do."""
+        return len(self._inboxes[0]) <= self._ahead
 
     def take(self, item: Item) -> bool:
         """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
         return self._inboxes[0].put(item, self._supervisor.stopping)
 
-    def close(self, deadline: float) -> None:
+    def drain(self, deadline: float) -> None:
         """Let the threads finish what is queued, until the deadline."""
         self._drained.set()
         self._join(deadline)
-        if any(thread.is_alive() for thread in self._threads):
+
+    def interrupt(self) -> None:
+        """Make the threads give up what they are at."""
+        if self._at_work or any(len(inbox) for inbox in self._inboxes):
             log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
         self._abandon.set()
+        for handler in self.handlers:
+            handler.interrupt()
         self.part.interrupt()
-        self._join(time.monotonic() + _LAST_WORD)
+
+    def leave(self, deadline: float) -> None:
+        """Wait for the threads, which were interrupted."""
+        self._join(deadline)
+
+    def stop(self) -> None:
+        """Release what the sink and its handlers have. May take as long as they do."""
         self.part.stop()
         for handler in self.handlers:
             handler.stop()
 
     def status(self) -> Status:
         """The sink's own status, or what is being tried again."""
-        problems = list(self._problems.values())
-        return Status(False, "; ".join(problems)) if problems else self.part.status()
+        return self._status(self.name, len(self.handlers), self.part)
+
+    def handler_status(self) -> Mapping[str, Status]:
+        """The same of each of its handlers, by part."""
+        names = [f"handler.{handler.name}" for handler in self.handlers]
+        return {
+            name: self._status(name, place, handler)
+            for place, (name, handler) in enumerate(zip(names, self.handlers, strict=True))
+        }
 
     def stats(self) -> Stats:
         """The sink's counters and its queue."""
         used, limit = sum(inbox.used for inbox in self._inboxes), sum(inbox.limit for inbox in self._inboxes)
         return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
+
+    def _start(self, name: str, start: Callable[[], None]) -> None:
+        log.info("%s: starting", name)
+        self._supervisor.start(name, start, 1.0)
+        self._started.add(name)
+
+    def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
+        if name not in self._started:
+            return _STARTING
+        problem = self._problems.get(place)
+        return Status(False, problem) if problem else part.status()
 
     def _handle(self, place: int) -> None:
         handler, following = self.handlers[place], self._inboxes[place + 1]
@@ -122,7 +164,7 @@ class SinkRunner:
                 following.put(Item(piece, ()), self._abandon)
             following.put(Item(last, item.tickets), self._abandon)
 
-        self._work(place, transform, handler.start)
+        self._work(place, f"handler.{handler.name}", transform, handler.start)
 
     def _deliver(self) -> None:
         def write(item: Item) -> None:
@@ -131,9 +173,9 @@ class SinkRunner:
             self._metrics.stage("write", self.name, time.monotonic() - began)
             self._on_done(item, self.name)
 
-        self._work(len(self.handlers), write, None)
+        self._work(len(self.handlers), self.name, write, None)
 
-    def _work(self, place: int, work: Callable[[Item], None], restart: Callable[[], None] | None) -> None:
+    def _work(self, place: int, name: str, work: Callable[[Item], None], restart: Callable[[], None] | None) -> None:
         held: Item | None = None
         while not self._abandon.is_set():
             item, held = self._next(place, held)
@@ -141,12 +183,16 @@ class SinkRunner:
                 if self._drained.is_set() and self._nothing_before(place):
                     return
                 continue
+            if place == 0:
+                self._on_taken()
+            self._at_work.add(place)
             try:
-                if not self._persist(place, item, work, restart):
+                if not self._persist(place, name, item, work, restart):
                     return
             except Exception as error:  # whatever a part raises, the others are stopped in order
-                self._supervisor.fail(self.name, error)
+                self._supervisor.fail(name, error)
                 return
+            self._at_work.discard(place)
 
     def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
@@ -163,10 +209,11 @@ class SinkRunner:
         return _merged(items), None
 
     def _persist(
-        self, place: int, item: Item, work: Callable[[Item], None], restart: Callable[[], None] | None
+        self, place: int, name: str, item: Item, work: Callable[[Item], None], restart: Callable[[], None] | None
     ) -> bool:
         """Do the work, as often as it takes; False when it was given up because the service stops."""
-        backoff = Backoff(self._retry_interval(item.batch.origin.source), limit=10.0)
+        backoff = Backoff(self._retry_interval(item.batch.origin.source), limit=_LONGEST_PAUSE)
+        began = time.monotonic()
         while True:
             try:
                 if backoff.attempts and restart is not None:
@@ -178,11 +225,13 @@ class SinkRunner:
                 if self._abandon.is_set():
                     return False
                 self._problems[place] = f"attempt {backoff.attempts + 1} failed: {error}"
-                stopping = not self._supervisor.try_again(self.name, error, backoff)
+                stopping = not self._supervisor.try_again(name, error, backoff)
                 if stopping and self._abandon.wait(backoff.next()):
                     return False
             else:
-                self._problems.pop(place, None)
+                if self._problems.pop(place, None) is not None:
+                    seconds = time.monotonic() - began
+                    log.info("%s: works again, after %d attempts in %.1f s", name, backoff.attempts + 1, seconds)
                 return True
 
     def _nothing_before(self, place: int) -> bool:
@@ -197,3 +246,11 @@ class SinkRunner:
 
 def _merged(items: Sequence[Item]) -> Item:
     return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.tickets for item in items)))
+
+
+def _joined(items: Sequence[Item]) -> Sequence[Item]:
+    """One item a source: those of one source stay in their order."""
+    by_origin: dict[Origin, list[Item]] = {}
+    for item in items:
+        by_origin.setdefault(item.batch.origin, []).append(item)
+    return [_merged(of_source) for of_source in by_origin.values()]

@@ -56,31 +56,50 @@ class SourceRunner:
         self._lock = threading.Condition()
         self._last_bytes = 0
         self._position: Position | None = None
-        self._fence: Mapping[str, str] = {}
+        self._fence: Mapping[str, str] | None = None  # of the stream that was begun
+        self._override = ""
+        self._problem = ""
         self._stored: Position | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def published(self) -> Sequence[Relation] | None:
         """As Source.published, tried for as long as a start."""
         found: list[Sequence[Relation] | None] = []
-        self._supervisor.start(
-            self.name, lambda: found.append(self.part.published()), self.part.options.start_retry_interval
-        )
+        self._start(lambda: found.append(self.part.published()))
         return found[0] if found else None
 
     def start(self) -> None:
         """Compare the stored position with the server, and stream. Start-up waits for no server for long."""
-        self._supervisor.start(self.name, self._connect, self.part.options.start_retry_interval)
-        self._thread.start()
+        log.info("%s: starting", self.name)
+        self._start(self._connect)
+        if not self._supervisor.stopping.is_set():
+            self._thread.start()
+
+    def interrupt(self) -> None:
+        """Make the source give up what it waits for."""
+        self.part.interrupt()
+
+    def wake(self) -> None:
+        """A sink took a batch: it may be time to read the next."""
+        with self._lock:
+            self._lock.notify()
 
     def join(self, deadline: float) -> None:
         """Wait for the thread; reading ends when the service is stopping."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Leave the server, telling it what was stored last."""
         self.part.stop()
+
+    def log_end(self) -> None:
+        """Where it will go on."""
+        with self._lock:
+            in_flight = len(self._tracker)
+        where = f"at {self._stored}" if self._stored else "where it began"
+        again = f"; {in_flight} batches that were read are read again" if in_flight else ""
+        log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
 
     def keep(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
@@ -89,7 +108,7 @@ class SourceRunner:
         if durable is None or durable == self._stored:
             return
         began = time.monotonic()
-        self._store.put(self.part.name, Record(durable, self._fence), self._shapes_until(ticket))
+        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket))
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self._metrics.position_stored(self.part.name, durable)
@@ -104,7 +123,9 @@ class SourceRunner:
         self._on_durable()
 
     def status(self) -> Status:
-        """The source's own status, unless what it gave is stuck on its way."""
+        """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
+        if self._problem:
+            return Status(False, self._problem)
         status = self.part.status()
         with self._lock:
             oldest = self._tracker.oldest()
@@ -127,17 +148,52 @@ class SourceRunner:
             shapes.append(self._new_shapes.popleft()[1])
         return shapes
 
+    def _start(self, start: Callable[[], None]) -> None:
+        self._supervisor.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
+
     def _connect(self) -> None:
+        """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         fence = dict(self.part.fence())
-        if self._position is None:
-            record = self._store.get(self.part.name)
-            if record is not None:
-                _compare(record, fence, self.part)
-                self._position = record.position
-                self.part.remember(self._store.relations(self.part.name))
-        self._fence = fence
+        overriding = False
+        if self._fence is not None:
+            _require_same_stream(f"position {self._position}", self._fence, fence, self.part)
+        elif (record := self._store.get(self.part.name)) is not None:
+            overriding = self._is_overriding(record)
+            if not overriding:
+                _require_same_stream(f"the stored position {record.position}", record.fence, fence, self.part)
+            self._position = record.position
+            self.part.remember(self._store.relations(self.part.name))
+        else:
+            overriding = self.part.position_override is not None
+        if overriding:
+            self._go_to(self.part.position_override)
         self.part.start(self._position)
+        self._fence = fence
+        if overriding:
+            self._keep_override()
         log.info("%s: %s", self.name, self.part.status().reason)
+
+    def _is_overriding(self, record: Record) -> bool:
+        """Whether the operator names a place to start at that this source has not been sent to yet."""
+        override = self.part.position_override
+        self._override = str(override) if override is not None else ""
+        return override is not None and self._override != record.override
+
+    def _go_to(self, override: Position | None) -> None:
+        if self._position is not None and override is not None:
+            how = "going back" if override.lsn < self._position.lsn else "skipping what lies between:"
+            log.warning("%s: walPositionOverride: %s from %s to %s", self.name, how, self._position, override)
+        self._override = str(override)
+        self._position = override
+
+    def _keep_override(self) -> None:
+        """The override is where the source stands; it is remembered, so that the next start does not go there again."""
+        if self._position is not None:
+            self._store.put(self.part.name, self._record(self._position))
+            self._stored = self._position
+
+    def _record(self, position: Position) -> Record:
+        return Record(position, self._fence or {}, self._override)
 
     def _run(self) -> None:
         backoff = Backoff(self.part.options.start_retry_interval)
@@ -146,7 +202,7 @@ class SourceRunner:
             try:
                 if not connected:
                     self._connect()
-                    connected = True
+                    connected, self._problem = True, ""
                 self._read()
                 backoff.reset()
             except StreamerError as error:
@@ -154,6 +210,7 @@ class SourceRunner:
                     self._supervisor.fail(self.name, error)
                     return
                 connected = False
+                self._problem = str(error) if not backoff.attempts else f"attempt {backoff.attempts} failed: {error}"
                 if not self._supervisor.try_again(self.name, error, backoff):
                     return
             except Exception as error:  # whatever a part raises, the others are stopped in order
@@ -161,7 +218,7 @@ class SourceRunner:
                 return
 
     def _read(self) -> None:
-        if self._last_bytes < _LARGE and not self._wait_for_a_sink():
+        if not self._wait_for_a_sink():
             return
         began = time.monotonic()
         batch = self.part.read(_POLL)
@@ -169,7 +226,7 @@ class SourceRunner:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._metrics.batch_received(self.part.name, batch)
-        self._last_bytes = batch.nbytes
+        self._last_bytes = batch.nbytes - batch.overhead
         sinks = () if batch.idle else self._sinks
         with self._lock:
             ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
@@ -182,26 +239,31 @@ class SourceRunner:
         self._position = batch.position
 
     def _wait_for_a_sink(self) -> bool:
-        """Until some sink has all that it was given; False when that takes long.
+        """Until some sink wants a batch; False when that takes long.
 
-        While the stream is slow, rows wait in the source, where they become one batch, and not as one behind another:
-        a batch costs a sink the same few milliseconds whether it has one row or a hundred.
+        While the stream is slow, that is when it has all that it was given: rows wait in the source, where they become
+        one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
+        or a hundred. While the stream is fast, it is when it may soon have nothing to do.
         """
+        slow = self._last_bytes < _LARGE
         with self._lock:
             return not self._sinks or self._lock.wait_for(
-                lambda: any(not self._tracker.owed(sink.name) for sink in self._sinks), _POLL
+                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), _POLL
             )
 
+    def _is_done(self, sink: SinkRunner) -> bool:
+        return not self._tracker.owed(sink.name)
 
-def _compare(record: Record, fence: Mapping[str, str], source: Source) -> None:
-    """PositionRefused when the stored position belongs to another stream than the one that is there now."""
-    if getattr(source.options, "wal_position_override", 0):
-        return  # the operator says where to start, and accepts what that skips
-    differing = [key for key, value in record.fence.items() if fence.get(key, value) != value]
+
+def _require_same_stream(
+    position: str, of_position: Mapping[str, str], found: Mapping[str, str], source: Source
+) -> None:
+    """PositionRefused when the position belongs to another stream than the one that is there now."""
+    differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if differing:
-        what = ", ".join(f'{key} "{record.fence[key]}", now "{fence[key]}"' for key in differing)
+        what = ", ".join(f'{key} "{of_position[key]}", now "{found[key]}"' for key in differing)
         raise PositionRefused(
-            f"the stored position {record.position} was made with {what}",
+            f"{position} was made with {what}",
             "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
             f"the position (psql-streamer position forget {source.name}) to start where the slot is",
         )

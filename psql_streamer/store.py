@@ -20,10 +20,14 @@ _POSITIONS, _RELATIONS = b"positions", b"relations"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is remembered of a source: how far its changes are durable, and of which stream that is true."""
+    """What is remembered of a source: how far its changes are durable, and of which stream that is true.
+
+    override: the place that the source was sent to last (Source.position_override), as text; empty for none.
+    """
 
     position: Position
     fence: Mapping[str, str]
+    override: str = ""
 
 
 class Store:
@@ -88,6 +92,7 @@ class Store:
                 "commit_lsn": str(position.commit_lsn),
                 "changes": position.changes,
                 "fence": dict(record.fence),
+                "override": record.override,
             }
         )
         try:
@@ -160,7 +165,7 @@ class Store:
         try:
             fields = json.loads(bytes(value))
             position = Position(Lsn.parse(fields["lsn"]), Lsn.parse(fields["commit_lsn"]), int(fields["changes"]))
-            return Record(position, dict(fields["fence"]))
+            return Record(position, dict(fields["fence"]), str(fields.get("override", "")))
         except (ValueError, KeyError, TypeError):
             raise self._unreadable(source) from None
 

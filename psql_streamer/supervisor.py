@@ -9,10 +9,16 @@ import traceback
 from collections.abc import Callable
 
 from psql_streamer.backoff import Backoff
+from psql_streamer.bounded import Call
 from psql_streamer.errors import Outcome, StreamerError, outcome
 from psql_streamer.metrics import Metrics
 
 log = logging.getLogger("psql_streamer.pipeline")
+
+_LONGEST_START_PAUSE = 5.0
+
+_INTERRUPTED_SECONDS = 2.0
+"""Seconds that a start gets to end after it was interrupted."""
 
 
 class Supervisor:
@@ -37,6 +43,8 @@ class Supervisor:
             error = StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
         if self.failure is None:
             self.failure = named(part, error)
+        elif self.stopping.is_set():
+            log.error("%s", named(part, error))
         self.stopping.set()
 
     def try_again(self, part: str, error: StreamerError, backoff: Backoff) -> bool:
@@ -47,23 +55,38 @@ class Supervisor:
         self._metrics.retried(part)
         return not self.stopping.wait(pause)
 
-    def start(self, part: str, start: Callable[[], None], interval: float) -> None:
+    def start(
+        self, part: str, start: Callable[[], None], interval: float, interrupt: Callable[[], None] | None = None
+    ) -> None:
         """Start a part; what may pass is tried again for a while, so that servers may be started together with it.
 
         After that it is an error like any other: whoever set a wrong address should not wait for ever to hear of it.
+        interrupt: makes a start that waits raise soon; without it a start takes as long as it takes. When the service
+        stops meanwhile, the part is left as it is.
         """
-        log.info("%s: starting", part)
-        backoff = Backoff(interval, limit=5.0)
+        backoff = Backoff(interval, limit=_LONGEST_START_PAUSE)
         give_up = time.monotonic() + self._start_timeout
         while not self.stopping.is_set():
+            attempt = Call(start, f"start {part}")
+            attempt.wait(give_up - time.monotonic() if interrupt else threading.TIMEOUT_MAX, self.stopping)
+            if not attempt.ended and interrupt is not None:
+                interrupt()
+                attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
+            if self.stopping.is_set():
+                return
             try:
-                return start()
+                if not attempt.ended:
+                    self._give_up(part)
+                attempt.result()
+                return
             except StreamerError as error:
                 if outcome(error) is not Outcome.RETRY or time.monotonic() > give_up:
                     self._metrics.failed(part, error)
                     raise named(part, error) from None
                 self.try_again(part, error, backoff)
-        return None
+
+    def _give_up(self, part: str) -> None:
+        raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
 
 
 def named(part: str, error: StreamerError) -> StreamerError:

@@ -14,9 +14,9 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
+from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import NO_LSN, Lsn
-from sources.bounded import Call
 from sources.dsn import session_dsn
 from sources.server_errors import SlotInUse, from_psycopg2
 

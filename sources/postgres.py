@@ -19,13 +19,13 @@ import numpy as np
 import psycopg2.extensions
 
 from psql_streamer import errors
+from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from sources import server_errors
-from sources.bounded import Call
 from sources.catalog import Catalog, Slot
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
@@ -80,8 +80,6 @@ class PostgresSource(Source):
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._decoder: Decoder | None = None
-        self._given: Position | None = None  # what `start` was given first
-        self._started = False
         self._identity = Identity("", 0, "")
         self._received = 0
         self._durable = 0
@@ -91,6 +89,11 @@ class PostgresSource(Source):
         self._transaction_metadata = False
         self._asked_at: float | None = None  # when the reader was asked for the next block
         self._status = Status(False, "not started")
+
+    @property
+    def position_override(self) -> Position | None:
+        override = self._settings.wal_position_override
+        return Position(override) if override else None
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._catalog)
@@ -130,8 +133,6 @@ class PostgresSource(Source):
             self._leave()
             self._status = Status(False, str(error))
             raise
-        self._given = position if not self._started else self._given
-        self._started = True
         self._starts += 1
         origin = Origin(self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
@@ -281,7 +282,7 @@ class PostgresSource(Source):
             session.require_publications(self._settings.publications)
             slot = session.slot(name)
             if slot is None:
-                if position is not None:
+                if position is not None and position != self.position_override:
                     raise PositionRefused(
                         f'slot "{name}" does not exist, but changes up to {position.lsn} were delivered from it: what '
                         "was committed since is lost to this source",
@@ -301,21 +302,21 @@ class PostgresSource(Source):
         log.warning("%s", reason)
 
     def _resume(self, position: Position | None, slot: Slot) -> Position:
-        """Where to start: the override (until something was read), the stored position, or the slot's own.
+        """Where to start: the position, or the slot's own.
 
         The server silently starts at confirmed_flush_lsn when it is asked for less: that would hide a gap.
         """
-        override = self._settings.wal_position_override
-        if override and (not self._started or position == self._given):
-            resume, what, remedy = Position(override), "walPositionOverride", "use a later one, or 0"
-        elif position is not None:
-            resume, what = position, "the stored position"
+        if position is None:
+            return Position(slot.confirmed_flush_lsn)
+        resume = position
+        if position == self.position_override:
+            what, remedy = "walPositionOverride", "use a later one, or 0"
+        else:
+            what = "the stored position"
             remedy = (
                 "take a new copy of the tables, then set walPositionOverride to where to go on, or forget the position "
                 f"(psql-streamer position forget {self.name})"
             )
-        else:
-            return Position(slot.confirmed_flush_lsn)
         if resume.lsn < slot.confirmed_flush_lsn:
             gap = slot.confirmed_flush_lsn - resume.lsn
             raise PositionRefused(

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import psycopg2
 
+from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
-from sources.bounded import Call
 from sources.catalog import Catalog, Session, Slot
 
 _LOOK = 0.5

@@ -109,20 +109,20 @@ class Decoder:
         told = TransactionMetadata()
         if self._transactions is not None:
             told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
-        return Batch(
+        batch = Batch(
             origin=self._origin,
             position=self._position(),
             transactions=frames.shown(),
             changes=tuple(read_rows(frames, keep, shapes, rows, told.of_rows)),
             truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
-            messages=tuple(_read_messages(frames, keep, self._resume.lsn)),
+            messages=tuple(_read_messages(frames, keep)),
             schema_changes=schema_changes,
             begins=told.begins,
             ends=told.ends,
             tallies=told.tallies,
-            nbytes=2 * len(data),
             received_at=received_at,
         )
+        return replace(batch, nbytes=batch.overhead + 2 * len(data))
 
     def _position(self) -> Position:
         resume, held = self._resume, self._open
@@ -279,11 +279,11 @@ def _truncates(
                 )
 
 
-def _read_messages(frames: Frames, keep: NDArray[np.bool_], resume: int) -> Iterator[LogicalMessage]:
+def _read_messages(frames: Frames, keep: NDArray[np.bool_]) -> Iterator[LogicalMessage]:
     for index in np.flatnonzero(frames.tag == ord("M")).tolist():
         message = messages.emitted(frames.body(index))
-        wanted = keep[index] if message.transactional else message.lsn > resume
-        if wanted:
+        # One outside of a transaction that ends before the start point is not sent again.
+        if keep[index] or not message.transactional:
             yield LogicalMessage(
                 message.prefix,
                 message.content,

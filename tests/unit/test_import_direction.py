@@ -29,6 +29,7 @@ TIERS = [
     },
     {
         "psql_streamer.backoff",
+        "psql_streamer.bounded",
         "psql_streamer.embedded.java",
         "psql_streamer.inbox",
         "psql_streamer.interfaces",
@@ -46,6 +47,7 @@ TIERS = [
         "psql_streamer.logs",
         "psql_streamer.pipeline",
         "psql_streamer.preflight",
+        "psql_streamer.shutdown",
         "psql_streamer.sink_runner",
         "psql_streamer.source_runner",
         "psql_streamer.status_page",

@@ -101,7 +101,10 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[None]:
     def done(item: Item, sink: str) -> None:
         runner.done(item, sink)
 
-    sinks = [SinkRunner(gate, [], metrics, supervisor, done, lambda _: 1.0) for gate in gates]
+    def taken() -> None:
+        runner.wake()
+
+    sinks = [SinkRunner(gate, [], metrics, supervisor, taken, done, lambda _: 1.0) for gate in gates]
     runner = SourceRunner(source, sinks, store, metrics, supervisor, lambda: None)
     store.open()
     for sink in sinks:
@@ -115,7 +118,10 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[None]:
             gate.interrupt()
         runner.join(time.monotonic() + 10)
         for sink in sinks:
-            sink.close(deadline=0.0)
+            sink.drain(deadline=0.0)
+            sink.interrupt()
+            sink.leave(time.monotonic() + 10)
+            sink.stop()
         store.close()
 
 

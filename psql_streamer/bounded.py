@@ -1,7 +1,7 @@
-"""Calls into libpq that may never return, waited for no longer than somebody wants to.
+"""Calls that may never return, waited for no longer than somebody wants to.
 
-A server, a proxy or a name server that accepts a connection and then keeps silent blocks libpq's own calls for ever:
-its connect_timeout covers neither the lookup of a name nor the queries behind the connection.
+A server, a proxy or a name server that accepts a connection and then keeps silent blocks a client library for ever:
+libpq's connect_timeout covers neither the lookup of a name nor the queries behind the connection.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ class Call(Generic[Result]):
     def wait(self, seconds: float, interrupted: threading.Event) -> bool:
         """Whether it has ended; False after so many seconds, or when `interrupted` is set."""
         deadline = time.monotonic() + seconds
-        while not self._done.wait(min(_LOOK, max(0.0, deadline - time.monotonic()))):
+        while not self._done.wait(max(0.0, min(_LOOK, deadline - time.monotonic()))):
             if interrupted.is_set() or time.monotonic() >= deadline:
                 return self._done.is_set()
         return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._done.is_set()
 
     def result(self) -> Result:
         """What the call gave, or raised, once it has ended."""

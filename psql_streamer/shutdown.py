@@ -1,0 +1,91 @@
+"""Signals, and the promise that a stop ends, whatever hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+FORCED = 1
+"""The exit code when something hung."""
+
+_LOG_SECONDS = 1.0
+"""What a last message may take: the log may be what hangs."""
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Shutdown:
+    """The first SIGTERM or SIGINT calls `stop`; the second ends the process at once, with 128 and the signal's number.
+
+    stop: begins an orderly stop; must return at once.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._deadline = threading.Lock()
+        self._signals = 0
+
+    def listen(self) -> None:
+        """Take over the signals. From the main thread. SIGHUP, which many send to have logs rotated, does nothing.
+
+        A signal is heard by a thread of its own: Python runs a handler in the main thread only, which may be in a call
+        of a library that does not return.
+        """
+        heard, woken = os.pipe()
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in _STOPPING:
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
+
+    def begin(self, seconds: float) -> None:
+        """From now on the process has so many seconds to end. The first call counts."""
+        if self._deadline.acquire(blocking=False):
+            threading.Thread(target=self._end_after, args=(seconds,), name="shutdown", daemon=True).start()
+
+    def _hear(self, heard: int) -> None:
+        while True:
+            for number in os.read(heard, 64):
+                if number in _STOPPING:
+                    self._told(signal.Signals(number))
+
+    def _told(self, number: signal.Signals) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._stop()
+            log.info("stopping: %s", number.name)
+        else:
+            _say(f"ending at once: {number.name} for the second time; what was not acknowledged is read again")
+            os._exit(128 + number)
+
+    def _end_after(self, seconds: float) -> None:
+        time.sleep(seconds)
+        _say(f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_where_threads_are())}")
+        os._exit(FORCED)
+
+
+def _say(text: str) -> None:
+    saying = threading.Thread(target=log.error, args=("%s", text), daemon=True)
+    saying.start()
+    saying.join(_LOG_SECONDS)
+
+
+def _where_threads_are() -> list[str]:
+    """Name and place in the code of every thread but ours."""
+    frames = sys._current_frames()
+    places = []
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        if frame is not None and thread.name not in ("signals", "shutdown"):
+            code = frame.f_code
+            places.append(f"{thread.name} in {code.co_name} ({Path(code.co_filename).name}:{frame.f_lineno})")
+    return places
