@@ -18,9 +18,10 @@ _LOOK = 0.1
 
 
 class Call(Generic[Result]):
-    """A call in a thread of its own. The thread is a daemon: one that never ends keeps no process alive."""
+    """A call in a thread of its own of this name. A daemon: one that never ends keeps no process alive."""
 
     def __init__(self, call: Callable[[], Result], name: str) -> None:
+        self.name = name
         self._call = call
         self._results: list[Result] = []
         self._failure: BaseException | None = None

@@ -26,7 +26,7 @@ from psql_streamer.keeper import Keeper
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.review import review
-from psql_streamer.shutdown import Shutdown
+from psql_streamer.shutdown import Shutdown, places_of
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.store import Store
@@ -157,6 +157,8 @@ class Pipeline(Service):
         deadline = time.monotonic() + _RELEASE_SECONDS
         for call in calls:
             call.wait(deadline - time.monotonic(), threading.Event())
+        if hanging := [name for sink in self._sinks for name in sink.hanging] + [c.name for c in calls if not c.ended]:
+            log.error("left behind, because it does not end: %s", "; ".join(places_of(hanging)))
         for source in self._sources.values():
             source.interrupt()
         if stored:

@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from types import FrameType
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -18,6 +19,9 @@ FORCED = 1
 
 _LOG_SECONDS = 1.0
 """What a last message may take: the log may be what hangs."""
+
+_LIBRARY = str(Path(threading.__file__).parent)
+"""The folder of Python's own modules; installed packages may lie in a folder of it."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -69,7 +73,7 @@ class Shutdown:
 
     def _end_after(self, seconds: float) -> None:
         time.sleep(seconds)
-        _say(f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_where_threads_are())}")
+        _say(f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_all_places())}")
         os._exit(FORCED)
 
 
@@ -79,13 +83,28 @@ def _say(text: str) -> None:
     saying.join(_LOG_SECONDS)
 
 
-def _where_threads_are() -> list[str]:
-    """Name and place in the code of every thread but ours."""
+def _all_places() -> list[str]:
+    return places_of({thread.name for thread in threading.enumerate()} - {"signals", "shutdown"})
+
+
+def places_of(names: Collection[str]) -> list[str]:
+    """Where in our code, or a part's, the threads of these names are: `sink.k in flush (kafka_producer.py:120)`."""
     frames = sys._current_frames()
-    places = []
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        if frame is not None and thread.name not in ("signals", "shutdown"):
-            code = frame.f_code
-            places.append(f"{thread.name} in {code.co_name} ({Path(code.co_filename).name}:{frame.f_lineno})")
-    return places
+    return [
+        f"{thread.name} in {_place(frames[thread.ident])}"
+        for thread in threading.enumerate()
+        if thread.name in names and thread.ident in frames
+    ]
+
+
+def _place(frame: FrameType) -> str:
+    """The innermost call that is not one of Python's own library."""
+    at: FrameType | None = frame
+    while at is not None and _is_library(at.f_code.co_filename):
+        at = at.f_back
+    at = at or frame
+    return f"{at.f_code.co_name} ({Path(at.f_code.co_filename).name}:{at.f_lineno})"
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARY) and "site-packages" not in file

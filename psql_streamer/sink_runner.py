@@ -118,6 +118,11 @@ class SinkRunner:
         """Wait for the threads, which were interrupted."""
         self._join(deadline)
 
+    @property
+    def hanging(self) -> list[str]:
+        """Its threads that have not ended."""
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
     def stop(self) -> None:
         """Release what the sink and its handlers have. May take as long as they do."""
         self.part.stop()

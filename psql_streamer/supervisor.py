@@ -17,6 +17,9 @@ log = logging.getLogger("psql_streamer.pipeline")
 
 _LONGEST_START_PAUSE = 5.0
 
+_LEAST_START_SECONDS = 5.0
+"""Seconds that every attempt gets, also the last: it says best what is in the way."""
+
 _INTERRUPTED_SECONDS = 2.0
 """Seconds that a start gets to end after it was interrupted."""
 
@@ -68,7 +71,8 @@ class Supervisor:
         give_up = time.monotonic() + self._start_timeout
         while not self.stopping.is_set():
             attempt = Call(start, f"start {part}")
-            attempt.wait(give_up - time.monotonic() if interrupt else threading.TIMEOUT_MAX, self.stopping)
+            patience = max(give_up - time.monotonic(), _LEAST_START_SECONDS)
+            attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
             if not attempt.ended and interrupt is not None:
                 interrupt()
                 attempt.wait(_INTERRUPTED_SECONDS, threading.Event())

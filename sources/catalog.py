@@ -164,7 +164,7 @@ class Session:
         """The process ID of its server process."""
         return int(self._connection.info.backend_pid)
 
-    def abort(self, why: str = "the question was interrupted") -> None:
+    def abort(self, why: str = "the server did not answer in time") -> None:
         """Give the connection up, from any thread: a query that waits for its answer fails."""
         self._given_up = self._given_up or why
         with suppress(OSError):

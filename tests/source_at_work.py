@@ -23,11 +23,14 @@ def source_of(database: Database, **options: Any) -> PostgresSource:
 
 @contextmanager
 def streaming(database: Database, position: Position | None = None, **options: Any) -> Iterator[PostgresSource]:
-    """A source of this database, started as the pipeline starts it, stopped at the end."""
+    """A source of this database, started as the pipeline starts it, stopped at the end.
+
+    position: as it is stored; the first start goes where walPositionOverride says.
+    """
     source = source_of(database, **options)
     try:
         source.fence()
-        source.start(position)
+        source.start(source.position_override or position)
         yield source
     finally:
         source.stop()

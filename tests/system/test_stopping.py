@@ -1,0 +1,176 @@
+"""A stop ends in time, whatever hangs; a start that waits says for what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from psycopg2.extensions import parse_dsn
+
+from psql_streamer.store import Store
+from tests.database import Database
+from tests.sections import postgres_section
+from tests.service import Service
+from tests.source_at_work import wait_for
+from tests.tcp_proxy import TcpProxy
+
+_SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t"
+_LEAVE_SECONDS = 5.0
+_DISCARD = '[sink.s]\ntype = "stub_discard"\nsources = ["db1"]\n'
+_STUCK = '[sink.s]\ntype = "tests.stuck_sink:StuckSink"\nsources = ["db1"]\n'
+
+
+def _config(database: Database, sink: str, first_lines: str = "", **more: object) -> str:
+    return f"{first_lines}\n{postgres_section(database, **more)}\n{sink}"
+
+
+@contextmanager
+def _takes_less_than(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def _until_stuck(service: Service, database: Database) -> None:
+    database.execute("INSERT INTO t VALUES (1)")
+    service.until(lambda: service.stats()["sink.s"]["events"] > 0, "the sink to have a row")
+
+
+def test_sigterm_ends_a_service_whose_sink_never_comes_back_and_names_what_hangs(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database, _STUCK, 'drainTimeout = "500ms"')) as service:
+        service.start()
+        _until_stuck(service, database)
+        with _takes_less_than(0.5 + _LEAVE_SECONDS):
+            assert service.stop() == 0
+        said = service.log.read_text()
+        assert "sink.s: not drained in time" in said
+        assert "left behind, because it does not end: " in said
+        assert "sink.s in write (stuck_sink.py:" in said
+        assert "stop sink.s in stop (stuck_sink.py:" in said
+
+
+def test_a_second_signal_ends_at_once(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database, _STUCK, 'drainTimeout = "60s"')) as service:
+        service.start()
+        _until_stuck(service, database)
+        os.kill(service.pid, signal.SIGINT)
+        service.until(lambda: "stopping: SIGINT" in service.log.read_text(), "the first signal to be heard")
+        with _takes_less_than(3):
+            os.kill(service.pid, signal.SIGTERM)
+            assert service.wait() == 128 + signal.SIGTERM
+        assert "SIGTERM for the second time" in service.log.read_text()
+
+
+def test_sigterm_behind_a_network_that_swallows_everything_ends_in_time(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy:
+        far = replace(database, dsn=proxy.dsn(database.dsn))
+        config = _config(far, _DISCARD, 'drainTimeout = "500ms"', receiveTimeout="2s", startRetryInterval="100ms")
+        with Service(tmp_path, config) as service:
+            service.start()
+            proxy.freeze()
+            service.until(lambda: service.status()[0] == 500, "the silence to be noticed")
+            reasons: set[str] = set()
+
+            def told() -> bool:
+                reasons.add(service.status()[1]["parts"]["source.db1"]["reason"])
+                return any("failed: " in reason for reason in reasons)
+
+            service.until(told, "an attempt to connect again to fail")
+            assert "stopped" not in reasons
+            assert any("not even an answer" in reason for reason in reasons), reasons
+            with _takes_less_than(0.5 + _LEAVE_SECONDS):
+                service.stop()
+
+
+def test_a_service_comes_back_when_a_frozen_network_thaws(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy:
+        far = replace(database, dsn=proxy.dsn(database.dsn))
+        config = _config(far, _DISCARD, receiveTimeout="2s", startRetryInterval="100ms")
+        with Service(tmp_path, config) as service:
+            service.start()
+            proxy.freeze()
+            service.until(lambda: service.status()[0] == 500, "the silence to be noticed")
+            database.execute("INSERT INTO t VALUES (1)")
+            proxy.thaw()
+            service.until(lambda: service.status()[0] == 200, "the service to be well again")
+            service.until(lambda: service.stats()["sink.s"]["events"] == 1, "the row")
+            assert service.stop() == 0
+
+
+@pytest.mark.parametrize("signalled", [False, True], ids=["startTimeout", "SIGTERM"])
+def test_a_first_start_beside_a_long_transaction_says_whom_it_waits_for(
+    database: Database, tmp_path: Path, signalled: bool
+) -> None:
+    database.execute(_SCHEMA)
+    with database.session() as other, other.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1); SELECT pg_backend_pid()")
+        [(pid,)] = cursor.fetchall()
+        config = _config(database, _DISCARD, f'startTimeout = "{60 if signalled else 3}s"')
+        with Service(tmp_path, config) as service:
+            service.start(wait=False)
+            wanted = f'slot "s_{database.name}" waits for the transaction of PID {pid} to end, open since '
+
+            def told() -> bool:
+                return bool(service.status()[1].get("parts", {}).get("source.db1", {}).get("reason", "").count(wanted))
+
+            service.until(told, "the reason")
+            if signalled:
+                with _takes_less_than(_LEAVE_SECONDS):
+                    assert service.stop() == 0
+            else:
+                assert service.wait(10) == 1
+                assert wanted in service.tail().strip().splitlines()[-1]
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+    wait_for(lambda: not database.value(slots, f"s_{database.name}"), "the server to give the slot up")
+
+
+def test_a_source_that_no_sink_names_is_left_alone_with_its_slot(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    lonely = f"lonely_{database.name}"
+    database.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", lonely)
+    section = postgres_section(database, replicationSlot=lonely).replace("source.db1", "source.lonely")
+    with Service(tmp_path, f"{_config(database, _DISCARD)}\n{section}") as service:
+        query = "SELECT confirmed_flush_lsn, active FROM pg_replication_slots WHERE slot_name = %s"
+        before = database.query(query, lonely)
+        service.start()
+        database.execute("INSERT INTO t SELECT generate_series(1, 100)")
+        service.until_durable(database)
+        told = service.status()[1]["parts"]["source.lonely"]
+        assert told["ok"]
+        assert "no sink takes from it: it is not started, and its slot is left alone" in told["reason"]
+        assert service.stop() == 0
+        assert "source.lonely: no sink takes from it" in service.log.read_text()
+    assert database.query(query, lonely) == before
+
+
+def test_the_last_line_says_where_the_next_start_goes_on(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database, _DISCARD)) as service:
+        service.start()
+        database.execute("INSERT INTO t VALUES (1)")
+        service.until_durable(database)
+        assert service.stop() == 0
+        position = service.log.read_text().strip().splitlines()[-1].partition("the next start goes on at ")[2]
+        assert position in _stored_position(service)
+        assert "not drained" not in service.log.read_text()
+
+
+def _stored_position(service: Service) -> str:
+    store = Store(service.lmdb)
+    store.open()
+    try:
+        return f"{store.all()['db1'].position}"
+    finally:
+        store.close()
