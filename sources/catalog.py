@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 
 from psql_streamer.bounded import Call
@@ -183,6 +184,14 @@ class Session:
     def database(self) -> str:
         """current_database()."""
         return str(self.value("SELECT current_database()"))
+
+    @cached_property
+    def system_identifier(self) -> str:
+        """The cluster's, as IDENTIFY_SYSTEM gives it; empty where this role may not see it."""
+        try:
+            return str(self.value("SELECT system_identifier FROM pg_control_system()"))
+        except psycopg2.errors.InsufficientPrivilege:
+            return ""
 
     def value(self, query: str, *parameters: Any) -> Any:
         """The first column of the first row; None when there is no row."""

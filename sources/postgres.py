@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import ClassVar
 
 import numpy as np
@@ -278,6 +278,9 @@ class PostgresSource(Source):
         """Look at everything that streaming needs, and create the slot if nothing was ever read from it."""
         name = self._settings.replication_slot
         with self._catalog.session() as session:
+            expected = self._identity
+            found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)
+            found.refuse_other_than(expected)
             session.require_logical_wal()
             session.require_publications(self._settings.publications)
             slot = session.slot(name)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import psycopg2
 import psycopg2.errors
@@ -19,7 +20,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.model import Lsn, Position
 from sources import server_watch
-from tests.database import Database
+from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,
     identities,
@@ -27,6 +28,7 @@ from tests.source_at_work import (
     read_until,
     read_up_to,
     rows,
+    source_of,
     streaming,
     wait_for,
 )
@@ -206,6 +208,49 @@ def test_nothing_is_confirmed_that_was_only_received(shop: Database) -> None:
     assert confirmed_flush_lsn(shop) == start
 
 
+def test_a_session_that_comes_to_another_cluster_than_was_asked_before_begins_nothing_there(
+    database: Database, own_postgres: EmbeddedPostgres
+) -> None:
+    database.execute(_SCHEMA)
+    with (
+        fresh_database(own_postgres.dsn(), database.name) as other,
+        TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
+    ):
+        other.execute(_SCHEMA)
+        source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
+        fence = source.fence()
+        proxy.target = own_postgres.port
+        with pytest.raises(PositionRefused, match=f'system identifier "{fence["system identifier"]}", now "'):
+            source.start(None)
+        source.stop()
+        assert not other.query("SELECT FROM pg_replication_slots")
+
+
+def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
+    database: Database, own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(_SCHEMA)
+    with (
+        fresh_database(own_postgres.dsn(), database.name) as other,
+        TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
+    ):
+        other.execute(_SCHEMA)
+        other.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", f"s_{database.name}")
+        source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
+        source.fence()
+        spawn = source._spawn
+
+        def spawn_elsewhere(*arguments: Any) -> None:
+            """What was asked before was asked of the right one."""
+            proxy.target = own_postgres.port
+            spawn(*arguments)
+
+        monkeypatch.setattr(source, "_spawn", spawn_elsewhere)
+        with pytest.raises(PositionRefused, match="the server is another one than the stream began with"):
+            source.start(None)
+        source.stop()
+
+
 def test_a_stop_tells_the_server_what_was_confirmed_last(shop: Database) -> None:
     with streaming(shop) as source:
         _insert(shop, 1, 1)
@@ -373,20 +418,6 @@ def test_an_override_replays_what_wal_retain_kept(shop: Database) -> None:
         repeated = identities(batches)
     with streaming(shop, position, walRetain="1GB", walPositionOverride=str(start)) as source:
         assert identities(read_all(source, shop)) == repeated
-
-
-def test_an_override_holds_for_the_start_and_not_for_reconnects(shop: Database) -> None:
-    with streaming(shop, walRetain="1GB") as source:
-        start = confirmed_flush_lsn(shop)
-        _insert(shop, 1, 3)
-        position = read_all(source, shop)[-1].position
-    with streaming(shop, position, walPositionOverride=str(start)) as source:
-        source.start(position)  # nothing was read in between: it is the same start still
-        replayed = read_all(source, shop)
-        assert rows(replayed) == _ids(1, 3)
-        source.start(replayed[-1].position)
-        _insert(shop, 4, 4)
-        assert rows(read_all(source, shop)) == _ids(4, 4)
 
 
 def test_an_override_before_what_the_slot_can_give_is_refused_with_the_size_of_the_gap(shop: Database) -> None:

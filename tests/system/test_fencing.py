@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from psycopg2.extensions import parse_dsn
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.model import Lsn, Position
+from psql_streamer.store import Store
 from tests.database import Database, fresh_database
 from tests.sections import postgres_section
 from tests.service import Service
+from tests.source_at_work import confirmed_flush_lsn
+from tests.tcp_proxy import TcpProxy
 
 _SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE t"
 
@@ -104,3 +110,68 @@ def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(data
         said = _complaint(service)
         assert "bytes before" in said
         assert "take a new copy of the tables" in said
+
+
+def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
+    database: Database, own_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    with (
+        fresh_database(own_postgres.dsn(), database.name) as other,
+        TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
+        Service(tmp_path, _config(replace(database, dsn=proxy.dsn(database.dsn)))) as service,
+    ):
+        other.execute(_SCHEMA)
+        slot = f"s_{database.name}"
+        other.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", slot)
+        other.execute("INSERT INTO t SELECT generate_series(1, 500)")
+        confirmed = other.query("SELECT confirmed_flush_lsn FROM pg_replication_slots")
+        service.start()
+        database.execute("INSERT INTO t VALUES (1)")
+        service.until_durable(database)
+        proxy.target = own_postgres.port
+        proxy.cut()
+        assert service.wait() == 1
+        said = service.tail().strip().splitlines()[-1]
+        assert f'system identifier "{_system_identifier(database)}", now "{_system_identifier(other)}"' in said
+        assert "was made with" in said
+        assert "500 insert" not in service.log.read_text(), "rows of the other cluster"
+        assert other.query("SELECT confirmed_flush_lsn FROM pg_replication_slots") == confirmed
+        assert _position(service).lsn <= Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
+
+
+def test_an_override_is_followed_once_for_every_value_and_told(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    config = _config(database).replace("[source.db1]", '[source.db1]\nwalRetain = "1GB"')
+    with Service(tmp_path, config) as service:
+        service.start()
+        begin = str(confirmed_flush_lsn(database))
+        database.execute("INSERT INTO t SELECT generate_series(1, 10)")
+        service.until_durable(database)
+        assert service.stop() == 0
+        before = _position(service)
+        plain = service.config.read_text()
+
+        def times_delivered(override: str) -> int:
+            """How often the rows have arrived, after a start with this override."""
+            wanted = f'[source.db1]\nwalPositionOverride = "{override}"'
+            service.config.write_text(plain.replace("[source.db1]", wanted))
+            service.start()
+            service.until_durable(database)
+            assert service.stop() == 0
+            return service.log.read_text().count("10 insert")
+
+        assert times_delivered(begin) == 2
+        assert f"walPositionOverride: going back from {before} to {begin}" in service.log.read_text()
+        assert times_delivered(begin) == 2, "the same value is not followed again"
+        assert times_delivered("0/0") == 2
+        assert times_delivered(begin) == 3, "after it was taken out it may be set again"
+
+
+def _position(service: Service) -> Position:
+    store = Store(service.lmdb)
+    store.open()
+    try:
+        return store.all()["db1"].position
+    finally:
+        store.close()

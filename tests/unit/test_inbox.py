@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psql_streamer.inbox import Inbox
+from psql_streamer.inbox import SMALL, TOGETHER, Inbox
 
 
 @dataclass
@@ -57,4 +58,27 @@ def test_small_items_do_not_queue_up_beyond_the_bound_in_number() -> None:
     stopping.set()
     assert inbox.put(_Item(1), stopping)
     assert inbox.put(_Item(1), stopping)
+    assert not inbox.put(_Item(1), stopping)
+
+
+def test_many_small_items_are_put_together_and_large_ones_are_not() -> None:
+    def join(items: Sequence[_Item]) -> Sequence[_Item]:
+        return [_Item(sum(item.nbytes for item in items) // 2)]
+
+    inbox: Inbox[_Item] = Inbox(1 << 30, join=join)
+    for _ in range(TOGETHER):
+        inbox.put(_Item(10), threading.Event())
+    assert len(inbox) == 1
+    assert inbox.used == 10 * TOGETHER // 2
+    for _ in range(2 * TOGETHER):
+        inbox.put(_Item(SMALL), threading.Event())
+    assert len(inbox) == 1 + 2 * TOGETHER
+    assert inbox.used == 10 * TOGETHER // 2 + 2 * TOGETHER * SMALL
+
+
+def test_without_a_bound_in_number_the_bytes_alone_count() -> None:
+    inbox: Inbox[_Item] = Inbox(1000)
+    stopping = threading.Event()
+    stopping.set()
+    assert all(inbox.put(_Item(1), stopping) for _ in range(1000))
     assert not inbox.put(_Item(1), stopping)

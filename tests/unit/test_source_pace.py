@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +47,8 @@ class Scripted(Source):
         message = LogicalMessage("p", b"", 0, 0, self.given, -1)
         position = Position(Lsn(self.given))
         origin = Origin(self.name, "h", "d")
-        return Batch(origin, position, transactions, messages=(message,), nbytes=self._nbytes)
+        batch = Batch(origin, position, transactions, messages=(message,))
+        return dataclasses.replace(batch, nbytes=batch.overhead + self._nbytes)
 
     def confirm(self, position: Position) -> None:
         pass
@@ -62,10 +64,11 @@ class Scripted(Source):
 
 
 class Gate(SinkPart):
-    """A write ends when it is let through."""
+    """A write ends when it is let through. took: changes of the batches whose write has begun."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, SinkOptions.model_validate({"type": "gate", "sources": ["db1"]}))
+    def __init__(self, name: str, **options: object) -> None:
+        super().__init__(name, SinkOptions.model_validate({"type": "gate", "sources": ["db1"]} | options))
+        self.took: list[int] = []
         self.begun = threading.Semaphore(0)
         self.let_through = threading.Semaphore(0)
 
@@ -75,7 +78,8 @@ class Gate(SinkPart):
     def start(self) -> None:
         pass
 
-    def write(self, batch: Batch) -> None:  # noqa: ARG002 - whatever it is
+    def write(self, batch: Batch) -> None:
+        self.took.append(len(batch))
         self.begun.release()
         self.let_through.acquire()
 
@@ -159,3 +163,23 @@ def test_a_sink_that_is_done_is_not_kept_waiting_by_one_that_is_not(tmp_path: Pa
         assert fast.begun.acquire(timeout=10)
         assert fast.begun.acquire(timeout=10)
         assert settled(source) == 2
+
+
+def test_a_sink_that_is_away_does_not_stop_its_neighbour_until_its_queue_is_full_in_bytes(tmp_path: Path) -> None:
+    source, fast, away = Scripted(SMALL), Gate("fast"), Gate("away", queueBytes="4MB")
+    with at_work(tmp_path, source, fast, away):
+        assert away.begun.acquire(timeout=10)
+        for _ in range(500):
+            fast.let_through.release()
+            assert fast.begun.acquire(timeout=10), f"the neighbour stands still after {source.given} batches"
+        away.let_through.release()
+        assert away.begun.acquire(timeout=10)
+        assert away.took[1] > 100, "what waited was put together"
+
+
+def test_a_queue_that_is_full_in_bytes_stops_the_reading(tmp_path: Path) -> None:
+    source, fast, away = Scripted(LARGE), Gate("fast"), Gate("away", queueBytes="4MB")
+    fast.let_through.release(1000)
+    with at_work(tmp_path, source, fast, away):
+        assert away.begun.acquire(timeout=10)
+        assert settled(source) == 5  # one in the sink, three in its queue of 4 MB, one that finds no room

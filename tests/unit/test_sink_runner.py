@@ -1,0 +1,163 @@
+"""What a sink and its handlers say while they start, fail and work again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+
+from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
+from psql_streamer.interfaces import Finding, Handler, Sink, Status
+from psql_streamer.metrics import Metrics
+from psql_streamer.model import OUTSIDE, Batch, LogicalMessage, Lsn, Origin, Position, Stats, Transactions
+from psql_streamer.options import PartOptions, SinkOptions
+from psql_streamer.sink_runner import Item, SinkRunner
+from psql_streamer.supervisor import Supervisor
+
+_BATCH = Batch(
+    Origin("db1", "h", "d"),
+    Position(Lsn(8)),
+    Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64)),
+    messages=(LogicalMessage("p", b"", 0, OUTSIDE, 8, -1),),
+)
+
+
+class Failing(Sink):
+    """Fails as often as it was told to, then works."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__("k", SinkOptions.model_validate({"type": "failing", "sources": ["db1"]}))
+        self.failures = failures
+        self.wrote = threading.Event()
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None:
+        pass
+
+    def write(self, batch: Batch) -> None:  # noqa: ARG002 - whatever it is
+        if self.failures:
+            self.failures -= 1
+            raise SinkUnavailable("brokers are away")
+        self.wrote.set()
+
+    def interrupt(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status(True, "well")
+
+    def stats(self) -> Stats:
+        return {}
+
+
+class Engine(Handler):
+    """Starts when it is let; fails as often as it was told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__("engine", PartOptions())
+        self.failures = failures
+        self.may_start = threading.Event()
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None:
+        self.may_start.wait(10)
+
+    def handle(self, batch: Batch) -> Batch:
+        if self.failures:
+            self.failures -= 1
+            raise HandlerUnavailable("the engine stumbled")
+        return batch
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status(True, "the engine runs")
+
+
+def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001) -> SinkRunner:
+    metrics = Metrics()
+    supervisor = Supervisor(metrics, start_timeout=10.0)
+    return SinkRunner(sink, handlers, metrics, supervisor, lambda: None, lambda *_: None, lambda _: pause)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def _end(runner: SinkRunner) -> None:
+    runner.drain(0.0)
+    runner.interrupt()
+    runner.leave(time.monotonic() + 10)
+
+
+def test_handlers_and_sinks_say_that_they_start_until_they_have_started() -> None:
+    engine = Engine()
+    runner = _runner(Failing(0), engine)
+    starter = threading.Thread(target=runner.start)
+    starter.start()
+    assert runner.handler_status() == {"handler.engine": Status(False, "starting")}
+    assert runner.status() == Status(False, "starting")
+    engine.may_start.set()
+    starter.join()
+    assert runner.handler_status() == {"handler.engine": Status(True, "the engine runs")}
+    assert runner.status() == Status(True, "well")
+    _end(runner)
+
+
+def test_a_sink_that_works_again_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    sink = Failing(2)
+    runner = _runner(sink)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    assert sink.wrote.wait(10)
+    _until(lambda: "sink.k: works again, after 3 attempts in " in caplog.text)
+    assert runner.status().ok
+    _end(runner)
+
+
+def test_a_handler_that_is_tried_again_is_not_its_sinks_problem(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    engine = Engine(failures=2)
+    engine.may_start.set()
+    runner = _runner(Failing(0), engine, pause=0.1)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    _until(lambda: not runner.handler_status()["handler.engine"].ok)
+    assert "attempt 1 failed: the engine stumbled" in runner.handler_status()["handler.engine"].reason
+    assert runner.status().ok
+    _until(lambda: runner.handler_status()["handler.engine"].ok)
+    _until(lambda: "handler.engine: works again, after 3 attempts in " in caplog.text)
+    _end(runner)
+
+
+def test_nothing_is_said_of_draining_where_nothing_was_to_drain(caplog: pytest.LogCaptureFixture) -> None:
+    runner = _runner(Failing(0))
+    runner.start()
+    _end(runner)
+    assert "not drained" not in caplog.text
+
+
+def test_what_a_deadline_cuts_off_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Failing(1_000_000)
+    runner = _runner(sink, pause=0.001)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    _until(lambda: not runner.status().ok)
+    _end(runner)
+    assert "sink.k: not drained in time: the rest will be read again after the restart" in caplog.text
