@@ -87,6 +87,7 @@ class PostgresSource(Source):
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
         self._transaction_metadata = False
+        self._keys_in_doubt = 0
         self._asked_at: float | None = None  # when the reader was asked for the next block
         self._status = Status(False, "not started")
 
@@ -136,7 +137,7 @@ class PostgresSource(Source):
         self._starts += 1
         origin = Origin(self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
-            origin, resume, self._types.resolve, self._primary_keys.of, self._shapes, self._transaction_metadata
+            origin, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at = None
@@ -191,6 +192,7 @@ class PostgresSource(Source):
             "confirmed_lsn": self._confirmed,
             "lag_bytes": max(0, max(self._server.wal_end, self._received) - self._durable),
             "reconnects": max(0, self._starts - 1),
+            "keys_in_doubt": self._keys_in_doubt,
         }
 
     def _next(self) -> Batch:
@@ -206,9 +208,21 @@ class PostgresSource(Source):
             # The reader puts the next block together while this one is decoded.
             self._ask()
         batch = self._decoder.decode(data, offsets, received_at)
+        self._tell_of_doubtful_keys(self._decoder)
         # Another session begins where this one ended.
         self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
         return batch
+
+    def _tell_of_doubtful_keys(self, decoder: Decoder) -> None:
+        for relation in decoder.keys_in_doubt:
+            key = ", ".join(relation.columns[at].name for at in relation.key_columns) or "nothing"
+            log.warning(
+                "source %s: the primary key of %s was changed, or the table dropped, behind its next rows in the WAL: "
+                "which key they had is not certain, and their events are keyed by %s",
+                *(self.name, relation, key),
+            )
+        self._keys_in_doubt += len(decoder.keys_in_doubt)
+        decoder.keys_in_doubt.clear()
 
     def _let_go_if_full(self) -> None:
         """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
@@ -297,7 +311,6 @@ class PostgresSource(Source):
             self._status_interval = session.status_interval()
             self._wal_end = session.wal_end()
             self._types.load(session)
-            self._primary_keys.load(session)
         return slot
 
     def _wait_for_slot(self, reason: str) -> None:

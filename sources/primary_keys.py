@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from psql_streamer.model import Relation
-from sources.catalog import Catalog, Session
+from collections.abc import Sequence
 
+from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
+from sources.catalog import Catalog
+
+# A primary key's index has a row of pg_index, made or last changed by the transaction in its xmin. age() counts
+# transactions back from now, so what is older has the greater age. An index that was dropped leaves no trace.
 _QUERY = """
-    SELECT c.oid, array_agg(a.attname::text) FILTER (WHERE a.attname IS NOT NULL)
-    FROM pg_catalog.pg_class c
-    LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
-    LEFT JOIN pg_catalog.pg_attribute a
-        ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    SELECT c.oid IS NULL, i.names, coalesce(i.age < age(asked.xid::text::xid), false)
+    FROM unnest(%s::bigint[], %s::bigint[]) WITH ORDINALITY asked(oid, xid, place)
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = asked.oid
+    LEFT JOIN LATERAL (
+        SELECT min(age(i.xmin)) AS age, array_agg(a.attname::text ORDER BY a.attnum) AS names
+        FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_attribute a
+            ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+        WHERE i.indrelid = c.oid AND i.indisprimary
+    ) i ON true
+    ORDER BY asked.place
 """
-_ALL = _QUERY + "WHERE c.relreplident = 'f' GROUP BY c.oid"
-_ONE = _QUERY + "WHERE c.oid = %s GROUP BY c.oid"
 
 
 class PrimaryKeys:
-    """Names of primary key columns. All are asked for at once at the start; the server sends a Relation message again
-    when something about the table has changed, which may be its key, so from the second on each asks again.
-    """
+    """Asks the catalog of a source's database, once for all tables of a block."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._at_start: dict[int, tuple[str, ...]] = {}
 
-    def load(self, session: Session) -> None:
-        """Take the keys of all tables that have identity FULL now."""
-        self._at_start = {oid: tuple(names or ()) for oid, names in session.rows(_ALL)}
-
-    def of(self, relation: Relation) -> tuple[str, ...]:
-        """The key's columns; none for a table without one, or that is gone. SourceUnavailable when nobody answers."""
-        known = self._at_start.pop(relation.oid, None)
-        if known is not None:
-            return known
+    def ask(self, asked: Sequence[Asked]) -> Sequence[CatalogKey]:
+        """As full_identity.AskKeys. SourceUnavailable when nobody answers."""
         with self._catalog.session() as session:
-            return next((tuple(names or ()) for _, names in session.rows(_ONE, relation.oid)), ())
+            rows = session.rows(_QUERY, [one.relation.oid for one in asked], [one.xid for one in asked])
+        return [CatalogKey(tuple(names or ()), gone or newer) for gone, names, newer in rows]

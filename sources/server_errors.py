@@ -24,7 +24,7 @@ _REFUSED = {
     "22021": "a row holds bytes that are no text (a SQL_ASCII database takes any): walPositionOverride can skip it",
     "22023": "correct the value in the configuration",
     "22P05": "a row holds a character that UTF-8 does not have: walPositionOverride can skip it",
-    "0A000": "use a server of version 14 or later",
+    "0A000": "let the dsn lead to a server of version 14 or later, which is no standby before version 16",
     "42601": "use a server of version 14 or later",
     "53400": "raise max_replication_slots, or drop a slot that nobody needs",
 }

@@ -6,15 +6,16 @@ which changes with every release, reads `VERSION`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from psql_streamer import __version__
 from psql_streamer.events import Encoder
 from psql_streamer.events.json_text import name
-from psql_streamer.model import Batch, Relation
+from psql_streamer.model import Batch
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
+from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
 from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
 from psql_streamer.routing import Router
 from tests.capture_streams import CAPTURED
@@ -62,7 +63,7 @@ def batches() -> Iterator[Batch]:
         frames.feed((CAPTURED / f"pg16_{scenario}.bin").read_bytes())
         block = frames.take(1 << 30, 1 << 30)
         assert block is not None
-        yield Decoder(ORIGIN, BEGINNING, _types().resolve, _primary_key, transaction_metadata=True).decode(
+        yield Decoder(ORIGIN, BEGINNING, _types().resolve, _keys, transaction_metadata=True).decode(
             block.data, block.offsets
         )
 
@@ -74,8 +75,8 @@ def _types() -> TypeCatalog:
     return TypeCatalog([mood, pair])
 
 
-def _primary_key(relation: Relation) -> tuple[str, ...]:
-    return ("id",) if relation.table == "whole" else ()
+def _keys(asked: Sequence[Asked]) -> Sequence[CatalogKey]:
+    return [CatalogKey(("id",) if one.relation.table == "whole" else ()) for one in asked]
 
 
 def _lines(encoder: Encoder, batch: Batch) -> Iterator[bytes]:

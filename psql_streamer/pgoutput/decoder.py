@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import Frames, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.frames import HEADER
+from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
 from psql_streamer.pgoutput.rows import read_rows, rows_by_table
 from psql_streamer.pgoutput.transaction_metadata import TransactionMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
@@ -34,7 +35,6 @@ from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgtype import PgType
 
 Resolve: TypeAlias = Callable[[int], PgType | None]
-PrimaryKey: TypeAlias = Callable[[Relation], Collection[str]]
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in microseconds since 1970-01-01
 _BEGIN_FRAME = HEADER + 21
@@ -52,10 +52,6 @@ class _OpenTransaction:
     changes: int  # how many of its changes have been seen
 
 
-def _unknown_key(_: Relation) -> tuple[str, ...]:
-    return ()
-
-
 class Decoder:
     """Decodes the blocks of one replication session, in order.
 
@@ -63,7 +59,7 @@ class Decoder:
     their transaction again. One block gives one Batch, whose position may be stored when the batch and all
     before it are durable.
     resolve: what a type's OID stands for, None where nobody knows; asked when a Relation message brings a new shape.
-    primary_key: the names of a relation's primary key columns, asked for every Relation message of identity FULL.
+    ask_keys: the primary keys of tables with identity FULL, asked for every Relation message of theirs.
     remembered: oid -> the shape that a table had at `resume`; what differs from it is a schema change.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table; it
     costs a tenth more, so without it Batch.begins, ends and tallies are empty and every `tally` is 0.
@@ -74,20 +70,22 @@ class Decoder:
         origin: Origin,
         resume: Position,
         resolve: Resolve = BY_OID.get,
-        primary_key: PrimaryKey = _unknown_key,
+        ask_keys: AskKeys = no_keys,
         remembered: Mapping[int, Relation] | None = None,
         transaction_metadata: bool = False,
     ) -> None:
         self._origin = origin
         self._resume = resume
         self._resolve = resolve
-        self._primary_key = primary_key
+        self._ask_keys = ask_keys
         self._lsn = resume.lsn
         self._open: _OpenTransaction | None = None
         self._relations: dict[int, Relation] = {}
         # Never what rows are decoded by: a session sends a table's shape before its first row.
         self._remembered = dict(remembered or {})
         self._transactions = TransactionReader() if transaction_metadata else None
+        self.keys_in_doubt: list[Relation] = []
+        """Tables with identity FULL whose key at the time of their rows is not certain; the caller empties it."""
 
     @property
     def in_transaction(self) -> bool:
@@ -223,12 +221,18 @@ class Decoder:
     # Relations.
 
     def _read_relations(self, frames: Frames, keep: NDArray[np.bool_], shapes: Shapes) -> Iterator[SchemaChange]:
-        for index in np.flatnonzero(frames.tag == ord("R")).tolist():
-            seen = self._keyed(messages.relation(frames.body(index)))
+        at = np.flatnonzero(frames.tag == ord("R")).tolist()
+        described = [messages.relation(frames.body(index)) for index in at]
+        keys = self._keys_of(described, frames.transactions.xid[frames.tx[at]].tolist())
+        for index, seen in zip(at, described, strict=True):
             known = self._relations.get(seen.oid)
+            before = known or self._remembered.get(seen.oid)
+            if seen.replica_identity is ReplicaIdentity.FULL:
+                seen, certain = with_primary_key(seen, next(keys), before, known is not None)
+                if not certain:
+                    self.keys_in_doubt.append(seen)
             if known is not None and seen == replace(known, version=1):
                 continue
-            before = known or self._remembered.get(seen.oid)
             changed = before is None or seen != replace(before, version=1)
             version = before.version + changed if before else 1
             relation = replace(seen, version=version, columns=self._typed(seen.columns))
@@ -238,15 +242,14 @@ class Decoder:
                 shown = before and replace(before, columns=self._typed(before.columns))
                 yield SchemaChange(relation, shown, ordinal, seq, tx - frames.first)
 
-    def _keyed(self, seen: Relation) -> Relation:
-        if seen.replica_identity is not ReplicaIdentity.FULL:
-            return seen
-        names = set(self._primary_key(seen))
-        if not names or not names <= {column.name for column in seen.columns}:
-            return seen
-        return replace(
-            seen, columns=tuple(replace(column, key=column.name in names) for column in seen.columns), keyed=True
-        )
+    def _keys_of(self, described: Sequence[Relation], xids: Sequence[int]) -> Iterator[CatalogKey]:
+        """What the catalog says of the tables with identity FULL, in their order."""
+        asked = [
+            Asked(relation, xid)
+            for relation, xid in zip(described, xids, strict=True)
+            if relation.replica_identity is ReplicaIdentity.FULL
+        ]
+        return iter(self._ask_keys(asked) if asked else ())
 
     def _typed(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(replace(column, type=self._resolve(column.type_oid)) for column in columns)

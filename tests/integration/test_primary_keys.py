@@ -12,7 +12,7 @@ from psql_streamer.events import Encoder
 from psql_streamer.model import Batch
 from psql_streamer.routing import Router
 from tests.database import Database
-from tests.source_at_work import read_all, streaming
+from tests.source_at_work import read_all, source_of, streaming
 
 
 def keys(batches: Sequence[Batch]) -> list[Any]:
@@ -80,3 +80,66 @@ def test_d5_d8_full_without_a_primary_key_and_tables_made_and_dropped_mid_stream
     with streaming(database) as source:
         # What was read before and not confirmed comes again; the table is gone, and so is what was known of it.
         assert keys(read_all(source, database))[-1] == ("I", None)
+
+
+_FULL = """
+CREATE TABLE t (a int, b int, PRIMARY KEY (a));
+ALTER TABLE t REPLICA IDENTITY FULL;
+CREATE PUBLICATION p FOR ALL TABLES
+"""
+_OTHER_KEY = "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)"
+
+
+@pytest.mark.behaviour("S2")
+def test_a_key_that_changed_before_the_first_row_of_a_session_is_the_new_one(every_postgres: Database) -> None:
+    database = every_postgres
+    database.execute(_FULL)
+    with streaming(database) as source:
+        database.execute(_OTHER_KEY)
+        database.execute("INSERT INTO t VALUES (1, 10)")
+        assert keys(read_all(source, database)) == [("I", {"b": 10})]
+        assert source.stats()["keys_in_doubt"] == 0
+
+
+@pytest.mark.behaviour("S2")
+def test_rows_from_before_a_key_was_changed_have_the_key_that_the_table_had_when_it_was_seen(
+    every_postgres: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = every_postgres
+    database.execute(_FULL)
+    with streaming(database) as source:
+        database.execute("INSERT INTO t VALUES (1, 10)")
+        batches = read_all(source, database)
+    shapes = [change.relation for batch in batches for change in batch.schema_changes]
+    database.execute("INSERT INTO t VALUES (2, 20)")
+    database.execute(_OTHER_KEY)
+    database.execute("INSERT INTO t VALUES (3, 30)")
+    again = source_of(database)
+    again.remember(shapes)
+    try:
+        again.fence()
+        again.start(batches[-1].position)
+        assert keys(read_all(again, database)) == [("I", {"a": 2}), ("I", {"b": 30})]
+        assert again.stats()["keys_in_doubt"] == 1
+        assert "the primary key of public.t was changed" in caplog.text
+    finally:
+        again.stop()
+
+
+def test_rows_of_a_table_that_is_gone_have_the_key_that_it_had(database: Database) -> None:
+    database.execute(_FULL)
+    with streaming(database) as source:
+        database.execute("INSERT INTO t VALUES (1, 10)")
+        batches = read_all(source, database)
+    shapes = [change.relation for batch in batches for change in batch.schema_changes]
+    database.execute("INSERT INTO t VALUES (2, 20)")
+    database.execute("DROP TABLE t")
+    again = source_of(database)
+    again.remember(shapes)
+    try:
+        again.fence()
+        again.start(batches[-1].position)
+        assert keys(read_all(again, database)) == [("I", {"a": 2})]
+        assert again.stats()["keys_in_doubt"] == 1
+    finally:
+        again.stop()

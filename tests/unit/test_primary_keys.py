@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Relation
+from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.routing import Router
 from tests.decoding import BEGINNING, ORIGIN, block
@@ -38,7 +40,7 @@ FULL = WireRelation(
 
 def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
     """(op, key) of the events of one transaction."""
-    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, lambda _: primary_key)
+    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, lambda asked: [CatalogKey(tuple(primary_key)) for _ in asked])
     messages = [begin(100, 0, 7), relation(FULL), *changes, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
     records = Encoder("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))
@@ -70,15 +72,50 @@ def test_d5_without_a_primary_key_in_the_stream_the_key_is_null(primary_key: Col
 @pytest.mark.behaviour("S2")
 def test_s2_another_primary_key_is_another_version_of_the_relation() -> None:
     given: list[tuple[str, ...]] = [("a",), ("a",), ("b",), ()]
-    asked: list[Relation] = []
 
-    def primary_key(seen: Relation) -> tuple[str, ...]:
-        asked.append(seen)
-        return given[len(asked) - 1]
+    def ask_keys(asked: Sequence[Asked]) -> Sequence[CatalogKey]:
+        assert [one.xid for one in asked] == [7] * 4, "asked once for the block, for each Relation message"
+        return [CatalogKey(names) for names in given]
 
-    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, primary_key)
+    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, ask_keys)
     row = insert(FULL.oid, (b"1", b"x", b"y"))
     messages = [begin(100, 0, 7), *(relation(FULL), row) * 4, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
     shapes = [changes.relation for changes in machine.decode(piece.data, piece.offsets).changes]
     assert [(shape.version, shape.key_columns) for shape in shapes] == [(1, (0,)), (2, (1,)), (3, ())]
+
+
+_SEEN = Relation(1, "public", "t", ReplicaIdentity.FULL, tuple(Column(name, 23, key=True) for name in "abc"))
+
+
+def _known(*names: str) -> Relation:
+    """The table as it was seen before, with this primary key."""
+    columns = tuple(Column(name, 23, key=name in names) for name in "abc")
+    return replace(_SEEN, columns=columns, keyed=True) if names else _SEEN
+
+
+@pytest.mark.parametrize(
+    ("catalog", "before", "seen_in_session", "key", "certain"),
+    [
+        (CatalogKey(("a",)), None, False, (0,), True),
+        (CatalogKey(("a",)), _known("a"), False, (0,), True),
+        (CatalogKey(("b",)), _known("a"), True, (1,), True),
+        # The key was changed behind the row.
+        (CatalogKey(("b",), is_newer=True), _known("a"), False, (0,), False),
+        (CatalogKey(("a",), is_newer=True), _known("a"), False, (0,), True),
+        (CatalogKey(("b",), is_newer=True), _known(), False, (), False),
+        (CatalogKey(("b",), is_newer=True), None, False, (1,), False),
+        # It was dropped, or the whole table, and nobody knows when.
+        (CatalogKey(()), _known("a"), False, (0,), False),
+        (CatalogKey(()), _known("a"), True, (), True),
+        (CatalogKey((), is_newer=True), _known("a", "b"), True, (0, 1), False),
+        # The key's column has another name by now.
+        (CatalogKey(("renamed",), is_newer=True), _known("a"), False, (0,), False),
+        (CatalogKey(("renamed",), is_newer=True), None, False, (), False),
+    ],
+)
+def test_a_catalog_that_is_ahead_of_the_row_is_not_believed(
+    catalog: CatalogKey, before: Relation | None, seen_in_session: bool, key: tuple[int, ...], certain: bool
+) -> None:
+    found, is_certain = with_primary_key(_SEEN, catalog, before, seen_in_session)
+    assert (found.key_columns, is_certain) == (key, certain)
