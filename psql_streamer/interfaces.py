@@ -94,6 +94,13 @@ class Source(ABC):
         A Batch says which shapes changed since (Batch.schema_changes): these are stored with its position.
         """
 
+    def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:  # noqa: ARG002
+        """Those of these tables that no longer exist, and the position up to which changes of theirs may still come.
+
+        None where it cannot be said. May ask the server; called now and then, so that stored shapes do not pile up.
+        """
+        return None
+
     def provide_transaction_metadata(self) -> None:
         """Some sink wants Batch.begins, ends and tallies and Changes.tally; called before the first `start`."""
 

@@ -9,9 +9,10 @@ Parts are named as in Service.status: `source.db1`, `sink.kafka1`, `store`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -35,6 +36,8 @@ from psql_streamer.binary_columns import nbytes, offsets
 from psql_streamer.interfaces import Service
 from psql_streamer.model import Batch, Changes, Op, Position, Stats
 
+log = logging.getLogger(__name__)
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The media type of `Metrics.render`."""
 
@@ -45,16 +48,27 @@ _BATCH_ROWS = (1, 10, 100, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 _STAGE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Metrics:
-    """The metrics of one service. Every method is quick and may be called from any thread."""
+OTHERS = "(others)"
+"""In place of a table's name: all tables beyond those that have series of their own."""
 
-    def __init__(self) -> None:
+_MAY_PASS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "sink": "SinkUnavailable"}
+
+
+class Metrics:
+    """The metrics of one service. Every method is quick and may be called from any thread.
+
+    most_tables: tables (and prefixes of logical messages) that get series of their own, in the order in which they
+    come; the rest is counted together, so that a database that makes tables all day does not fill Prometheus.
+    """
+
+    def __init__(self, most_tables: int = 2000) -> None:
         # Without this the client adds a `_created` series to every counter and histogram, which nobody reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate it
         self._registry = CollectorRegistry()
-        self._tables = _TableCounts()
+        self._most_tables = most_tables
+        self._tables = _TableCounts(most_tables)
         self._pending = _Pending()
-        self._scrape = _Scrape(self._tables, self._pending)
+        self._scrape = _Scrape(self._tables, self._pending, most_tables)
         self._registry.register(self._scrape)
         self._batch_rows = self._histogram("batch_rows", "Changes in a micro-batch.", _BATCH_ROWS, "source")
         self._stage_seconds = self._histogram(
@@ -65,6 +79,16 @@ class Metrics:
         self._gauge("build_info", "Always 1; the labels say what runs.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
+
+    def expect(self, parts: Iterable[str]) -> None:
+        """These parts will report: their counters begin at 0, so that the first increase shows as one."""
+        for part in parts:
+            kind, _, name = part.partition(".")
+            self._retries.labels(part)
+            self._errors.labels(part, _MAY_PASS[kind])
+            if kind == "source":
+                self._batch_rows.labels(name)
+                self._pending.expect(name)
 
     def batch_received(self, source: str, batch: Batch) -> None:
         """A source gave a batch: as decoded, before any handler saw it."""
@@ -116,7 +140,9 @@ class _TableCounts:
     The client's own Counter takes a lock and several objects for every series: too much for 10,000 tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_tables: int) -> None:
+        self._most_tables = most_tables
+        self._own_series: set[tuple[str, str, str]] = set()
         self._lock = Lock()
         self._events: dict[_Labels, float] = {}
         self._bytes: dict[_Labels, float] = {}
@@ -125,9 +151,24 @@ class _TableCounts:
         counted = list(_counted(batch))
         with self._lock:
             for schema, table, op, rows, size in counted:
-                key = (source, schema, table, op.action)
+                key = (source, *self._series(source, schema, table), op.action)
                 self._events[key] = self._events.get(key, 0) + rows
                 self._bytes[key] = self._bytes.get(key, 0) + size
+
+    def _series(self, source: str, schema: str, table: str) -> tuple[str, str]:
+        own = self._own_series
+        if (source, schema, table) in own:
+            return schema, table
+        if len(own) >= self._most_tables:
+            return "", OTHERS
+        own.add((source, schema, table))
+        if len(own) == self._most_tables:
+            log.warning(
+                "metrics: %d tables have series of their own; from the next on they are counted together as %s: "
+                "raise metricTables if Prometheus can take more",
+                *(self._most_tables, OTHERS),
+            )
+        return schema, table
 
     def snapshot(self) -> tuple[Mapping[_Labels, float], Mapping[_Labels, float]]:
         """Events and bytes so far."""
@@ -142,6 +183,9 @@ class _Pending:
         self._lock = Lock()
         self._stored: dict[str, Position] = {}
         self._commits: dict[str, deque[tuple[Position, float]]] = {}
+
+    def expect(self, source: str) -> None:
+        self._commits.setdefault(source, deque())
 
     def received(self, source: str, batch: Batch) -> None:
         with self._lock:
@@ -191,7 +235,14 @@ _PART_STATS = (
         "lag_bytes",
         GaugeMetricFamily,
         "lag_bytes",
-        "WAL that was received and is not confirmed to the server.",
+        "WAL between the stored position and the server's end of WAL, whatever tables it is of.",
+    ),
+    _PartStat(
+        "source",
+        "keys_in_doubt",
+        CounterMetricFamily,
+        "keys_in_doubt",
+        "Times that a table with identity FULL had rows whose primary key at their time is not certain.",
     ),
     _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Connections to the server made again."),
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
@@ -206,8 +257,9 @@ _PART_STATS = (
 class _Scrape(Collector):
     """What is read at a scrape, as Prometheus' metric families."""
 
-    def __init__(self, tables: _TableCounts, pending: _Pending) -> None:
+    def __init__(self, tables: _TableCounts, pending: _Pending, most_tables: int) -> None:
         self.service: Service | None = None
+        self._most_tables = most_tables
         self._tables = tables
         self._pending = pending
 
@@ -221,7 +273,9 @@ class _Scrape(Collector):
                 name: part[stat.key] for name, part in _of_kind(stat.kind, stats) if part.get(stat.key) is not None
             }
             yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
-        yield _family(CounterMetricFamily, "sink_skipped", _SKIPPED, ("sink", "table"), _skipped(stats))
+        yield _family(
+            CounterMetricFamily, "sink_skipped", _SKIPPED, ("sink", "table"), _skipped(stats, self._most_tables)
+        )
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}
         yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
@@ -239,7 +293,7 @@ class _Scrape(Collector):
             (source, "stored"): position.lsn for source, position in self._pending.positions().items()
         }
         for source, part in _of_kind("source", stats):
-            for kind in ("received", "confirmed"):
+            for kind in ("server", "received", "confirmed"):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
         return _family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)
@@ -273,13 +327,15 @@ def _of_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats
             yield part.removeprefix(f"{kind}."), values
 
 
-def _skipped(stats: Mapping[str, Stats]) -> Mapping[_Labels, float]:
-    """By sink and table; a sink that only counts has the empty table."""
+def _skipped(stats: Mapping[str, Stats], most_tables: int) -> Mapping[_Labels, float]:
+    """By sink and table, up to so many tables a sink; a sink that only counts has the empty table."""
     values: dict[_Labels, float] = {}
     for sink, part in _of_kind("sink", stats):
         skipped = part.get("skipped", {})
         by_table = skipped if isinstance(skipped, Mapping) else {"": skipped}
-        values |= {(sink, table): count for table, count in by_table.items()}
+        for place, (table, count) in enumerate(by_table.items()):
+            key = (sink, table if place < most_tables else OTHERS)
+            values[key] = values.get(key, 0) + count
     return values
 
 

@@ -52,7 +52,7 @@ def run(config: Config) -> int:
     # Here, and not at the top: whoever embeds a Pipeline needs no HTTP server.
     from psql_streamer.api import ApiServer, create_app
 
-    metrics = Metrics()
+    metrics = Metrics(config.metric_tables)
     pipeline = Pipeline(config, metrics)
     api = ApiServer(create_app(pipeline, metrics), config.http.host, config.http.port)
 
@@ -90,6 +90,7 @@ class Pipeline(Service):
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
         self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
         self._left_alone = [f"source.{name}" for name in config.sources if name not in taken]
+        metrics.expect(name for name in self.status() if name not in self._left_alone)
 
     def start(self) -> None:
         """Open the store, start the sinks and their handlers, then the sources."""

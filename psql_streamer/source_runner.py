@@ -26,6 +26,9 @@ _LARGE = 128 << 10
 
 _POLL = 0.2
 
+_DROPPED_INTERVAL = 3600.0
+"""Seconds between two looks for tables that no longer exist."""
+
 log = logging.getLogger("psql_streamer.pipeline")
 
 
@@ -60,6 +63,8 @@ class SourceRunner:
         self._override = ""
         self._problem = ""
         self._stored: Position | None = None
+        self._dropped: tuple[Position, Sequence[Relation]] | None = None
+        self._look_for_dropped_at = 0.0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def published(self) -> Sequence[Relation] | None:
@@ -108,7 +113,7 @@ class SourceRunner:
         if durable is None or durable == self._stored:
             return
         began = time.monotonic()
-        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket))
+        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket), self._dropped_until(durable))
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self._metrics.position_stored(self.part.name, durable)
@@ -147,6 +152,22 @@ class SourceRunner:
         while self._new_shapes and self._new_shapes[0][0] <= ticket:
             shapes.append(self._new_shapes.popleft()[1])
         return shapes
+
+    def _look_for_dropped_tables(self) -> None:
+        """Now and then: what tables that are gone looked like is remembered until their last change has been stored."""
+        now = time.monotonic()
+        if now < self._look_for_dropped_at:
+            return
+        self._look_for_dropped_at = now + _DROPPED_INTERVAL
+        remembered = self._store.relations(self.part.name)
+        self._dropped = self.part.find_dropped(remembered) if remembered else None
+
+    def _dropped_until(self, position: Position) -> Sequence[Relation]:
+        dropped = self._dropped
+        if dropped is None or position.lsn < dropped[0].lsn:
+            return ()
+        self._dropped = None
+        return dropped[1]
 
     def _start(self, start: Callable[[], None]) -> None:
         self._supervisor.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
@@ -203,6 +224,7 @@ class SourceRunner:
                 if not connected:
                     self._connect()
                     connected, self._problem = True, ""
+                self._look_for_dropped_tables()
                 self._read()
                 backoff.reset()
             except StreamerError as error:

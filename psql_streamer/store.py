@@ -83,8 +83,13 @@ class Store:
                 found.append(self._decode_relation(source, value))
         return found
 
-    def put(self, source: str, record: Record, relations: Iterable[Relation] = ()) -> None:
-        """Remember; on return it is on disk (LMDB's commit syncs). relations: shapes that are new at this position."""
+    def put(
+        self, source: str, record: Record, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
+    ) -> None:
+        """Remember; on return it is on disk (LMDB's commit syncs).
+
+        relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
+        """
         position = record.position
         value = json.dumps(
             {
@@ -98,6 +103,8 @@ class Store:
         try:
             with self._environment.begin(write=True) as transaction:
                 transaction.put(source.encode(), value.encode(), db=self._positions)
+                for relation in dropped:
+                    transaction.delete(_relation_key(source, str(relation.oid)), db=self._relations)
                 for relation in relations:
                     key = _relation_key(source, str(relation.oid))
                     transaction.put(key, json.dumps(astuple(_untyped(relation))).encode(), db=self._relations)

@@ -246,6 +246,11 @@ class Session:
         """Names of this database's publications."""
         return {name for (name,) in self.rows("SELECT pubname FROM pg_publication")}
 
+    def tables(self, oids: Sequence[int]) -> set[int]:
+        """Those of these OIDs that are tables of this database."""
+        query = "SELECT oid FROM pg_class WHERE oid = ANY (%s::bigint[]::oid[])"
+        return {oid for (oid,) in self.rows(query, list(oids))}
+
     def slot(self, name: str) -> Slot | None:
         """The slot, or None."""
         rows = self.rows(

@@ -118,6 +118,13 @@ class PostgresSource(Source):
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.oid: relation for relation in relations}
 
+    def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
+        with self._catalog.session() as session:
+            there = session.tables([relation.oid for relation in relations])
+            # What was written before a table was dropped lies before the end of the WAL at any time after that.
+            end = session.wal_end()
+        return Position(end), [relation for relation in relations if relation.oid not in there]
+
     def provide_transaction_metadata(self) -> None:
         self._transaction_metadata = True
 

@@ -69,6 +69,7 @@ class _Loader:
             ticker_interval=service.ticker_interval,
             lmdb=Path(service.lmdb),
             lmdb_map_size=service.lmdb_map_size,
+            metric_tables=service.metric_tables,
             drain_timeout=service.drain_timeout,
             start_timeout=service.start_timeout,
             log=service.log,

@@ -69,7 +69,8 @@ class ServiceOptions(PartOptions):
     http: Annotated[HttpAddress, BeforeValidator(_http_address)]
     ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
     lmdb: Annotated[str, Field(min_length=1)]
-    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20)] = 64 << 20
+    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20)] = 256 << 20
+    metric_tables: Annotated[int, Field(ge=0)] = 2000
     drain_timeout: PositiveDuration = 25.0
     start_timeout: PositiveDuration = 30.0
     log: LogOptions = LogOptions()
@@ -94,6 +95,7 @@ class Config:
 
     name: what messages call it: the file's path as it was given, or `environment`.
     ticker_interval, drain_timeout, start_timeout: seconds; a ticker_interval of 0 is off. lmdb_map_size: bytes.
+    metric_tables: how many tables have metrics of their own.
     sources, sinks: by name, in the file's order. handlers: by name, those that a sink asks for (never passthrough).
     warnings: settings that do not do what one may expect of them.
     """
@@ -103,6 +105,7 @@ class Config:
     ticker_interval: float
     lmdb: Path
     lmdb_map_size: int
+    metric_tables: int
     drain_timeout: float
     start_timeout: float
     log: LogOptions

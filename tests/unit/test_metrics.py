@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Status
-from psql_streamer.metrics import Metrics
+from psql_streamer.metrics import OTHERS, Metrics
 from psql_streamer.model import (
     Batch,
     Changes,
@@ -316,8 +316,40 @@ def test_nothing_is_lost_when_several_threads_count_and_one_scrapes() -> None:
     assert found["stage_seconds_count"] == {("sink.kafka1", "write"): 2_000}
 
 
-def test_ten_thousand_tables_are_nothing_special() -> None:
+def test_tables_beyond_the_bound_are_counted_together() -> None:
+    metrics = Metrics(most_tables=3)
+    one = image([0], [b"12345678"])
+    for number in (1, 2, 1, 3, 4, 5, 1):
+        metrics.batch_received("db1", batch(changes(f"table_{number}", [Op.INSERT], one)))
+    counted = samples(metrics)["events_total"]
+    assert {labels[3]: (labels[1], value) for labels, value in counted.items()} == {
+        "table_1": ("public", 3),
+        "table_2": ("public", 1),
+        "table_3": ("public", 1),
+        OTHERS: ("", 2),
+    }
+    skipped = {f"public.t{number}": 1 for number in range(10)}
+    metrics.watch(Running({}, {"sink.k": {"skipped": skipped}}))
+    found = samples(metrics)["sink_skipped_total"]
+    assert found == {("k", "public.t0"): 1, ("k", "public.t1"): 1, ("k", "public.t2"): 1, ("k", OTHERS): 7}
+
+
+def test_counters_are_there_before_there_is_something_to_count() -> None:
     metrics = Metrics()
+    metrics.expect(["source.db1", "handler.spark", "sink.k"])
+    found = samples(metrics)
+    assert found["retries_total"] == {("source.db1",): 0, ("handler.spark",): 0, ("sink.k",): 0}
+    assert found["errors_total"] == {
+        ("SourceUnavailable", "source.db1"): 0,
+        ("HandlerUnavailable", "handler.spark"): 0,
+        ("SinkUnavailable", "sink.k"): 0,
+    }
+    assert found["batch_rows_count"] == {("db1",): 0}
+    assert found["lag_seconds"] == {("db1",): 0}
+
+
+def test_ten_thousand_tables_are_nothing_special() -> None:
+    metrics = Metrics(most_tables=10_000)
     one = image([0], [b"12345678"], [b"12345678"])
     wide = batch(*(changes(f"table_{number}", [Op.INSERT], one) for number in range(10_000)))
     metrics.batch_received("db1", wide)

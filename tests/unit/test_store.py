@@ -133,3 +133,13 @@ def test_the_shapes_of_tables_are_stored_with_the_position_and_forgotten_with_it
     assert store.relations("db1") == []
     assert store.relations("db11") == [old]
     store.close()
+
+
+def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    shapes = [Relation(oid, "public", f"t{oid}", ReplicaIdentity.DEFAULT, ()) for oid in (1, 2, 3)]
+    store.put("db1", RECORD, shapes)
+    store.put("db1", RECORD, dropped=[shapes[0], shapes[2], Relation(4, "public", "t4", ReplicaIdentity.DEFAULT, ())])
+    assert store.relations("db1") == [shapes[1]]
+    store.close()
