@@ -6,9 +6,7 @@ Service that hangs keeps /health from answering.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +21,7 @@ from pydantic_core import to_json
 from psql_streamer import __version__
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
+from psql_streamer.listening import listen, shown_address
 from psql_streamer.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Lsn, Stats
 from psql_streamer.status_page import status_page
@@ -148,7 +147,7 @@ class ApiServer:
     """
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
-        self.address = _shown_address(host, port)
+        self.address = shown_address(host, port)
         self._host = host
         self._port = port
         debug = log.isEnabledFor(logging.DEBUG)
@@ -169,8 +168,8 @@ class ApiServer:
 
     def start(self) -> None:
         """Return when requests are answered. Raises StreamerError when the address cannot be had."""
-        listener = _listen(self._host, self._port)
-        self.address = _shown_address(*listener.getsockname()[:2])
+        listener = listen(self._host, self._port)
+        self.address = shown_address(*listener.getsockname()[:2])
         self._thread = threading.Thread(target=self._server.run_on, args=(listener,), name="http-api", daemon=True)
         self._thread.start()
         self._server.settled.wait()
@@ -203,31 +202,6 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.settled.set()
-
-
-_BIND_REMEDIES = {
-    errno.EADDRINUSE: "stop the process that listens there, or set another address with the key http",
-    errno.EACCES: "set a port of 1024 or above with the key http, or grant CAP_NET_BIND_SERVICE",
-    errno.EADDRNOTAVAIL: "set an address of this machine, or 0.0.0.0 for all of them, with the key http",
-}
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    where = f"http {_shown_address(host, port)}"
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` has two addresses: take the one that clients without IPv6 find, too.
-        family, _, _, _, sockaddr = min(found, key=lambda info: info[0] != socket.AF_INET)
-        return socket.create_server(sockaddr[:2], family=family)
-    except socket.gaierror as error:
-        raise StreamerError(f"{where}: no such host", "set an address of this machine with the key http") from error
-    except OSError as error:
-        remedy = _BIND_REMEDIES.get(error.errno or 0, "set another address with the key http")
-        raise StreamerError(f"{where}: {os.strerror(error.errno or errno.EIO).lower()}", remedy) from error
-
-
-def _shown_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _answer(accept: str, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:

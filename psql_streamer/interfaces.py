@@ -73,6 +73,10 @@ class Source(ABC):
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""
 
+    def check_position(self, position: Position | None) -> Iterable[Finding]:  # noqa: ARG002 - where any will do
+        """What would keep `start` from going on there, without starting. Called by `check`, behind it."""
+        return ()
+
     @abstractmethod
     def fence(self) -> Mapping[str, str]:
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from psql_streamer.config import Config, Part
+from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
+from psql_streamer.listening import listen
 from psql_streamer.model import Relation
 from psql_streamer.options import SourceOptions
+from psql_streamer.resume import choose_position
 from psql_streamer.review import review
+from psql_streamer.store import Record, Store
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
 _BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")
@@ -38,9 +41,11 @@ class Report:
 def check(config: Config) -> Iterator[Report]:
     """The reports on the store, the sources, the handlers and the sinks, in this order, each when it is ready."""
     published: dict[str, Sequence[Relation]] = {}
-    yield _report("store", partial(_store, config.lmdb))
+    store = _StoreCheck(config)
+    yield _report("store", store.look)
+    yield _report("http", partial(_check_http, config.http, store.holder))
     for name, source in config.sources.items():
-        yield _report(f"source.{name}", partial(_check_source, source, published))
+        yield _report(f"source.{name}", partial(_check_source, source, store.records.get(name), published))
     handlers = {name: handler.build() for name, handler in config.handlers.items()}
     sinks = [
         (sink.build(), [handlers[handler] for handler in config.handler_names(name)])
@@ -66,12 +71,57 @@ def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
     return Report(part, tuple(findings), time.monotonic() - began)
 
 
-def _check_source(source: Part[Source, SourceOptions], published: dict[str, Sequence[Relation]]) -> Iterator[Finding]:
+class _StoreCheck:
+    """Looks at the position store. holder: the PID of the service that has it open. records: what is stored."""
+
+    def __init__(self, config: Config) -> None:
+        self.holder = 0
+        self.records: Mapping[str, Record] = {}
+        self._config = config
+
+    def look(self) -> Iterator[Finding]:
+        path = self._config.lmdb
+        findings = list(_check_store_path(path))
+        yield from findings
+        if findings or not path.exists():
+            return
+        store = Store(path, self._config.lmdb_map_size)
+        self.holder = store.open_to_read()
+        try:
+            self.records = store.all()
+        finally:
+            store.close()
+        if self.holder:
+            yield Finding(
+                Severity.WARNING,
+                f"lmdb: {path} is in use by PID {self.holder}: the service runs, and is looked at beside it",
+                "nothing, unless that is another service: then set lmdb to another path",
+            )
+
+
+def _check_http(address: HttpAddress, holder: int) -> Iterator[Finding]:
+    """Whether the address can be had; one that the running service has is its own."""
+    if not address.port:
+        return
+    try:
+        listen(address.host, address.port).close()
+    except StreamerError as error:
+        if not holder:
+            yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _check_source(
+    source: Part[Source, SourceOptions], record: Record | None, published: dict[str, Sequence[Relation]]
+) -> Iterator[Finding]:
     """Its findings; what it publishes goes into `published`, unless it does not work anyway."""
     part = source.build()
     findings: list[Finding] = []
     yield from _noted(part.check(), findings)
-    if _work(findings) and (tables := part.published()) is not None:
+    if not _work(findings):
+        return
+    resume = choose_position(source.name, record, part.fence(), part.position_override)
+    yield from part.check_position(resume.position)
+    if (tables := part.published()) is not None:
         published[source.name] = tables
 
 
@@ -107,7 +157,7 @@ def _work(findings: Iterable[Finding]) -> bool:
     return all(finding.severity is not Severity.ERROR for finding in findings)
 
 
-def _store(path: Path) -> Iterator[Finding]:
+def _check_store_path(path: Path) -> Iterator[Finding]:
     folder = path.parent
     if path.is_dir():
         yield Finding(Severity.ERROR, f"lmdb: {path} is a folder", f'name a file in it: lmdb = "{path / "positions"}"')

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from psql_streamer.backoff import Backoff
 from psql_streamer.checkpoint import Tracker
-from psql_streamer.errors import Outcome, PositionRefused, StreamerError, outcome
+from psql_streamer.errors import Outcome, StreamerError, outcome
 from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
+from psql_streamer.resume import choose_position, require_same_stream
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.store import Record, Store
 from psql_streamer.supervisor import Supervisor
@@ -175,43 +176,28 @@ class SourceRunner:
     def _connect(self) -> None:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         fence = dict(self.part.fence())
-        overriding = False
         if self._fence is not None:
-            _require_same_stream(f"position {self._position}", self._fence, fence, self.part)
-        elif (record := self._store.get(self.part.name)) is not None:
-            overriding = self._is_overriding(record)
-            if not overriding:
-                _require_same_stream(f"the stored position {record.position}", record.fence, fence, self.part)
-            self._position = record.position
-            self.part.remember(self._store.relations(self.part.name))
+            require_same_stream(self.part.name, f"position {self._position}", self._fence, fence)
+            self.part.start(self._position)
         else:
-            overriding = self.part.position_override is not None
-        if overriding:
-            self._go_to(self.part.position_override)
-        self.part.start(self._position)
-        self._fence = fence
-        if overriding:
-            self._keep_override()
+            self._begin(fence)
         log.info("%s: %s", self.name, self.part.status().reason)
 
-    def _is_overriding(self, record: Record) -> bool:
-        """Whether the operator names a place to start at that this source has not been sent to yet."""
-        override = self.part.position_override
-        self._override = str(override) if override is not None else ""
-        return override is not None and self._override != record.override
-
-    def _go_to(self, override: Position | None) -> None:
-        if self._position is not None and override is not None:
-            how = "going back" if override.lsn < self._position.lsn else "skipping what lies between:"
-            log.warning("%s: walPositionOverride: %s from %s to %s", self.name, how, self._position, override)
-        self._override = str(override)
-        self._position = override
-
-    def _keep_override(self) -> None:
-        """The override is where the source stands; it is remembered, so that the next start does not go there again."""
-        if self._position is not None:
-            self._store.put(self.part.name, self._record(self._position))
-            self._stored = self._position
+    def _begin(self, fence: Mapping[str, str]) -> None:
+        """The first session: at the stored position, unless the operator sends the source elsewhere."""
+        record, override = self._store.get(self.part.name), self.part.position_override
+        resume = choose_position(self.part.name, record, fence, override)
+        if record is not None:
+            self.part.remember(self._store.relations(self.part.name))
+            if resume.overriding and resume.position is not None:
+                _log_override(self.name, record.position, resume.position)
+        self.part.start(resume.position)
+        self._position, self._fence = resume.position, fence
+        self._override = "" if override is None else str(override)
+        if resume.overriding and resume.position is not None:
+            # The source stands there from now on: the next start does not go there again.
+            self._store.put(self.part.name, self._record(resume.position))
+            self._stored = resume.position
 
     def _record(self, position: Position) -> Record:
         return Record(position, self._fence or {}, self._override)
@@ -277,15 +263,6 @@ class SourceRunner:
         return not self._tracker.owed(sink.name)
 
 
-def _require_same_stream(
-    position: str, of_position: Mapping[str, str], found: Mapping[str, str], source: Source
-) -> None:
-    """PositionRefused when the position belongs to another stream than the one that is there now."""
-    differing = [key for key, value in of_position.items() if found.get(key, value) != value]
-    if differing:
-        what = ", ".join(f'{key} "{of_position[key]}", now "{found[key]}"' for key in differing)
-        raise PositionRefused(
-            f"{position} was made with {what}",
-            "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
-            f"the position (psql-streamer position forget {source.name}) to start where the slot is",
-        )
+def _log_override(part: str, stored: Position, override: Position) -> None:
+    how = "going back" if override.lsn < stored.lsn else "skipping what lies between:"
+    log.warning("%s: walPositionOverride: %s from %s to %s", part, how, stored, override)

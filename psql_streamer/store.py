@@ -59,6 +59,23 @@ class Store:
             self.close()
             raise self._unusable(error) from None
 
+    def open_to_read(self) -> int:
+        """Open beside a process that may hold the file; that one's PID, 0 for none. StoreError as `open`.
+
+        Nothing can be stored. A file that does not exist is made by nobody: StoreError.
+        """
+        holder = self._holder()
+        try:
+            self._environment = lmdb.open(
+                str(self._path), map_size=self._map_size, subdir=False, max_dbs=2, mode=0o600, readonly=True
+            )
+            self._positions = self._environment.open_db(_POSITIONS, create=False)
+            self._relations = self._environment.open_db(_RELATIONS, create=False)
+        except lmdb.Error as error:
+            self.close()
+            raise self._unusable(error) from None
+        return holder
+
     def get(self, source: str) -> Record | None:
         """What is remembered of a source; None when nothing is."""
         with self._environment.begin(db=self._positions) as transaction:
@@ -149,6 +166,20 @@ class Store:
             ) from None
         os.ftruncate(self._owner, 0)
         os.pwrite(self._owner, str(os.getpid()).encode(), 0)
+
+    def _holder(self) -> int:
+        """The process that has the file open; 0 for none."""
+        try:
+            owner = os.open(self._path.with_name(self._path.name + "-owner"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return 0
+        try:
+            fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(owner, 32) or b"1")
+        finally:
+            os.close(owner)
+        return 0
 
     def _forget_relations(self, transaction: Any, source: str) -> None:
         prefix = _relation_key(source, "")

@@ -19,6 +19,7 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import NO_LSN, Lsn
 from sources.dsn import session_dsn
+from sources.identifiers import quoted_identifier
 from sources.server_errors import SlotInUse, from_psycopg2
 
 ANSWER_SECONDS = 60.0
@@ -264,6 +265,28 @@ class Session:
         return Slot(
             slot_name, plugin or "", database or "", active_pid, Lsn.parse(confirmed), wal_status or "", bool(two_phase)
         )
+
+    def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
+        """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.
+
+        Nothing is consumed. Nothing is known, and nothing said, when the server needs longer than this.
+        """
+        names = ",".join(quoted_identifier(name) for name in publications)
+        self.rows("SELECT set_config('statement_timeout', %s, false)", f"{seconds}s")
+        try:
+            self.rows(
+                "SELECT count(*) FROM pg_logical_slot_peek_binary_changes("
+                "%s, NULL, 1, 'proto_version', '1', 'publication_names', %s)",
+                *(slot, names),
+            )
+        except psycopg2.errors.UndefinedObject as error:
+            return error.diag.message_primary or "a publication does not exist"
+        except psycopg2.errors.QueryCanceled:
+            return ""
+        finally:
+            self.rows("SELECT set_config('statement_timeout', '0', false)")
+        # Since version 18 the server only warns of a publication that is not there.
+        return " ".join(self._connection.notices[-1:]).partition("WARNING:")[2].strip()
 
     def create_slot(self, name: str) -> Slot:
         """Create a pgoutput slot. It waits for running transactions to end: what they wrote comes whole or not."""

@@ -27,6 +27,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from sources import server_errors
 from sources.catalog import Catalog, Slot
+from sources.positions import check_position, require_never_read, resume_position
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
 from sources.primary_keys import PrimaryKeys
@@ -97,7 +98,10 @@ class PostgresSource(Source):
         return Position(override) if override else None
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._catalog)
+        return findings(self._settings, self._catalog, self._application_name)
+
+    def check_position(self, position: Position | None) -> Iterable[Finding]:
+        return check_position(self._settings, self._catalog, self.name, position)
 
     def fence(self) -> Mapping[str, str]:
         self._identity = self._identify()
@@ -131,8 +135,7 @@ class PostgresSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            slot = self._prepare(position)
-            resume = self._resume(position, slot)
+            slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
             self._durable = max(self._durable, resume.lsn)
             self._spawn(resume, slot)
@@ -295,8 +298,8 @@ class PostgresSource(Source):
             raise SourceUnavailable("the server did not say in time which one it is", "check host and port in the dsn")
         return call.result()
 
-    def _prepare(self, position: Position | None) -> Slot:
-        """Look at everything that streaming needs, and create the slot if nothing was ever read from it."""
+    def _prepare(self, position: Position | None) -> tuple[Slot, Position]:
+        """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
         name = self._settings.replication_slot
         with self._catalog.session() as session:
             expected = self._identity
@@ -306,54 +309,17 @@ class PostgresSource(Source):
             session.require_publications(self._settings.publications)
             slot = session.slot(name)
             if slot is None:
-                if position is not None and position != self.position_override:
-                    raise PositionRefused(
-                        f'slot "{name}" does not exist, but changes up to {position.lsn} were delivered from it: what '
-                        "was committed since is lost to this source",
-                        "take a new copy of the tables, then forget the position "
-                        f"(psql-streamer position forget {self.name}) to start a new slot",
-                    )
+                require_never_read(self._settings, self.name, position)
                 slot = create_slot(self._catalog, name, self._wait_for_slot)
             slot.require_usable(session.database)
             self._status_interval = session.status_interval()
-            self._wal_end = session.wal_end()
+            resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
             self._types.load(session)
-        return slot
+        return slot, resume
 
     def _wait_for_slot(self, reason: str) -> None:
         self._status = Status(False, reason)
         log.warning("%s", reason)
-
-    def _resume(self, position: Position | None, slot: Slot) -> Position:
-        """Where to start: the position, or the slot's own.
-
-        The server silently starts at confirmed_flush_lsn when it is asked for less: that would hide a gap.
-        """
-        if position is None:
-            return Position(slot.confirmed_flush_lsn)
-        resume = position
-        if position == self.position_override:
-            what, remedy = "walPositionOverride", "use a later one, or 0"
-        else:
-            what = "the stored position"
-            remedy = (
-                "take a new copy of the tables, then set walPositionOverride to where to go on, or forget the position "
-                f"(psql-streamer position forget {self.name})"
-            )
-        if resume.lsn < slot.confirmed_flush_lsn:
-            gap = slot.confirmed_flush_lsn - resume.lsn
-            raise PositionRefused(
-                f"{what} {resume.lsn} is {gap} bytes before {slot.confirmed_flush_lsn}, the first that slot "
-                f'"{slot.name}" can still give',
-                remedy,
-            )
-        if resume.lsn > self._wal_end:
-            raise PositionRefused(
-                f"{what} {resume.lsn} is {resume.lsn - self._wal_end} bytes after the end of the server's WAL "
-                f"{self._wal_end}: this is not the server, or not the state of it, that it belongs to",
-                remedy,
-            )
-        return resume
 
     # The reader process.
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
-from sources.catalog import Catalog, Session
+from sources.catalog import Catalog, Session, Slot
 from sources.postgres_options import PostgresOptions
+from sources.server_errors import SlotInUse
 
 _OLDEST = 140000
 _WITHOUT_IDENTITY = """
@@ -48,6 +49,14 @@ WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND CASE
 END
 ORDER BY 1
 """
+# Amazon RDS lets the members of a role replicate, whose attribute nobody may set there.
+_MAY_REPLICATE = """
+SELECT rolname, rolreplication OR rolsuper OR EXISTS (
+    SELECT FROM pg_roles of_rds WHERE of_rds.rolname = 'rds_replication' AND pg_has_role(me.oid, of_rds.oid, 'MEMBER')
+) FROM pg_roles me WHERE rolname = current_user
+"""
+_PEEK_SECONDS = 3
+
 _COLUMN_LIST = (
     "the column list of {} does not go with its replica identity",
     "list all columns of the replica identity of {}, which must not be FULL",
@@ -58,13 +67,16 @@ _ROW_FILTER = (
 )
 
 
-def findings(options: PostgresOptions, catalog: Catalog) -> Iterator[Finding]:
-    """Everything that would keep the source from working, and what may surprise."""
+def findings(options: PostgresOptions, catalog: Catalog, application_name: str) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise.
+
+    application_name: of the source's own sessions, by which a service that runs is known.
+    """
     try:
         with catalog.session() as session:
             yield from _server(session)
             yield from _publications(session, options)
-            yield from _slot(session, options)
+            yield from _slot(session, options, application_name)
             yield from _privileges(session)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
@@ -119,14 +131,27 @@ def _publications(session: Session, options: PostgresOptions) -> Iterator[Findin
         yield Finding(Severity.WARNING, problem, remedy.format(table))
 
 
-def _slot(session: Session, options: PostgresOptions) -> Iterator[Finding]:
+def _slot(session: Session, options: PostgresOptions, application_name: str) -> Iterator[Finding]:
     slot = session.slot(options.replication_slot)
-    if slot is not None:
-        try:
-            slot.require_usable(session.database)
-        except SourceError as error:
-            yield Finding(Severity.ERROR, error.what, error.remedy)
+    if slot is None:
+        yield from _room_for_a_slot(session)
         return
+    try:
+        slot.require_usable(session.database)
+    except SlotInUse as error:
+        reader = session.value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
+        if reader == application_name:
+            what = f'slot "{slot.name}" is read by PID {slot.active_pid}, a source of this name: the service runs'
+            yield Finding(Severity.WARNING, what, "nothing, unless you mean to start another one")
+        else:
+            yield Finding(Severity.ERROR, error.what, error.remedy)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+    else:
+        yield from _readable(session, options, slot)
+
+
+def _room_for_a_slot(session: Session) -> Iterator[Finding]:
     allowed = int(session.setting("max_replication_slots"))
     if int(session.value("SELECT count(*) FROM pg_replication_slots")) >= allowed:
         yield Finding(
@@ -137,11 +162,31 @@ def _slot(session: Session, options: PostgresOptions) -> Iterator[Finding]:
         )
 
 
+def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterator[Finding]:
+    """Whether decoding gets past the slot's first change, for which its publications must have been there already.
+
+    It is only peeked at, and given up after some seconds: decoding begins where the oldest open transaction began.
+    """
+    missing = sorted(set(options.publications) - session.publications())
+    try:
+        if missing or not (told := session.peek(slot.name, options.publications, _PEEK_SECONDS)):
+            return
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    yield Finding(
+        Severity.ERROR,
+        f'slot "{slot.name}" cannot be read on: {told}; a publication was made anew, or after the slot, and what was '
+        "committed without it cannot be had",
+        f'take a new copy of its tables, then set walPositionOverride = "{session.wal_end()}", where the WAL ends now',
+    )
+
+
 def _privileges(session: Session) -> Iterator[Finding]:
-    role, may = session.rows("SELECT rolname, rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user")[0]
+    role, may = session.rows(_MAY_REPLICATE)[0]
     if not may:
         yield Finding(
             Severity.ERROR,
             f'role "{role}" may not replicate',
-            f'ALTER ROLE "{role}" REPLICATION',
+            f'ALTER ROLE "{role}" REPLICATION (on Amazon RDS: GRANT rds_replication TO "{role}")',
         )

@@ -32,7 +32,7 @@ class PostgresOptions(SourceOptions):
 
     batch_size, batch_bytes: upper bounds of a micro-batch in messages and bytes of WAL; batches are smaller whenever
     the service keeps up. receive_timeout: seconds after which a server that does not answer counts as lost.
-    wal_position_override: start here and not at the stored position, once at each start. wal_retain: how many bytes of
+    wal_position_override: start here and not at the stored position, once for each value. wal_retain: how many bytes of
     WAL the confirmed position stays behind, so that one can go back.
     """
 

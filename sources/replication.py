@@ -25,6 +25,7 @@ import psycopg2.extras
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.dsn import session_dsn
+from sources.identifiers import quoted_identifier
 from sources.libpq import CopyBoth, CopyEnded
 from sources.server_errors import from_fields, from_psycopg2, gap
 
@@ -117,11 +118,10 @@ def identify(connection: Any) -> Identity:
 
 def start_command(slot: str, lsn: int, publications: list[str]) -> str:
     """START_REPLICATION for pgoutput's protocol version 1, with logical messages."""
-    names = ",".join('"' + name.replace('"', '""') + '"' for name in publications)
+    names = ",".join(map(quoted_identifier, publications))
     options = {"proto_version": "1", "publication_names": names, "messages": "true"}
     quoted = ", ".join(f'"{name}" ' + "'" + value.replace("'", "''") + "'" for name, value in options.items())
-    slot_name = '"' + slot.replace('"', '""') + '"'
-    return f"START_REPLICATION SLOT {slot_name} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
+    return f"START_REPLICATION SLOT {quoted_identifier(slot)} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
 
 
 class Stream(Protocol):

@@ -9,6 +9,7 @@ from itertools import accumulate
 from psql_streamer.model import NO_LSN, Batch, Origin, Position
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import Block
+from psql_streamer.pgoutput.full_identity import AskKeys, CatalogKey
 
 ORIGIN = Origin(source="test", host="localhost", database="postgres")
 BEGINNING = Position(NO_LSN)
@@ -33,3 +34,8 @@ def decode(frames: Sequence[bytes], size: int, resume: Position = BEGINNING) -> 
     """A batch for each block of `size` frames, from one decoder."""
     machine = decoder(resume)
     return [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]
+
+
+def keyed_by(*names: str) -> AskKeys:
+    """A catalog in which every table has this primary key."""
+    return lambda asked: [CatalogKey(names) for _ in asked]

@@ -91,6 +91,7 @@ def test_asked_for_more_it_names_every_part(file: Path, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" (")[0] for line in lines] == [
         "store: ok",
+        "http: ok",
         "source.db1: ok",
         "handler.spark: ok",
         "sink.kafka1: ok",

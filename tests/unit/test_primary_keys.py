@@ -15,7 +15,7 @@ from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.routing import Router
-from tests.decoding import BEGINNING, ORIGIN, block
+from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,
@@ -40,7 +40,7 @@ FULL = WireRelation(
 
 def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
     """(op, key) of the events of one transaction."""
-    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, lambda asked: [CatalogKey(tuple(primary_key)) for _ in asked])
+    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, keyed_by(*primary_key))
     messages = [begin(100, 0, 7), relation(FULL), *changes, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
     records = Encoder("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))

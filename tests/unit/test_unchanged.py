@@ -15,7 +15,7 @@ from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.records import Records
 from psql_streamer.routing import Router
 from psql_streamer.unchanged import Treatment, Unchanged
-from tests.decoding import BEGINNING, ORIGIN, block
+from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
 from tests.pgoutput_wire import (
     UNCHANGED,
     Row,
@@ -70,7 +70,7 @@ def encoded(
     change = update(shape.oid, new, OLD, "O") if full else update(shape.oid, new, old)
     messages = [begin(100, 0, 7), relation(shape), change, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
-    batch = Decoder(ORIGIN, BEGINNING, BY_OID.get, lambda _: ("id",)).decode(piece.data, piece.offsets)
+    batch = Decoder(ORIGIN, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
     policy = Unchanged(rules, marker) if marker else Unchanged(rules)
     return Encoder(form, Router({}, "t", ""), {"*": key}, headers=True, unchanged=policy).encode(batch)
 
