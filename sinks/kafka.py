@@ -6,10 +6,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from confluent_kafka.admin import AdminClient
+from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
@@ -17,11 +19,12 @@ from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
-from sinks.dead_letters import advice, deliver_dead_letters, describe
+from sinks.dead_letters import DeadLetters, advice, describe
 from sinks.kafka_check import check_kafka
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
+from sinks.kafka_shipment import Shipment
 from sinks.kafka_topics import Topics
 
 
@@ -30,6 +33,16 @@ class Encoder(Protocol):
 
     def encode(self, batch: Batch) -> Records:
         """The batch's records, in commit order."""
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """A batch on its way: its records, how far they are, and what is done with those that were rejected."""
+
+    batch: Batch
+    records: Records
+    shipment: Shipment
+    letters: DeadLetters | None = None
 
 
 class KafkaSink(Sink):
@@ -47,6 +60,7 @@ class KafkaSink(Sink):
         self._own_partitioner = "partitioner" not in options.kafka
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
+        self._unfinished: _Unfinished | None = None
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
@@ -84,20 +98,24 @@ class KafkaSink(Sink):
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
-        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic."""
+        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+
+        Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
+        """
         started = time.monotonic()
         try:
-            records = self._encoder.encode(batch)
-            rejected = self._write(records)
+            unfinished = self._begun(batch)
+            rejected = self._write(unfinished)
         except StreamerError as error:
             self._counts["retries"] += isinstance(error, SinkUnavailable)
             self._state = Status(False, str(error))
             raise
-        self._count(records, len(rejected))
+        self._unfinished = None
+        self._count(unfinished.records, len(rejected))
         self._state = Status(True, f"wrote up to {batch.position}")
         if self._debug:
             seconds = time.monotonic() - started
-            self._log.info("wrote %d records in %.1f ms", len(records), seconds * 1000)
+            self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)
 
     def interrupt(self) -> None:
         """As Sink.interrupt."""
@@ -108,7 +126,7 @@ class KafkaSink(Sink):
         """As Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
-        self._delivery = self._topics = None
+        self._delivery = self._topics = self._unfinished = None
 
     def status(self) -> Status:
         """Whether the last write worked."""
@@ -122,37 +140,52 @@ class KafkaSink(Sink):
         """With debug, a line per batch."""
         self._debug = on
 
-    def _write(self, records: Records) -> Rejections:
+    def _begun(self, batch: Batch) -> _Unfinished:
+        """What is left of the batch, all of it when it comes for the first time."""
+        if self._unfinished is None or self._unfinished.batch is not batch:
+            if self._unfinished is not None and self._delivery is not None:
+                self._delivery.abandon()
+            records = self._encoder.encode(batch)
+            self._unfinished = _Unfinished(batch, records, Shipment(_outgoing(records)))
+        return self._unfinished
+
+    def _write(self, unfinished: _Unfinished) -> Rejections:
         """Deliver, and put aside what is rejected; returns what was put aside."""
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
-        if not len(records):
-            return {}
+        records = unfinished.records
         try:
-            outgoing = self._outgoing(records, self._topics)
-            rejected = self._delivery.deliver(outgoing)
+            rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
+            if rejected:
+                self._put_aside(self._delivery, self._topics, unfinished, rejected)
         except SinkUnavailable:
             self._topics.forget()
             raise
-        if rejected:
-            self._put_aside(self._delivery, self._topics, records, rejected)
         if self._options.verbose:
             self._log_each(records)
         return rejected
 
-    def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
-        chosen = np.full(len(records), NO_PARTITION, np.int32)
-        counts = topics.partitions(records.topic_names)
-        if self._own_partitioner:
-            of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
-            chosen = partitions(records.keys, of_each[records.topics])
-        return Outgoing(records.topic_names, records.topics, records.keys, records.values, chosen, records.headers)
+    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> Rejections:
+        delivery.settle(shipment)
+        if shipment.waiting:
+            shipment.direct(self._partitions(shipment.records, topics))
+        return delivery.deliver(shipment)
 
-    def _put_aside(self, delivery: Delivery, topics: Topics, records: Records, rejected: Rejections) -> None:
-        topic = self._options.dead_letter_topic
+    def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
+        """Where each record goes, by what is known of the topics now."""
+        counts = topics.partitions(records.topic_names)
+        if not self._own_partitioner:
+            return records.partitions
+        of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
+        return partitions(records.keys, of_each[records.topics])
+
+    def _put_aside(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished, rejected: Rejections) -> None:
+        topic, records = self._options.dead_letter_topic, unfinished.records
         if topic:
-            topics.partitions([topic])
-            refused = deliver_dead_letters(delivery, topic, records, rejected)
+            if unfinished.letters is None:
+                topics.partitions([topic])
+                unfinished.letters = DeadLetters(topic, records, rejected)
+            refused = unfinished.letters.deliver(delivery)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
@@ -175,6 +208,12 @@ class KafkaSink(Sink):
             table, topic = records.table_of(index), records.topic_of(index)
             commit = Lsn(int(records.commit_lsn[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
+
+
+def _outgoing(records: Records) -> Outgoing:
+    """The records, not directed to any partition yet."""
+    undirected = np.full(len(records), NO_PARTITION, np.int32)
+    return Outgoing(records.topic_names, records.topics, records.keys, records.values, undirected, records.headers)
 
 
 def _encoder(options: KafkaSinkOptions) -> Encoder:

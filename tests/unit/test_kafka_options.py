@@ -18,7 +18,6 @@ from tests.kafka_sinks import options
     ("section", "says"),
     [
         ({"kafka": {"sasl.passwort": "geheim"}}, 'No such configuration property: "sasl.passwort"'),
-        ({"kafka": {"transactional.id": "x"}}, "transactional.id"),
         ({"hosts": ["nowhere"]}, "host:port"),
         ({"hosts": []}, "empty"),
         ({"handlers": []}, "empty"),
