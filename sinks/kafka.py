@@ -64,7 +64,7 @@ class KafkaSink(Sink):
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
-        self._counts = dict.fromkeys(("events", "bytes", "batches", "dead_lettered", "retries"), 0)
+        self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
         self._skipped = Counter[str]()
 
     @property
@@ -133,7 +133,9 @@ class KafkaSink(Sink):
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, dead_lettered, retries; skipped for want of a topic, by table."""
+        """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
+        have no topic, as it was wanted or for want of a rule.
+        """
         return {**self._counts, "skipped": dict(self._skipped)}
 
     def set_debug(self, on: bool) -> None:
@@ -199,6 +201,7 @@ class KafkaSink(Sink):
         self._counts["bytes"] += nbytes(records.keys) + nbytes(records.values)
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
+        self._counts["excluded"] += records.excluded
         for table in records.skipped.keys() - self._skipped.keys():
             self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
         self._skipped.update(records.skipped)

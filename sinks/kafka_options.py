@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from confluent_kafka import KafkaException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
-from psql_streamer.routing import Route, Router, check_topic
+from psql_streamer.routing import Route, Router, SourceTopic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from sinks.kafka_producer import Producer
 from sinks.kafka_properties import objections
@@ -64,6 +65,8 @@ def _fill_all() -> Mapping[str, Treatment]:
 
 
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(_some)]
+Columns = Annotated[tuple[str, ...], AfterValidator(_some)]
+Tables = tuple[Annotated[str, Field(min_length=1)], ...]
 Handlers = Annotated[tuple[str, ...], AfterValidator(_some), AfterValidator(_distinct)]
 
 
@@ -71,7 +74,7 @@ class TopicRoute(PartOptions):
     """One of a table's topics. key: the columns that key its records there, in place of those of the section."""
 
     topic: str
-    key: Annotated[tuple[str, ...], AfterValidator(_some)] | None = None
+    key: Columns | None = None
 
 
 Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_as_routes), AfterValidator(_some)]
@@ -104,6 +107,7 @@ class KafkaSinkOptions(SinkOptions):
     table_topic_mapping: Mapping[str, Routes] = Field(default_factory=dict)
     topic_prefix: str = ""
     topic_fallback: str = ""
+    exclude_tables: Tables = ()
     message_topic: str = ""
     transaction_topic: str = ""
     schema_topic: str = ""
@@ -113,7 +117,7 @@ class KafkaSinkOptions(SinkOptions):
     format: Literal["event", "envelope", "debezium", "flat"] = "event"
     debezium_schemas: bool = False
     debezium_transactions: bool = False
-    key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
+    key: Mapping[str, Columns] | tuple[str, ...] = Field(default_factory=dict)
     unchanged: UnchangedRules = Field(default_factory=_fill_all)
     unchanged_marker: str = Field(default=MARKER, min_length=1)
     headers: bool = False
@@ -146,10 +150,10 @@ class KafkaSinkOptions(SinkOptions):
 
     @property
     def key_columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Key columns by table; "*" stands for every table that is not named."""
+        """Key columns by table, as KeyColumns takes them."""
         if isinstance(self.key, Mapping):
             return self.key
-        return {"*": self.key} if self.key else {}
+        return {ANY_TABLE: self.key} if self.key else {}
 
     def router(self) -> Router:
         """The topics that this section describes. ValueError for a rule that cannot work."""
@@ -157,7 +161,7 @@ class KafkaSinkOptions(SinkOptions):
             table: [Route(route.topic, route.key) for route in routes]
             for table, routes in self.table_topic_mapping.items()
         }
-        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic)
+        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic, self.exclude_tables)
 
     def mapped_topics(self) -> Iterator[str]:
         """Every topic of tableTopicMapping, placeholders and all."""
@@ -238,9 +242,9 @@ class KafkaSinkOptions(SinkOptions):
         if wanted and not topic:
             raise ValueError("debeziumTransactions needs transactionTopic, where transactions begin and end")
         if topic:
-            check_topic("transactionTopic", topic)
+            SourceTopic("transactionTopic", topic)
         if self.schema_topic:
-            check_topic("schemaTopic", self.schema_topic)
+            SourceTopic("schemaTopic", self.schema_topic)
         return self
 
     @model_validator(mode="after")
@@ -258,6 +262,12 @@ class KafkaSinkOptions(SinkOptions):
                 topic = self.topic_fallback
                 raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
         self.router()
+        return self
+
+    @model_validator(mode="after")
+    def _patterns_can_work(self) -> Self:
+        KeyColumns(self.key_columns)
+        self.unchanged_policy()
         return self
 
     @model_validator(mode="after")

@@ -15,8 +15,9 @@ from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.nearest import nearest
 from psql_streamer.options import PartOptions
-from psql_streamer.plugins import PASSTHROUGH, Kind, nearest
+from psql_streamer.plugins import PASSTHROUGH, Kind
 
 AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
 Options = TypeVar("Options", bound=PartOptions)

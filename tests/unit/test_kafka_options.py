@@ -103,9 +103,9 @@ def test_a_mapping_is_a_topic_a_table_or_a_list_of_both() -> None:
     by_customer = {"topic": "by-customer", "key": ["customer_id"]}
     router = options("a:1", tableTopicMapping={"a": "{table}", "b": by_customer, "c": ["c1", by_customer]}).router()
     keyed = Route("by-customer", ("customer_id",))
-    assert router.topics("shop", "a") == (Route("a"),)
-    assert router.topics("shop", "b") == (keyed,)
-    assert router.topics("shop", "c") == (Route("c1"), keyed)
+    assert router.topics("db1", "shop", "a") == (Route("a"),)
+    assert router.topics("db1", "shop", "b") == (keyed,)
+    assert router.topics("db1", "shop", "c") == (Route("c1"), keyed)
 
 
 def test_unchanged_is_one_rule_for_all_columns_or_a_table_of_rules() -> None:
