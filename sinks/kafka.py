@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
-from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.interfaces import Finding, Published, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
 from sinks.dead_letters import DeadLetters, advice, describe
-from sinks.kafka_check import check_kafka
+from sinks.kafka_check import KafkaCheck
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
+from sinks.kafka_review import KafkaReview
 from sinks.kafka_shipment import Shipment
 from sinks.kafka_topics import Topics
 
@@ -57,6 +58,7 @@ class KafkaSink(Sink):
         super().__init__(name, options)
         self._options = options
         self._encoder = encoder or _encoder(options)
+        self._check = KafkaCheck(name, options)
         self._own_partitioner = "partitioner" not in options.kafka
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
@@ -74,7 +76,15 @@ class KafkaSink(Sink):
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
-        return check_kafka(self.name, self._options)
+        return self._check.findings()
+
+    def review(self, published: Published) -> Iterable[Finding]:
+        """Which entries fit no table, and what the first row of a table would stop the sink with; behind `check`, which
+        topics of tables do not exist.
+        """
+        review = KafkaReview(self._options, published)
+        yield from review.findings()
+        yield from self._check.absent(review.topics())
 
     def start(self) -> None:
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
@@ -83,6 +93,7 @@ class KafkaSink(Sink):
         self._delivery = Delivery(options.properties(), options.patience, self._log)
         self._topics = Topics(
             self._delivery,
+            host=options.hosts[0],
             timeout=options.timeout,
             interval=options.rebalance_interval,
             patience=options.patience,
