@@ -123,7 +123,8 @@ class KafkaSink(Sink):
             raise
         self._unfinished = None
         self._count(unfinished.records, len(rejected))
-        self._state = Status(True, f"wrote up to {batch.position}")
+        if self._state.ok or len(unfinished.records):  # a batch without records says nothing of the brokers
+            self._state = Status(True, f"wrote up to {batch.position}")
         if self._debug:
             seconds = time.monotonic() - started
             self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)

@@ -28,6 +28,8 @@ FAULTS = {
     "a connection that breaks": (KafkaError._TRANSPORT, 0, KafkaError._TRANSPORT),
     "one request refused": (KafkaError.INVALID_MSG, 0, 0),
     "fatal to the client": (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, 0),
+    "a client that brokers do not know": (KafkaError.UNKNOWN_PRODUCER_ID, 0),
+    "a client that is fenced": (KafkaError.INVALID_PRODUCER_EPOCH, 0),
 }
 
 NUMBERS = range(60)

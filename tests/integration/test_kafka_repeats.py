@@ -178,3 +178,24 @@ def test_another_batch_gets_a_client_that_has_nothing_of_the_one_before(brokers:
         brokers.bring_up(2)
         write_until_it_works(sink, replace(BATCH))
         assert set(written(brokers)[1]) == {1000}
+
+
+def test_a_record_larger_than_the_whole_queue_is_put_aside_and_its_neighbours_are_written(brokers: MockBrokers) -> None:
+    rows: list[Row] = [("t", b"k", b"x" * (5000 if i == 3 else 10)) for i in range(6)]
+    section = {"deadLetterTopic": "dead", "kafka": {"queue.buffering.max.kbytes": 2}}
+    with started(brokers.bootstrap, Canned(rows), **section) as sink:
+        sink.write(BATCH)
+        assert sink.stats()["dead_lettered"] == 1
+    assert len(consume(brokers.bootstrap, ["t"])) == 5
+    (letter,) = consume(brokers.bootstrap, ["dead"])
+    assert letter.headers["dead_letter_truncated_from"] == b"5001"
+
+
+def test_a_batch_without_records_does_not_make_a_sink_well(brokers: MockBrokers) -> None:
+    encoder = Canned(ROWS)
+    with started(brokers.bootstrap, encoder, **IMPATIENT) as sink:
+        brokers.take_down(2)
+        fails(sink, 1)
+        encoder.records = Canned([]).records
+        sink.write(replace(BATCH))
+        assert not sink.status().ok
