@@ -26,6 +26,9 @@ _FRUITLESS = 10
 _LOOK = 1.0
 """Seconds that brokers get to say how the partitions are that nothing moves in."""
 
+_ANSWERED = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
+"""What to do when brokers answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
+
 _ONE_A_REQUEST = {
     "batch.num.messages": "1",
     "linger.ms": "0",
@@ -163,15 +166,15 @@ class Delivery:
         """
         self._fruitless += 1
         what = f"{left} records were not acknowledged, none for {self._patience:g} s"
-        hopeless = self._fruitless >= _FRUITLESS
+        hopeless, remedy = self._fruitless >= _FRUITLESS, ""
         with suppress(KafkaException):
             states = producer.partitions(shipment.records.topic_names, _LOOK)
-            if why := reason(shipment, states):
-                what = f"{what} ({why})"
+            why, remedy = reason(shipment, states), _ANSWERED
+            what = f"{what} ({why})" if why else what
             hopeless = hopeless or gone(shipment, states)
         if hopeless:
             self._replace(producer, shipment)
-        return self._failure(what, None)
+        return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
 
     def _replace(self, producer: Producer, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""

@@ -94,7 +94,7 @@ def test_brokers_that_take_long_are_waited_for_and_not_asked_twice(brokers: Mock
 def test_too_few_replicas_are_waited_for_by_one_client_whose_repeats_brokers_know(brokers: MockBrokers) -> None:
     with started(brokers.bootstrap, Canned(ROWS), **IMPATIENT) as sink:
         brokers.answer(PRODUCE, *[KafkaError.NOT_ENOUGH_REPLICAS] * 500)
-        fails(sink, 2)
+        fails(sink, 2, r"500 records were not acknowledged, none for 0.3 s: compare min.insync.replicas of the topics")
         brokers.answer_well(PRODUCE)
         write_until_it_works(sink)
         assert once(written(brokers))
