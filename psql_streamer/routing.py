@@ -186,6 +186,11 @@ class SourceTopic:
         return topic
 
 
+def check_topic(rule: str, topic: str) -> None:
+    """ValueError, naming the rule, for a topic that Kafka does not allow, or that holds a placeholder."""
+    _Template(rule, topic, ())
+
+
 def _templates(entry: str, target: str | Sequence[Route]) -> Sequence[_Template]:
     routes = [Route(target)] if isinstance(target, str) else target
     twice = _repeated([route.topic for route in routes])

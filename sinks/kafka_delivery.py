@@ -168,7 +168,7 @@ class Delivery:
         what = f"{left} records were not acknowledged, none for {self._patience:g} s"
         hopeless, remedy = self._fruitless >= _FRUITLESS, ""
         with suppress(KafkaException):
-            states = producer.partitions(shipment.records.topic_names, _LOOK)
+            states = producer.partitions(set(shipment.records.topic_names), _LOOK)
             why, remedy = reason(shipment, states), _ANSWERED
             what = f"{what} ({why})" if why else what
             hopeless = hopeless or gone(shipment, states)

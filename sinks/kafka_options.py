@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
-from psql_streamer.routing import Route, Router, SourceTopic
+from psql_streamer.routing import Route, Router, SourceTopic, check_topic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from sinks.kafka_producer import Producer
 from sinks.kafka_properties import objections
@@ -117,7 +117,7 @@ class KafkaSinkOptions(SinkOptions):
     format: Literal["event", "envelope", "debezium", "flat"] = "event"
     debezium_schemas: bool = False
     debezium_transactions: bool = False
-    key: Mapping[str, Columns] | tuple[str, ...] = Field(default_factory=dict)
+    key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
     unchanged: UnchangedRules = Field(default_factory=_fill_all)
     unchanged_marker: str = Field(default=MARKER, min_length=1)
     headers: bool = False
@@ -262,10 +262,15 @@ class KafkaSinkOptions(SinkOptions):
                 topic = self.topic_fallback
                 raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
         self.router()
+        if self.dead_letter_topic:
+            check_topic("deadLetterTopic", self.dead_letter_topic)
         return self
 
     @model_validator(mode="after")
     def _patterns_can_work(self) -> Self:
+        for entry, columns in self.key_columns.items():
+            if not columns:
+                raise ValueError(f"key.{entry}: is empty; name at least one column")
         KeyColumns(self.key_columns)
         self.unchanged_policy()
         return self
@@ -276,8 +281,8 @@ class KafkaSinkOptions(SinkOptions):
         try:
             properties = self.properties() | {"log_level": "0"}
             del properties["bootstrap.servers"]
-            if problem := next(objections(self.kafka, properties, self.required_acks), None):
-                raise ValueError(problem)
+            if problems := list(objections(self.kafka, properties, self.required_acks)):
+                raise ValueError("; ".join(problems))
             Producer(properties, lambda _: None, log).close()
         except KafkaException as error:
             raise ValueError(f"kafka: {error.args[0].str()}") from None

@@ -65,6 +65,11 @@ def test_what_does_no_harm_is_taken(kafka: dict[str, Any]) -> None:
     options("localhost:9092", kafka=kafka)
 
 
+def test_everything_that_is_refused_is_told_at_once() -> None:
+    with pytest.raises(ValidationError, match=r'kafka\."retries".*; kafka\."partitioner"|"partitioner".*"retries"'):
+        options("localhost:9092", kafka={"retries": 0, "partitioner": "random"})
+
+
 def test_an_alias_does_not_get_round_the_section_either() -> None:
     with pytest.raises(ValidationError, match="without enable"):
         options("localhost:9092", requiredAcks=1, kafka={"max.in.flight": 5})
