@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -49,6 +51,25 @@ def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_
             assert sink.stats()["retries"] >= 2
         keys = Counter(r.key for r in consume(broker.bootstrap, [topic]))
         assert keys == {key: 2 for _, key, _ in rows}
+
+
+@pytest.mark.slow
+def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(topic_prefix: str) -> None:
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+        rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
+        section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
+        with started(broker.bootstrap, Canned(rows), **section) as sink:
+            assert broker._process is not None
+            pid = broker._process.pid
+            stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
+            stop.start()
+            with pytest.raises(SinkUnavailable, match="not acknowledged"):
+                sink.write(BATCH)
+            os.kill(pid, signal.SIGCONT)
+            write_until_it_works(sink)
+        values = Counter(record.value for record in consume(broker.bootstrap, [topic]))
+        assert values == {value: 1 for _, _, value in rows}
 
 
 @pytest.mark.slow
