@@ -89,7 +89,7 @@ class SinkError(StreamerError):
 
 
 class SinkUnavailable(SinkError):
-    """The sink is out of reach, or did not confirm in time. Nothing of the batch counts as durable."""
+    """The sink is out of reach, or did not confirm in time. The batch does not count as durable."""
 
 
 class RecordRejected(SinkError):

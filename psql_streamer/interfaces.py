@@ -239,8 +239,9 @@ class Sink(ABC):
     def write(self, batch: Batch) -> None:
         """Return when every event of the batch is durable (or dead-lettered), and only then.
 
-        SinkUnavailable: nothing counts, the same batch is written again later, whole, so that order per key is
-        kept. `interrupt` makes a waiting write raise SinkUnavailable soon.
+        SinkUnavailable: the batch does not count yet, and comes again later: the same object, before any other one.
+        What of it is durable need not be written again, as long as order per key is kept. `interrupt` makes a waiting
+        write raise SinkUnavailable soon.
         """
 
     @abstractmethod

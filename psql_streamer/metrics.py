@@ -248,6 +248,7 @@ _PART_STATS = (
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
     _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),
     _PartStat("sink", "batches", CounterMetricFamily, "sink_batches", "Micro-batches that are durable in the sink."),
+    _PartStat("sink", "excluded", CounterMetricFamily, "sink_excluded", "Changes of tables that the sink leaves out."),
     _PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
     _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "How much that may be."),
     _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records that went to the dead letters."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -67,6 +68,13 @@ class PartOptions(BaseModel):
         frozen=True,
         arbitrary_types_allowed=True,
     )
+
+    def resources(self) -> Iterable[str]:
+        """What this part must have for itself, in words: `replication slot "shop" on localhost:5432`.
+
+        A configuration in which two parts name the same is refused. Asks no server, shows no secret.
+        """
+        return ()
 
 
 class SourceOptions(PartOptions):

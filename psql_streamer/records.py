@@ -19,7 +19,7 @@ class Records:
     commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
     tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
-    skipped: table -> rows that no rule gives a topic.
+    skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
     """
 
     topic_names: tuple[str, ...]
@@ -33,6 +33,7 @@ class Records:
     tables: NDArray[np.int32]
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    excluded: int = 0
 
     def __len__(self) -> int:
         return len(self.topics)

@@ -1,27 +1,27 @@
 """Which topics a table's events go to.
 
-Rules, first match wins: tableTopicMapping (the exact "schema.table", the exact table, then patterns in the
-order of the file), topicPrefix, topicFallback. A mapping may name several topics: the events go to each of them, keyed
-as it says. Nothing matches: no topic, the event is skipped and counted.
+Rules, first match wins: tableTopicMapping (see table_patterns for its entries), topicPrefix, topicFallback. A mapping
+may name several topics: the events go to each of them, keyed as it says. Nothing matches: no topic, the event is
+skipped and counted. Tables of excludeTables have none either, and that is what was wanted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 
 from psql_streamer.errors import SinkRefused
+from psql_streamer.table_patterns import TablePatterns, group_names
 
 MAX_TOPIC_LENGTH = 249
 """Kafka's own limit: a topic is a folder, `-partition` is appended (org.apache.kafka.common.internals.Topic)."""
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_GLOB = re.compile(r"[*?\[]")
-_TABLE = ("schema", "table")
-_REMEDY = "give it a topic of its own under tableTopicMapping"
+_SOURCE = ("source",)
+_TABLE = (*_SOURCE, "schema", "table")
+_REMEDY = "give it a topic of its own under tableTopicMapping, or leave it out with excludeTables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,50 +35,65 @@ class Route:
 class Router:
     """Topics by table, remembered per table.
 
-    mapping: table, "schema.table", a glob of either (`sales_*`, `*.orders`) or a regular expression between
-        slashes (`/^sales_(\\d+)$/`, tried on "schema.table" and then on the table alone) -> a topic or routes. In a
-        topic `{schema}`, `{table}` and, for a regular expression, `{1}` or `{name}` stand for what they matched.
+    mapping: table or pattern -> a topic or routes. In a topic `{source}`, `{schema}`, `{table}` and, for a regular
+        expression, `{1}` or `{name}` stand for what they matched.
     prefix: tables with no mapping go to `prefix.schema.table`; "" for no such rule.
     fallback: the topic of all that is left; "" for none.
     messages: the topic of logical messages, in which `{prefix}` stands for the message's prefix; "" for none.
+    exclude: tables and patterns of tables that have no topic, whatever the other rules say.
 
-    Raises ValueError, naming the rule, for a rule that cannot work.
+    `{source}` stands for the source's name in all of them but exclude. Raises ValueError, naming the rule, for a rule
+    that cannot work.
     """
 
     def __init__(
-        self, mapping: Mapping[str, str | Sequence[Route]], prefix: str, fallback: str, messages: str = ""
+        self,
+        mapping: Mapping[str, str | Sequence[Route]],
+        prefix: str,
+        fallback: str,
+        messages: str = "",
+        exclude: Iterable[str] = (),
     ) -> None:
-        self._exact = {key: _templates(key, target, _TABLE) for key, target in mapping.items() if not _is_pattern(key)}
-        self._patterns = [_Pattern(key, target) for key, target in mapping.items() if _is_pattern(key)]
+        self._mapping = TablePatterns({entry: _templates(entry, target) for entry, target in mapping.items()})
         self._prefix = _Template("topicPrefix", f"{prefix}.{{schema}}.{{table}}", _TABLE) if prefix else None
-        self._fallback = _Template("topicFallback", fallback, ()) if fallback else None
-        self._messages = _Template("messageTopic", messages, ("prefix",)) if messages else None
-        self._tables: dict[tuple[str, str], tuple[Route, ...]] = {}
-        self._prefixes: dict[str, str] = {}
+        self._fallback = _Template("topicFallback", fallback, _SOURCE) if fallback else None
+        self._messages = _Template("messageTopic", messages, (*_SOURCE, "prefix")) if messages else None
+        self._exclude = TablePatterns(dict.fromkeys(exclude))
+        self._excluded: dict[tuple[str, str], bool] = {}
+        self._tables: dict[tuple[str, str, str], tuple[Route, ...]] = {}
+        self._prefixes: dict[tuple[str, str], str] = {}
         self._claims: dict[str, _Claim] = {}
 
-    def topics(self, schema: str, table: str) -> tuple[Route, ...]:
-        """The table's topics, no two of them the same; none when no rule gives it one.
+    def topics(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
+        """The table's topics, no two of them the same; none when no rule gives it one, or when it is excluded.
 
         Characters that Kafka does not allow in a topic become `_`. Raises SinkRefused when two tables, or two routes of
         one, would share a topic by that alone, or when the name is longer than Kafka allows.
         """
-        name = (schema, table)
+        name = (source, schema, table)
         if name not in self._tables:
-            self._tables[name] = self._routes(schema, table)
+            self._tables[name] = () if self.excludes(schema, table) else self._routes(source, schema, table)
         return self._tables[name]
 
-    def message_topic(self, prefix: str) -> str | None:
+    def excludes(self, schema: str, table: str) -> bool:
+        """Whether the table is one of those that are left out."""
+        name = (schema, table)
+        if name not in self._excluded:
+            self._excluded[name] = self._exclude.find(schema, table) is not None
+        return self._excluded[name]
+
+    def message_topic(self, source: str, prefix: str) -> str | None:
         """The topic of logical messages with this prefix; None when they have none. Raises as `topics` does."""
         if self._messages is None:
             return None
-        if prefix not in self._prefixes:
-            rendered = self._messages.render({"prefix": prefix})
-            self._prefixes[prefix] = self._claim(rendered, f'message prefix "{prefix}"')
-        return self._prefixes[prefix]
+        name = (source, prefix)
+        if name not in self._prefixes:
+            rendered = self._messages.render({"source": source, "prefix": prefix})
+            self._prefixes[name] = self._claim(rendered, f'message prefix "{prefix}"')
+        return self._prefixes[name]
 
-    def _routes(self, schema: str, table: str) -> tuple[Route, ...]:
-        templates, names = self._find(schema, table)
+    def _routes(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
+        templates, names = self._find(source, schema, table)
         owner = f'table "{schema}"."{table}"'
         rendered = [template.render(names) for template in templates]
         twice = _repeated([one.topic for one in rendered])
@@ -88,17 +103,14 @@ class Router:
             Route(self._claim(one, owner), template.key) for one, template in zip(rendered, templates, strict=True)
         )
 
-    def _find(self, schema: str, table: str) -> tuple[Sequence[_Template], Mapping[str, str]]:
+    def _find(self, source: str, schema: str, table: str) -> tuple[Sequence[_Template], Mapping[str, str]]:
         """What the first rule that matches says, and what its placeholders stand for."""
-        names = {"schema": schema, "table": table}
-        for key in (f"{schema}.{table}", table):
-            if key in self._exact:
-                return self._exact[key], names
-        for pattern in self._patterns:
-            if (groups := pattern.match(schema, table)) is not None:
-                return pattern.templates, groups | names
+        own = {"schema": schema, "table": table}
+        if (fit := self._mapping.find(schema, table)) is not None:
+            # A group may be called "source", which no rule of a file written for one source can mean otherwise.
+            return fit.value, {"source": source} | dict(fit.groups) | own
         rest = self._prefix or self._fallback
-        return [rest] if rest else [], names
+        return [rest] if rest else [], {"source": source} | own
 
     def _claim(self, rendered: _Rendered, owner: str) -> str:
         topic = rendered.topic
@@ -156,32 +168,22 @@ class _Template:
         return _Rendered(self._text, used, _PLACEHOLDER.sub(lambda found: values[found[1]], self._text))
 
 
-class _Pattern:
-    """A glob or a regular expression over table names, with the topics it leads to."""
+class SourceTopic:
+    """A topic whose only placeholder is `{source}`. rule: for messages, where it stands.
 
-    def __init__(self, key: str, target: str | Sequence[Route]) -> None:
-        self._schema: re.Pattern[str] | None = None
-        if _is_regex(key):
-            try:
-                self._regex = re.compile(key[1:-1])
-            except re.error as error:
-                raise ValueError(f"{key} is not a regular expression: {error}") from None
-        else:
-            schema, dot, table = key.partition(".")
-            self._schema = re.compile(translate(schema if dot else "*"))
-            self._regex = re.compile(translate(table if dot else key))
-        groups = (*map(str, range(self._regex.groups + 1)), *self._regex.groupindex)
-        self.templates = _templates(key, target, (*_TABLE, *groups) if _is_regex(key) else _TABLE)
+    ValueError, naming the rule, for one that Kafka does not allow.
+    """
 
-    def match(self, schema: str, table: str) -> dict[str, str] | None:
-        """What the groups matched, by number and name; None for no match."""
-        if self._schema is not None:
-            return {} if self._schema.match(schema) and self._regex.match(table) else None
-        found = self._regex.search(f"{schema}.{table}") or self._regex.search(table)
-        if found is None:
-            return None
-        numbered = {str(i): found[i] or "" for i in range(self._regex.groups + 1)}
-        return numbered | {name: text or "" for name, text in found.groupdict().items()}
+    def __init__(self, rule: str, text: str) -> None:
+        self._rule = rule
+        self._template = _Template(rule, text, _SOURCE)
+
+    def of(self, source: str) -> str:
+        """The topic of a source. SinkRefused when it is longer than Kafka allows."""
+        topic = self._template.render({"source": source}).topic
+        if len(topic) > MAX_TOPIC_LENGTH:
+            raise SinkRefused(f'{self._rule} of source "{source}" would be "{topic}", which is too long', "shorten it")
+        return topic
 
 
 def check_topic(rule: str, topic: str) -> None:
@@ -189,22 +191,15 @@ def check_topic(rule: str, topic: str) -> None:
     _Template(rule, topic, ())
 
 
-def _templates(rule: str, target: str | Sequence[Route], allowed: tuple[str, ...]) -> Sequence[_Template]:
+def _templates(entry: str, target: str | Sequence[Route]) -> Sequence[_Template]:
     routes = [Route(target)] if isinstance(target, str) else target
     twice = _repeated([route.topic for route in routes])
     if twice is not None:
-        raise ValueError(f'{rule}: the topic "{twice}" is named twice')
-    return [_Template(rule, route.topic, allowed, route.key) for route in routes]
+        raise ValueError(f'{entry}: the topic "{twice}" is named twice')
+    allowed = (*_TABLE, *group_names(entry))
+    return [_Template(entry, route.topic, allowed, route.key) for route in routes]
 
 
 def _repeated(topics: Sequence[str]) -> str | None:
     """The first topic that is there twice."""
     return next((topic for at, topic in enumerate(topics) if topic in topics[:at]), None)
-
-
-def _is_regex(key: str) -> bool:
-    return len(key) > 2 and key.startswith("/") and key.endswith("/")
-
-
-def _is_pattern(key: str) -> bool:
-    return _is_regex(key) or _GLOB.search(key) is not None

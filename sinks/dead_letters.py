@@ -14,6 +14,7 @@ from psql_streamer.records import Records
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_errors import REJECTED
 from sinks.kafka_producer import Outgoing
+from sinks.kafka_shipment import Shipment
 
 PREFIX = "dead_letter_"
 """What the names of our headers begin with; the record's own headers keep theirs."""
@@ -31,20 +32,35 @@ class _Letter:
         return len(self.key or b"") + len(self.value or b"")
 
 
-def deliver_dead_letters(delivery: Delivery, topic: str, records: Records, rejected: Rejections) -> Rejections:
-    """Write the rejected records to `topic`; returns those that cannot be written there either.
+class DeadLetters:
+    """The rejected records of one batch on their way to the dead-letter topic.
 
-    Key and value are the original bytes. What is too large for `topic` as well is cut, in halves, until it
-    fits, and the header dead_letter_truncated_from has its original size.
+    Key and value are the original bytes. What is too large for the topic as well is cut, in halves, until it fits, and
+    the header dead_letter_truncated_from has its original size.
     """
-    letters = {index: _letter(records, index, error) for index, error in rejected.items()}
-    refused: dict[int, KafkaError] = {}
-    while letters:
-        order = list(letters)
-        failed = delivery.deliver_singly(_outgoing(topic, list(letters.values())))
-        refused |= {order[i]: error for i, error in failed.items() if not _can_shrink(letters[order[i]], error)}
-        letters = {order[i]: _halved(letters[order[i]]) for i in failed if order[i] not in refused}
-    return refused
+
+    def __init__(self, topic: str, records: Records, rejected: Rejections) -> None:
+        self._topic = topic
+        self._letters = {index: _letter(records, index, error) for index, error in rejected.items()}
+        self._refused: dict[int, KafkaError] = {}
+        self._shipment: Shipment | None = None
+
+    def deliver(self, delivery: Delivery) -> Rejections:
+        """Return when all are durable but those returned, which cannot be written there either. Raises as
+        Delivery.deliver does, and goes on likewise when it is called again.
+        """
+        while self._letters:
+            order = list(self._letters)
+            if self._shipment is None:
+                letters = _outgoing(self._topic, list(self._letters.values()))
+                self._shipment = Shipment(letters, singly=True)
+            delivery.settle(self._shipment)
+            failed = delivery.deliver(self._shipment)
+            self._shipment = None
+            too_large = [order[i] for i, error in failed.items() if _can_shrink(self._letters[order[i]], error)]
+            self._refused |= {order[i]: error for i, error in failed.items() if order[i] not in too_large}
+            self._letters = {index: _halved(self._letters[index]) for index in too_large}
+        return self._refused
 
 
 def describe(records: Records, index: int) -> str:

@@ -6,22 +6,26 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from confluent_kafka.admin import AdminClient
+from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
-from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.interfaces import Finding, Published, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
-from sinks.dead_letters import advice, deliver_dead_letters, describe
-from sinks.kafka_check import check_kafka
+from sinks.dead_letters import DeadLetters, advice, describe
+from sinks.kafka_check import KafkaCheck
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
+from sinks.kafka_review import KafkaReview
+from sinks.kafka_shipment import Shipment
 from sinks.kafka_topics import Topics
 
 
@@ -30,6 +34,16 @@ class Encoder(Protocol):
 
     def encode(self, batch: Batch) -> Records:
         """The batch's records, in commit order."""
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """A batch on its way: its records, how far they are, and what is done with those that were rejected."""
+
+    batch: Batch
+    records: Records
+    shipment: Shipment
+    letters: DeadLetters | None = None
 
 
 class KafkaSink(Sink):
@@ -44,13 +58,15 @@ class KafkaSink(Sink):
         super().__init__(name, options)
         self._options = options
         self._encoder = encoder or _encoder(options)
+        self._check = KafkaCheck(name, options)
         self._own_partitioner = "partitioner" not in options.kafka
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
+        self._unfinished: _Unfinished | None = None
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
-        self._counts = dict.fromkeys(("events", "bytes", "batches", "dead_lettered", "retries"), 0)
+        self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
         self._skipped = Counter[str]()
 
     @property
@@ -60,7 +76,15 @@ class KafkaSink(Sink):
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
-        return check_kafka(self.name, self._options)
+        return self._check.findings()
+
+    def review(self, published: Published) -> Iterable[Finding]:
+        """Which entries fit no table, and what the first row of a table would stop the sink with; behind `check`, which
+        topics of tables do not exist.
+        """
+        review = KafkaReview(self._options, published)
+        yield from review.findings()
+        yield from self._check.absent(review.topics())
 
     def start(self) -> None:
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
@@ -69,6 +93,7 @@ class KafkaSink(Sink):
         self._delivery = Delivery(options.properties(), options.patience, self._log)
         self._topics = Topics(
             self._delivery,
+            host=options.hosts[0],
             timeout=options.timeout,
             interval=options.rebalance_interval,
             patience=options.patience,
@@ -84,20 +109,25 @@ class KafkaSink(Sink):
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
-        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic."""
+        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+
+        Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
+        """
         started = time.monotonic()
         try:
-            records = self._encoder.encode(batch)
-            rejected = self._write(records)
+            unfinished = self._begun(batch)
+            rejected = self._write(unfinished)
         except StreamerError as error:
             self._counts["retries"] += isinstance(error, SinkUnavailable)
             self._state = Status(False, str(error))
             raise
-        self._count(records, len(rejected))
-        self._state = Status(True, f"wrote up to {batch.position}")
+        self._unfinished = None
+        self._count(unfinished.records, len(rejected))
+        if self._state.ok or len(unfinished.records):  # a batch without records says nothing of the brokers
+            self._state = Status(True, f"wrote up to {batch.position}")
         if self._debug:
             seconds = time.monotonic() - started
-            self._log.info("wrote %d records in %.1f ms", len(records), seconds * 1000)
+            self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)
 
     def interrupt(self) -> None:
         """As Sink.interrupt."""
@@ -108,51 +138,68 @@ class KafkaSink(Sink):
         """As Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
-        self._delivery = self._topics = None
+        self._delivery = self._topics = self._unfinished = None
 
     def status(self) -> Status:
         """Whether the last write worked."""
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, dead_lettered, retries; skipped for want of a topic, by table."""
+        """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
+        have no topic, as it was wanted or for want of a rule.
+        """
         return {**self._counts, "skipped": dict(self._skipped)}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
         self._debug = on
 
-    def _write(self, records: Records) -> Rejections:
+    def _begun(self, batch: Batch) -> _Unfinished:
+        """What is left of the batch, all of it when it comes for the first time."""
+        if self._unfinished is None or self._unfinished.batch is not batch:
+            if self._unfinished is not None and self._delivery is not None:
+                self._delivery.abandon()
+            records = self._encoder.encode(batch)
+            self._unfinished = _Unfinished(batch, records, Shipment(_outgoing(records)))
+        return self._unfinished
+
+    def _write(self, unfinished: _Unfinished) -> Rejections:
         """Deliver, and put aside what is rejected; returns what was put aside."""
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
-        if not len(records):
-            return {}
+        records = unfinished.records
         try:
-            outgoing = self._outgoing(records, self._topics)
-            rejected = self._delivery.deliver(outgoing)
+            rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
+            if rejected:
+                self._put_aside(self._delivery, self._topics, unfinished, rejected)
         except SinkUnavailable:
             self._topics.forget()
             raise
-        if rejected:
-            self._put_aside(self._delivery, self._topics, records, rejected)
         if self._options.verbose:
             self._log_each(records)
         return rejected
 
-    def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
-        chosen = np.full(len(records), NO_PARTITION, np.int32)
-        counts = topics.partitions(records.topic_names)
-        if self._own_partitioner:
-            of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
-            chosen = partitions(records.keys, of_each[records.topics])
-        return Outgoing(records.topic_names, records.topics, records.keys, records.values, chosen, records.headers)
+    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> Rejections:
+        delivery.settle(shipment)
+        if shipment.waiting:
+            shipment.direct(self._partitions(shipment.records, topics))
+        return delivery.deliver(shipment)
 
-    def _put_aside(self, delivery: Delivery, topics: Topics, records: Records, rejected: Rejections) -> None:
-        topic = self._options.dead_letter_topic
+    def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
+        """Where each record goes, by what is known of the topics now."""
+        counts = topics.partitions(records.topic_names)
+        if not self._own_partitioner:
+            return records.partitions
+        of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
+        return partitions(records.keys, of_each[records.topics])
+
+    def _put_aside(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished, rejected: Rejections) -> None:
+        topic, records = self._options.dead_letter_topic, unfinished.records
         if topic:
-            topics.partitions([topic])
-            refused = deliver_dead_letters(delivery, topic, records, rejected)
+            if unfinished.letters is None:
+                topics.partitions([topic])
+                unfinished.letters = DeadLetters(topic, records, rejected)
+            refused = unfinished.letters.deliver(delivery)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
@@ -166,6 +213,7 @@ class KafkaSink(Sink):
         self._counts["bytes"] += nbytes(records.keys) + nbytes(records.values)
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
+        self._counts["excluded"] += records.excluded
         for table in records.skipped.keys() - self._skipped.keys():
             self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
         self._skipped.update(records.skipped)
@@ -175,6 +223,12 @@ class KafkaSink(Sink):
             table, topic = records.table_of(index), records.topic_of(index)
             commit = Lsn(int(records.commit_lsn[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
+
+
+def _outgoing(records: Records) -> Outgoing:
+    """The records, not directed to any partition yet."""
+    undirected = np.full(len(records), NO_PARTITION, np.int32)
+    return Outgoing(records.topic_names, records.topics, records.keys, records.values, undirected, records.headers)
 
 
 def _encoder(options: KafkaSinkOptions) -> Encoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -16,6 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.routing import SourceTopic
+from sinks.findings import few, listed
 from sinks.kafka_errors import REFUSED, UNREACHABLE, remedy
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_topics import how_to_create
@@ -25,20 +28,71 @@ log = logging.getLogger(__name__)
 _DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
 
 
-def check_kafka(name: str, options: KafkaSinkOptions) -> Iterable[Finding]:
-    """Findings about the brokers, and about every topic that the section names outright."""
-    complaints: list[KafkaError] = []
-    try:
-        settings: dict[str, Any] = {**options.admin_properties(), "error_cb": complaints.append, "logger": log}
-        admin = AdminClient(settings)
-        cluster = admin.list_topics(timeout=options.timeout)
-    except KafkaException as error:
-        admin.poll(0)
-        yield _unreachable(options, [*complaints, error.args[0]])
-        return
-    topics = _named_topics(options)
-    yield from _missing(options, admin, cluster, [topic for topic in topics if topic not in cluster.topics])
-    yield from _existing(name, options, admin, [topic for topic in topics if topic in cluster.topics])
+class KafkaCheck:
+    """One look at the brokers. name: of the sink."""
+
+    def __init__(self, name: str, options: KafkaSinkOptions) -> None:
+        self._name = name
+        self._options = options
+        self._seen: _Seen | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings about the brokers, and about every topic that the section names outright."""
+        self._seen = None
+        options = self._options
+        complaints: list[KafkaError] = []
+        try:
+            settings: dict[str, Any] = {**options.admin_properties(), "error_cb": complaints.append, "logger": log}
+            admin = AdminClient(settings)
+            cluster = admin.list_topics(timeout=options.timeout)
+        except KafkaException as error:
+            admin.poll(0)
+            yield _unreachable(options, [*complaints, error.args[0]])
+            return
+        named = _named_topics(options)
+        missing = [topic for topic in named if topic not in cluster.topics]
+        if options.create_topics is None and (missing or _made_of_tables(options)):
+            self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
+            yield from self._missing(missing, self._seen)
+        yield from _existing(self._name, options, admin, [topic for topic in named if topic in cluster.topics])
+
+    def absent(self, topics: Iterable[str]) -> Iterator[Finding]:
+        """Which of the topics that tables go to do not exist, if nobody makes them. Nothing before `findings`."""
+        if self._seen is None or self._seen.automatic:
+            return
+        absent = [topic for topic in topics if topic not in self._seen.topics]
+        if absent:
+            what = f"{len(absent)} topics of published tables do not exist and {self._seen.why}: {listed(absent)}"
+            yield Finding(self._seen.severity, what, how_to_create("NAME", self._options.hosts[0]))
+
+    def _missing(self, missing: list[str], seen: _Seen) -> Iterator[Finding]:
+        if seen.automatic:
+            return
+        host = self._options.hosts[0]
+        yield from few(
+            Finding(seen.severity, f'topic "{topic}" does not exist and {seen.why}', how_to_create(topic, host))
+            for topic in missing
+        )
+        if _made_of_tables(self._options):
+            problem = f"topics are named after tables and {seen.why}"
+            remedy = "create them beforehand, or add a section createTopics to the sink's"
+            yield Finding(Severity.WARNING, problem, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """topics: that exist, or were told of. automatic: whether brokers make topics; None if that may not be seen."""
+
+    topics: frozenset[str]
+    automatic: bool | None
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self.automatic is None else Severity.ERROR
+
+    @property
+    def why(self) -> str:
+        return "whether brokers create topics cannot be seen" if self.automatic is None else "brokers create no topics"
 
 
 def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
@@ -48,7 +102,7 @@ def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
 
 
 def _named_topics(options: KafkaSinkOptions) -> list[str]:
-    """Topics without a placeholder; the others depend on the tables that come."""
+    """Topics that are known without the tables, those of each source included."""
     given = (
         *options.mapped_topics(),
         options.topic_fallback,
@@ -57,28 +111,17 @@ def _named_topics(options: KafkaSinkOptions) -> list[str]:
         options.schema_topic,
         options.dead_letter_topic,
     )
-    return list(dict.fromkeys(topic for topic in given if topic and "{" not in topic))
+    known = [SourceTopic("topic", topic) for topic in given if topic and _of_source(topic)]
+    return list(dict.fromkeys(topic.of(source) for topic in known for source in options.sources))
 
 
-def _missing(
-    options: KafkaSinkOptions, admin: AdminClient, cluster: ClusterMetadata, missing: list[str]
-) -> Iterator[Finding]:
-    if options.create_topics is not None or not (missing or _made_of_tables(options)):
-        return
-    automatic = _auto_create(admin, cluster, options.timeout)
-    if automatic:
-        return
-    severity = Severity.WARNING if automatic is None else Severity.ERROR
-    why = "whether brokers create topics cannot be seen" if automatic is None else "brokers do not create topics"
-    for topic in missing:
-        yield Finding(severity, f'topic "{topic}" does not exist and {why}', how_to_create(topic))
-    if _made_of_tables(options):
-        problem = f"topics are named after tables and {why}"
-        yield Finding(Severity.WARNING, problem, "create them beforehand, or add a section createTopics to the sink's")
+def _of_source(topic: str) -> bool:
+    """Whether a topic has no placeholder but the source's name."""
+    return "{" not in topic.replace("{source}", "")
 
 
 def _made_of_tables(options: KafkaSinkOptions) -> bool:
-    return bool(options.topic_prefix) or any("{" in topic for topic in options.mapped_topics())
+    return bool(options.topic_prefix) or not all(map(_of_source, options.mapped_topics()))
 
 
 def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -> bool | None:
@@ -102,11 +145,15 @@ def _existing(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: 
         try:
             allowed = future.result().authorized_operations
         except KafkaException as error:
-            mend = remedy(error.args[0]) or "look at the topic with kafka-topics.sh --describe"
+            describe = (
+                f"look at it with kafka-topics.sh --bootstrap-server {options.hosts[0]} --describe --topic {topic}"
+            )
+            mend = remedy(error.args[0]) or describe
             yield Finding(Severity.ERROR, f'topic "{topic}": {error.args[0].str()}', mend)
             continue
         if allowed and AclOperation.WRITE not in allowed:
-            mend = f"kafka-acls.sh --add --allow-principal User:NAME --operation Write --topic {topic}"
+            server = f"--bootstrap-server {options.hosts[0]}"
+            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Write --topic {topic}"
             yield Finding(Severity.ERROR, f'no permission to write to topic "{topic}"', mend)
     yield from _too_small(name, options, admin, topics)
 

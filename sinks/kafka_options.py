@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
-from psql_streamer.routing import Route, Router, check_topic
+from psql_streamer.routing import Route, Router, SourceTopic, check_topic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
+from sinks.kafka_producer import Producer
+from sinks.kafka_properties import objections
+from sinks.librdkafka import in_force
 
 _Item = TypeVar("_Item")
+
+log = logging.getLogger(__name__)
 
 Property = str | int | float | bool
 """A librdkafka property's value as TOML gives it."""
@@ -22,14 +29,6 @@ QUEUE_BYTES = 64 << 20
 """What librdkafka may hold of a batch at once; the produce loop waits when it is full."""
 
 QUEUE_RECORDS = 200_000
-
-_OURS: Mapping[str, str] = {
-    "bootstrap.servers": "hosts sets it",
-    "metadata.broker.list": "hosts sets it",
-    "transactional.id": "this sink does not write in transactions",
-    "delivery.report.only.error": "the sink awaits every delivery itself",
-}
-"""Properties that a section may not pass through, and why."""
 
 
 def _host_and_port(host: str) -> str:
@@ -66,6 +65,8 @@ def _fill_all() -> Mapping[str, Treatment]:
 
 
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(_some)]
+Columns = Annotated[tuple[str, ...], AfterValidator(_some)]
+Tables = tuple[Annotated[str, Field(min_length=1)], ...]
 Handlers = Annotated[tuple[str, ...], AfterValidator(_some), AfterValidator(_distinct)]
 
 
@@ -73,7 +74,7 @@ class TopicRoute(PartOptions):
     """One of a table's topics. key: the columns that key its records there, in place of those of the section."""
 
     topic: str
-    key: Annotated[tuple[str, ...], AfterValidator(_some)] | None = None
+    key: Columns | None = None
 
 
 Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_as_routes), AfterValidator(_some)]
@@ -106,6 +107,7 @@ class KafkaSinkOptions(SinkOptions):
     table_topic_mapping: Mapping[str, Routes] = Field(default_factory=dict)
     topic_prefix: str = ""
     topic_fallback: str = ""
+    exclude_tables: Tables = ()
     message_topic: str = ""
     transaction_topic: str = ""
     schema_topic: str = ""
@@ -136,16 +138,22 @@ class KafkaSinkOptions(SinkOptions):
         return self.timeout * self.max_attempts
 
     @property
+    def idempotent(self) -> bool:
+        """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
+        name = "enable.idempotence"
+        return in_force({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
+
+    @property
     def transactions_to(self) -> str:
         """The topic of the records that say where transactions begin and end; "" for none."""
         return self.transaction_topic if self.debezium_transactions else ""
 
     @property
     def key_columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Key columns by table; "*" stands for every table that is not named."""
+        """Key columns by table, as KeyColumns takes them."""
         if isinstance(self.key, Mapping):
             return self.key
-        return {"*": self.key} if self.key else {}
+        return {ANY_TABLE: self.key} if self.key else {}
 
     def router(self) -> Router:
         """The topics that this section describes. ValueError for a rule that cannot work."""
@@ -153,7 +161,7 @@ class KafkaSinkOptions(SinkOptions):
             table: [Route(route.topic, route.key) for route in routes]
             for table, routes in self.table_topic_mapping.items()
         }
-        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic)
+        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic, self.exclude_tables)
 
     def mapped_topics(self) -> Iterator[str]:
         """Every topic of tableTopicMapping, placeholders and all."""
@@ -168,7 +176,7 @@ class KafkaSinkOptions(SinkOptions):
         ours: dict[str, Property] = {
             "bootstrap.servers": ",".join(self.hosts),
             "client.id": "psql-streamer",
-            "enable.idempotence": self.required_acks == -1,
+            "enable.idempotence": self.idempotent,
             "acks": self.required_acks,
             "compression.type": self.compression,
             "linger.ms": self.batch_timeout * 1000,
@@ -189,11 +197,11 @@ class KafkaSinkOptions(SinkOptions):
         }
         if self.batch_size is not None:
             ours["batch.num.messages"] = self.batch_size
-        merged = {name: _text(value) for name, value in (ours | dict(self.kafka)).items()}
-        if merged["enable.idempotence"] != "true":
-            # Without idempotence a retry can overtake the request behind it; one at a time keeps the order.
-            merged.setdefault("max.in.flight.requests.per.connection", "1")
-        return merged
+        if not self.idempotent:
+            # A request that is sent again can come behind the next one. One at a time makes that rare; the client has
+            # the next one ready, so it happens all the same, and Delivery looks at the offsets.
+            ours["max.in.flight.requests.per.connection"] = 1
+        return {name: _text(value) for name, value in (ours | dict(self.kafka)).items()}
 
     def admin_properties(self) -> dict[str, str]:
         """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
@@ -208,6 +216,8 @@ class KafkaSinkOptions(SinkOptions):
                 f"requiredAcks = {self.required_acks}: an event can be lost with the broker that confirmed it, "
                 "and a retry can repeat it; use -1"
             )
+        elif not self.idempotent:
+            yield 'kafka."enable.idempotence" = false: a request that is sent again can repeat events; leave it true'
         if self.asynchronous:
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
@@ -232,9 +242,9 @@ class KafkaSinkOptions(SinkOptions):
         if wanted and not topic:
             raise ValueError("debeziumTransactions needs transactionTopic, where transactions begin and end")
         if topic:
-            check_topic("transactionTopic", topic)
+            SourceTopic("transactionTopic", topic)
         if self.schema_topic:
-            check_topic("schemaTopic", self.schema_topic)
+            SourceTopic("schemaTopic", self.schema_topic)
         return self
 
     @model_validator(mode="after")
@@ -252,18 +262,28 @@ class KafkaSinkOptions(SinkOptions):
                 topic = self.topic_fallback
                 raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
         self.router()
+        if self.dead_letter_topic:
+            check_topic("deadLetterTopic", self.dead_letter_topic)
+        return self
+
+    @model_validator(mode="after")
+    def _patterns_can_work(self) -> Self:
+        for entry, columns in self.key_columns.items():
+            if not columns:
+                raise ValueError(f"key.{entry}: is empty; name at least one column")
+        KeyColumns(self.key_columns)
+        self.unchanged_policy()
         return self
 
     @model_validator(mode="after")
     def _client_takes_the_properties(self) -> Self:
-        for name in self.kafka:
-            if name in _OURS:
-                raise ValueError(f'kafka."{name}" cannot be set here: {_OURS[name]}')
         # Without brokers a client validates its properties and connects nowhere.
-        properties = self.properties() | {"log_level": "0"}
-        del properties["bootstrap.servers"]
         try:
-            Producer(properties)
+            properties = self.properties() | {"log_level": "0"}
+            del properties["bootstrap.servers"]
+            if problems := list(objections(self.kafka, properties, self.required_acks)):
+                raise ValueError("; ".join(problems))
+            Producer(properties, lambda _: None, log).close()
         except KafkaException as error:
             raise ValueError(f"kafka: {error.args[0].str()}") from None
         return self

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -26,7 +27,13 @@ _HEADED_AT_ONCE = 1000
 """Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
 
 _LAST_CALL = 3.0
-"""Seconds that `close` waits for another thread's call to end."""
+"""Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
+
+_GLANCE = 0.005
+"""Seconds between two looks at reports that librdkafka waits with."""
+
+_MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
 
 _SEVERITIES = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 """By syslog's numbers."""
@@ -50,31 +57,23 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self.topics)
 
-    def take(self, at: Index) -> Outgoing:
-        """The records at these places."""
-        places = pa.array(at)
-        return Outgoing(
-            self.topic_names,
-            self.topics[at],
-            self.keys.take(places),
-            self.values.take(places),
-            self.partitions[at],
-            {name: column.take(places) for name, column in self.headers.items()},
-        )
-
-    def by_topic(self) -> Iterator[tuple[str, Index]]:
-        """Every topic with the places of its records, in order."""
-        for index, topic in enumerate(self.topic_names):
-            at = np.flatnonzero(self.topics == index)
-            if len(at):
-                yield topic, at
-
 
 class Failed(NamedTuple):
     """A record that was queued and not delivered. place: its index in Outgoing."""
 
     place: int
     error: KafkaError
+
+
+class Written(NamedTuple):
+    """A record that was delivered, and where it lies. offset: below 0 where the broker says none (acks = 0)."""
+
+    place: int
+    partition: int
+    offset: int
+
+
+Report: TypeAlias = Failed | Written
 
 
 class TopicMetadata(NamedTuple):
@@ -84,8 +83,19 @@ class TopicMetadata(NamedTuple):
     error: KafkaError | None
 
 
+class PartitionState(NamedTuple):
+    """What the brokers say of a partition. led: whether it has a leader. in_sync: how many of its replicas are."""
+
+    led: bool
+    replicas: int
+    in_sync: int
+
+
 class Producer:
     """A client of librdkafka's. For one thread, but `close`, which any may call.
+
+    Of a client that is not idempotent every record is reported, because a request that is sent again may come behind
+    the next one. Else what is neither reported nor outstanding was delivered.
 
     properties: librdkafka's. on_error: takes what the client says of its connections; an error that is fatal to the
     client is raised instead, by `poll`. log: for what it logs.
@@ -97,21 +107,29 @@ class Producer:
     ) -> None:
         self._on_error = on_error
         self._log = log
-        # Successes are not reported: what is neither reported nor outstanding was delivered.
-        conf = librdkafka.configuration({**properties, "delivery.report.only.error": "true", "log.queue": "true"})
+        idempotent = librdkafka.in_force(properties, ["enable.idempotence"])["enable.idempotence"]
+        self._reports_all = idempotent != "true"
+        conf = librdkafka.configuration({**properties, "delivery.report.only.error": idempotent, "log.queue": "true"})
         rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
         self._client = librdkafka.client(conf)
         self._queue = rdkafka.queue_get_main(self._client)
         rdkafka.set_log_queue(self._client, None)
         self._topics: dict[str, librdkafka.Handle] = {}
         self._lent: list[pa.BinaryArray] = []
+        self._reports: list[Report] = []
+        self._miscounted = 0
         self._in_use = threading.RLock()
 
     @property
     def outstanding(self) -> int:
         """How many records are neither delivered nor reported as failed."""
         with self._using() as client:
-            return int(rdkafka.outq_len(client))
+            return int(rdkafka.outq_len(client)) - self._miscounted
+
+    @property
+    def miscounts(self) -> bool:
+        """Whether its queue will never be empty again, because librdkafka counts what it did not take."""
+        return self._miscounted > 0
 
     def produce(self, topic: str, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """Queue the records at these places, all of one topic; for each 0 or why it was not queued.
@@ -123,24 +141,42 @@ class Producer:
             produce = self._produce_with_headers if records.headers else self._produce_together
             return produce(self._topic(topic), records, at)
 
-    def flush(self, seconds: float) -> list[Failed]:
+    def flush(self, seconds: float) -> list[Report]:
         """Send what is queued and wait for its fate, for so long at most; then as `poll`."""
-        with self._using() as client:
-            rdkafka.flush(client, round(seconds * 1000))
-            return self.poll()
+        # librdkafka waits for its reports to be taken, too: where they are many, it waits in short turns.
+        turn = min(seconds, _GLANCE) if self._reports_all else seconds
+        deadline = time.monotonic() + seconds
+        while True:
+            with self._using() as client:
+                rdkafka.flush(client, round(turn * 1000))
+                reports = self.poll()
+                if reports or not self.outstanding or time.monotonic() >= deadline:
+                    return reports
 
-    def poll(self) -> list[Failed]:
-        """What failed since the last call. KafkaException when the client failed for good."""
-        failed: list[Failed] = []
+    def poll(self) -> list[Report]:
+        """What became of records since the last call. KafkaException when the client failed for good; the call after
+        it gives the reports."""
         with self._using():
             while event := rdkafka.queue_poll(self._queue, 0):
                 try:
-                    self._take(event, failed)
+                    self._take(event)
                 finally:
                     rdkafka.event_destroy(event)
             if not self.outstanding:
                 self._lent.clear()
-        return failed
+        reports, self._reports = self._reports, []
+        return reports
+
+    def give_up(self) -> list[Report] | None:
+        """Forget every outstanding record: each is reported as failed. None if the client does not say in time."""
+        with self._using() as client:
+            rdkafka.purge(client, librdkafka.PURGE_ALL)
+        reports: list[Report] = []
+        deadline = time.monotonic() + _LAST_CALL
+        while self.outstanding and time.monotonic() < deadline:
+            with suppress(KafkaException):  # that it failed for good is why it is given up
+                reports += self.flush(_GLANCE)
+        return None if self.outstanding else reports + self._reports
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
@@ -153,6 +189,12 @@ class Producer:
         return {
             name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics
         }
+
+    def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
+        """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
+        with self._using() as client:
+            found = librdkafka.partitions(client, topics, round(timeout * 1000))
+        return {name: [PartitionState(*state) for state in states] for name, states in found.items()}
 
     def close(self) -> None:
         """Forget what is not delivered, disconnect, and let go of its memory. The second time nothing happens."""
@@ -190,12 +232,10 @@ class Producer:
             self._topics[name] = handle
         return self._topics[name]
 
-    def _take(self, event: librdkafka.Handle, failed: list[Failed]) -> None:
+    def _take(self, event: librdkafka.Handle) -> None:
         kind = rdkafka.event_type(event)
         if kind == EVENT_DELIVERY:
-            failed += (
-                Failed(message.opaque or 0, KafkaError(message.error)) for message in librdkafka.failed_messages(event)
-            )
+            self._reports += map(_report, librdkafka.messages(event))
         elif kind == EVENT_LOG:
             severity, text = librdkafka.log_line(event)
             self._log.log(_SEVERITIES[min(severity, 7)], "%s", text)
@@ -212,7 +252,10 @@ class Producer:
         messages["partition"] = records.partitions[at]
         messages["opaque"] = at
         rdkafka.produce_batch(topic, -1, librdkafka.EACH_ITS_PARTITION, messages.ctypes.data, len(messages))
-        return np.ascontiguousarray(messages["error"])
+        errors = np.ascontiguousarray(messages["error"])
+        if errors.any():
+            self._miscounted += int(np.count_nonzero(np.isin(errors, _MISCOUNTED)))
+        return errors
 
     def _produce_with_headers(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """One call a record: librdkafka has none that takes a batch with headers."""
@@ -268,6 +311,13 @@ def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDAr
         missing = np.asarray(column.is_null())
         address[missing] = size[missing] = 0
     return (address, size) if len(at) == len(column) else (address[at], size[at])
+
+
+def _report(message: librdkafka.Message) -> Report:
+    place = message.opaque or 0
+    return (
+        Failed(place, KafkaError(message.error)) if message.error else Written(place, message.partition, message.offset)
+    )
 
 
 def _code_of(error: librdkafka.Handle) -> int:

@@ -30,14 +30,15 @@ class _Known:
 class Topics:
     """Partition counts by topic, each remembered for `interval` seconds.
 
-    patience: seconds to wait for a topic to appear. create: how to make a missing one; None leaves it to the
-    broker, which does so when asked for its metadata if auto.create.topics.enable is set.
+    host: a broker's, for messages. patience: seconds to wait for a topic to appear. create: how to make a missing one;
+    None leaves it to the broker, which does so when asked for its metadata if auto.create.topics.enable is set.
     """
 
     def __init__(
         self,
         delivery: Delivery,
         *,
+        host: str,
         timeout: float,
         interval: float,
         patience: float,
@@ -45,6 +46,7 @@ class Topics:
         admin: Callable[[], AdminClient],
     ) -> None:
         self._delivery = delivery
+        self._host = host
         self._timeout = timeout
         self._interval = interval
         self._patience = patience
@@ -91,7 +93,7 @@ class Topics:
             if metadata.error is not None and metadata.error.code() in REFUSED:
                 raise sink_error(f'topic "{topic}"', metadata.error)
             if time.monotonic() > deadline:
-                raise SinkUnavailable(f'topic "{topic}" does not exist', how_to_create(topic))
+                raise SinkUnavailable(f'topic "{topic}" does not exist', how_to_create(topic, self._host))
             self._delivery.wait(_NAP)
 
     def _make(self, topic: str, create: CreateTopics) -> None:
@@ -104,9 +106,8 @@ class Topics:
                 raise sink_error(f'topic "{topic}" cannot be created', error.args[0]) from None
 
 
-def how_to_create(topic: str) -> str:
+def how_to_create(topic: str, host: str) -> str:
     """What to do about a missing topic."""
     return (
-        f"kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {topic}, "
-        "or a section createTopics in the sink's"
+        f"kafka-topics.sh --bootstrap-server {host} --create --topic {topic}, or a section createTopics in the sink's"
     )

@@ -7,7 +7,8 @@ table of pointers, which numpy fills from Arrow's buffers. The C API is stable: 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -65,13 +66,27 @@ class Message(ctypes.Structure):
     )
 
 
+class MetadataPartition(ctypes.Structure):
+    """rd_kafka_metadata_partition."""
+
+    _fields_ = (
+        ("id", ctypes.c_int32),
+        ("error", ctypes.c_int),
+        ("leader", ctypes.c_int32),
+        ("replica_count", ctypes.c_int),
+        ("replicas", Pointer),
+        ("in_sync_count", ctypes.c_int),
+        ("in_sync", Pointer),
+    )
+
+
 class MetadataTopic(ctypes.Structure):
     """rd_kafka_metadata_topic."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("partition_count", ctypes.c_int),
-        ("partitions", Pointer),
+        ("partitions", ctypes.POINTER(MetadataPartition)),
         ("error", ctypes.c_int),
     )
 
@@ -92,6 +107,7 @@ _TEXT, _INT, _SIZE = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "conf_new": (Pointer, ()),
     "conf_destroy": (None, (Pointer,)),
+    "conf_get": (_INT, (Pointer, _TEXT, _TEXT, ctypes.POINTER(ctypes.c_size_t))),
     "conf_set": (_INT, (Pointer, _TEXT, _TEXT, _TEXT, _SIZE)),
     "conf_set_events": (None, (Pointer, _INT)),
     "new": (Pointer, (_INT, Pointer, _TEXT, _SIZE)),
@@ -149,6 +165,23 @@ def configuration(properties: Mapping[str, str]) -> Handle:
     return conf
 
 
+def in_force(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The values that these properties get, in librdkafka's own spelling, whatever name or alias sets them; "" where
+    nothing does. KafkaException for a property that librdkafka does not take.
+    """
+    conf = configuration(properties)
+    try:
+        return {name: _value(conf, name) for name in names}
+    finally:
+        rdkafka.conf_destroy(conf)
+
+
+def _value(conf: Handle, name: str) -> str:
+    text, size = ctypes.create_string_buffer(512), ctypes.c_size_t(512)
+    known = rdkafka.conf_get(conf, name.encode(), text, ctypes.byref(size)) == 0
+    return _decoded(text.value) if known else ""
+
+
 def client(conf: Handle) -> Handle:
     """A new producer, which owns the configuration. KafkaException when it does not start."""
     reason = ctypes.create_string_buffer(512)
@@ -165,18 +198,36 @@ def metadata(handle: Handle, only: Handle, milliseconds: int) -> list[tuple[str,
 
     KafkaException when no broker answers in time.
     """
+    with _metadata(handle, only, milliseconds) as topics:
+        return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
+
+
+def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dict[str, list[tuple[bool, int, int]]]:
+    """Of those of the wanted topics that exist, every partition: whether it has a leader, how many replicas, how many
+    of them are in sync. Makes no topic. KafkaException when no broker answers in time.
+    """
+    with _metadata(handle, None, milliseconds) as topics:
+        return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}
+
+
+@contextmanager
+def _metadata(handle: Handle, only: Handle, milliseconds: int) -> Iterator[Sequence[MetadataTopic]]:
     found = ctypes.POINTER(Metadata)()
     code = rdkafka.metadata(handle, only is None, only, ctypes.byref(found), milliseconds)
     if code:
         raise KafkaException(KafkaError(code))
     try:
-        topics = found.contents.topics[: found.contents.topic_count]
-        return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
+        yield found.contents.topics[: found.contents.topic_count]
     finally:
         rdkafka.metadata_destroy(found)
 
 
-def failed_messages(event: Handle) -> Iterator[Message]:
+def _partitions(topic: MetadataTopic) -> list[tuple[bool, int, int]]:
+    found = topic.partitions[: topic.partition_count]
+    return [(one.leader >= 0, one.replica_count, one.in_sync_count) for one in found]
+
+
+def messages(event: Handle) -> Iterator[Message]:
     """The messages of a delivery report; they live as long as the event."""
     while message := rdkafka.event_message_next(event):
         yield message.contents

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import psycopg2
@@ -10,6 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from psql_streamer.model import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
+
+_DEFAULT_PORT = 5432
 
 
 def _publications(value: object) -> object:
@@ -25,6 +29,33 @@ def _connection_string(value: str) -> str:
             "is not a libpq connection string: write host=... dbname=... user=..., values with spaces in single quotes"
         ) from None
     return value
+
+
+def _servers(dsn: str) -> Iterator[str]:
+    """Where a connection string leads: host:port for each of its hosts, the folder's path for a Unix socket.
+
+    What it leaves out libpq takes from the environment, and then from its defaults:
+    https://www.postgresql.org/docs/current/libpq-connect.html
+    """
+    given = parse_dsn(dsn)
+    if "service" in given and not given.keys() & {"host", "hostaddr"}:
+        yield f'the server of service "{given["service"]}"'
+        return
+    hosts = _listed(given.get("host") or os.environ.get("PGHOST", ""))
+    addresses = _listed(given.get("hostaddr") or os.environ.get("PGHOSTADDR", ""))
+    ports = _listed(given.get("port") or os.environ.get("PGPORT", ""))
+    count = max(len(hosts), len(addresses))
+    for address, host, port in zip(*(_as_many(items, count) for items in (addresses, hosts, ports)), strict=True):
+        yield f"{(address or host or 'the local socket').rstrip('/').lower()}:{port or _DEFAULT_PORT}"
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
+
+
+def _as_many(items: list[str], count: int) -> list[str]:
+    """A single item, a port for example, is for all of them."""
+    return items * count if len(items) == 1 else (items + [""] * count)[:count]
 
 
 class PostgresOptions(SourceOptions):
@@ -48,3 +79,7 @@ class PostgresOptions(SourceOptions):
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: LsnOption = NO_LSN
     wal_retain: ByteSize = 0
+
+    def resources(self) -> Iterable[str]:
+        """Its replication slot, which has one reader: on every server that the dsn names."""
+        return (f'replication slot "{self.replication_slot}" on {server}' for server in _servers(self.dsn))

@@ -55,6 +55,9 @@ def problems_of(folder: Path, text: str, environ: Mapping[str, str] | None = Non
 class MemoryOptions(SinkOptions):
     greeting: str
 
+    def resources(self) -> Iterable[str]:
+        return [f'the greeting "{self.greeting}"']
+
 
 class MemorySink(Sink):
     """A third party's sink, as little as it can be."""

@@ -87,11 +87,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def write_until_it_works(sink: KafkaSink, seconds: float = 60.0) -> None:
+def write_until_it_works(sink: KafkaSink, batch: Batch = BATCH, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return sink.write(BATCH)
+            return sink.write(batch)
         except SinkUnavailable:
             assert time.monotonic() < deadline
 

@@ -1,11 +1,11 @@
-"""librdkafka's mock brokers, told to answer with errors."""
+"""librdkafka's mock brokers, told to answer with errors, to go away, and to change their topics."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import cimpl
 
@@ -15,32 +15,73 @@ PRODUCE = 0
 INIT_PRODUCER_ID = 22
 """Numbers of requests: https://kafka.apache.org/protocol#protocol_api_keys."""
 
+NOBODY = -1
+"""In place of a broker that leads a partition."""
+
+_CLUSTER, _TOPIC, _NUMBER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
+
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "rd_kafka_handle_mock_cluster": (ctypes.c_void_p, (ctypes.c_void_p,)),
+    "rd_kafka_mock_cluster_bootstraps": (ctypes.c_char_p, (_CLUSTER,)),
+    "rd_kafka_mock_push_request_errors_array": (
+        None,
+        (_CLUSTER, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int)),
+    ),
+    "rd_kafka_mock_clear_request_errors": (None, (_CLUSTER, ctypes.c_int16)),
+    "rd_kafka_mock_topic_create": (ctypes.c_int, (_CLUSTER, _TOPIC, ctypes.c_int, ctypes.c_int)),
+    "rd_kafka_mock_topic_delete": (ctypes.c_int, (_CLUSTER, _TOPIC)),
+    "rd_kafka_mock_partition_set_leader": (ctypes.c_int, (_CLUSTER, _TOPIC, _NUMBER, _NUMBER)),
+    "rd_kafka_mock_broker_set_down": (ctypes.c_int, (_CLUSTER, _NUMBER)),
+    "rd_kafka_mock_broker_set_up": (ctypes.c_int, (_CLUSTER, _NUMBER)),
+    "rd_kafka_mock_broker_set_rtt": (ctypes.c_int, (_CLUSTER, _NUMBER, ctypes.c_int)),
+}
+
 _C = ctypes.CDLL(cimpl.__file__)
-_C.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
-_C.rd_kafka_handle_mock_cluster.argtypes = [ctypes.c_void_p]
-_C.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
-_C.rd_kafka_mock_cluster_bootstraps.argtypes = [ctypes.c_void_p]
-_C.rd_kafka_mock_push_request_errors_array.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_int16,
-    ctypes.c_size_t,
-    ctypes.POINTER(ctypes.c_int),
-]
+for _name, (_result, _arguments) in _FUNCTIONS.items():
+    _function = getattr(_C, _name)
+    _function.restype, _function.argtypes = _result, _arguments
 
 
 class MockBrokers:
-    """A cluster within a client that does nothing else."""
+    """A cluster within a client that does nothing else; its brokers are 1 and up."""
 
-    def __init__(self) -> None:
-        self._host = Producer({"test.mock.num.brokers": "1"}, lambda _: None, logging.getLogger(__name__))
+    def __init__(self, brokers: int = 1) -> None:
+        self._host = Producer({"test.mock.num.brokers": str(brokers)}, lambda _: None, logging.getLogger(__name__))
         self._cluster = _C.rd_kafka_handle_mock_cluster(self._host._client)
         self.bootstrap = _C.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
     def answer(self, request: int, *errors: int) -> None:
         """The next requests of this kind are answered with these errors, one each; 0 is none."""
-        _C.rd_kafka_mock_push_request_errors_array(
-            self._cluster, request, len(errors), (ctypes.c_int * len(errors))(*errors)
-        )
+        array = (ctypes.c_int * len(errors))(*errors)
+        _C.rd_kafka_mock_push_request_errors_array(self._cluster, request, len(errors), array)
+
+    def answer_well(self, request: int) -> None:
+        """No errors are left for requests of this kind."""
+        _C.rd_kafka_mock_clear_request_errors(self._cluster, request)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """A topic, each partition led by one broker."""
+        assert _C.rd_kafka_mock_topic_create(self._cluster, topic.encode(), partitions, 1) == 0
+
+    def delete(self, topic: str) -> None:
+        """The topic and what is in it are gone."""
+        assert _C.rd_kafka_mock_topic_delete(self._cluster, topic.encode()) == 0
+
+    def lead(self, topic: str, partition: int, broker: int) -> None:
+        """From now on this broker leads the partition, or NOBODY."""
+        assert _C.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, broker) == 0
+
+    def take_down(self, broker: int) -> None:
+        """The broker closes its connections and takes none."""
+        assert _C.rd_kafka_mock_broker_set_down(self._cluster, broker) == 0
+
+    def bring_up(self, broker: int) -> None:
+        """The broker takes connections again."""
+        assert _C.rd_kafka_mock_broker_set_up(self._cluster, broker) == 0
+
+    def delay(self, broker: int, milliseconds: int) -> None:
+        """Every answer of the broker takes so long."""
+        assert _C.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
 
     def __enter__(self) -> Self:
         return self

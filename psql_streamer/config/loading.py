@@ -15,8 +15,9 @@ from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.nearest import nearest
 from psql_streamer.options import PartOptions
-from psql_streamer.plugins import PASSTHROUGH, Kind, nearest
+from psql_streamer.plugins import PASSTHROUGH, Kind
 
 AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
 Options = TypeVar("Options", bound=PartOptions)
@@ -56,10 +57,10 @@ class _Loader:
         for name, (_, sink) in sinks.items():
             self._check_sources(name, sink.strings("sources"), source_tables)
             self._check_handlers(name, sink)
-        self._check_slots({name: section for name, (_, section) in sources.items()})
         used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.strings("handlers"))
         used_handlers.pop(PASSTHROUGH, None)
         handlers = self._handlers(used_handlers, handler_tables)
+        self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
         if service is None or self._problems.lines:
             return None
         self._warn_of_unused(sources, sinks, [name for name in handler_tables if name not in used_handlers])
@@ -188,16 +189,15 @@ class _Loader:
                 except ConfigError as error:
                     self._problems.add_all(path, error.problems)
 
-    def _check_slots(self, sources: Mapping[str, Section[Any]]) -> None:
-        """A replication slot has one reader."""
+    def _check_resources(self, parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]) -> None:
+        """What one part must have for itself is not another one's."""
         first: dict[str, str] = {}
-        for name, section in sources.items():
-            slot = section.data.get("replicationSlot")
-            if isinstance(slot, str) and first.setdefault(slot, name) != name:
-                self._problems.add(
-                    (Kind.SOURCE.value, name, "replicationSlot"),
-                    f'"{slot}" is the slot of source {first[slot]} already: give each source a slot of its own',
-                )
+        for kind, of_kind in parts.items():
+            for name, (_, section) in of_kind.items():
+                path = (name,) if kind is Kind.HANDLER else (kind.value, name)
+                for resource in () if section.options is None else section.options.resources():
+                    if first.setdefault(resource, dotted(path)) != dotted(path):
+                        self._problems.add(path, f"{resource} is for {first[resource]} already: give each its own")
 
     def _warn_of_unused(
         self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]

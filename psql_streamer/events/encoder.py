@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -21,19 +21,25 @@ from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
-from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, SchemaChange, Truncate
+from psql_streamer.key_columns import KeyColumns
+from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Relation, SchemaChange, Truncate
 from psql_streamer.records import Records
-from psql_streamer.routing import Route, Router
+from psql_streamer.routing import Route, Router, SourceTopic
 from psql_streamer.unchanged import Unchanged
 
 _Number = TypeVar("_Number", bound=np.generic)
 
-ANY_TABLE = "*"
-"""In place of a table's name: whichever has no key of its own."""
-
 HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change", "unchanged")
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
 names of the columns that a row lacks because an update left their TOASTed values alone."""
+
+
+@dataclass(slots=True)
+class _LeftOut:
+    """Rows without a topic: by table those that no rule gives one, and how many no topic was wanted for."""
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    excluded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,12 @@ class _Encoded:
 class Encoder:
     """Encodes batches for one sink.
 
-    format: a name in FORMATS. key: schema.table, table or ANY_TABLE -> names of the columns to key its events by,
-    in place of the replica identity's. headers: whether every record carries its identity as headers, too.
+    format: a name in FORMATS. key: which columns key the events of a table in place of the replica identity's, as
+    KeyColumns takes it. headers: whether every record carries its identity as headers, too.
     schemas: whether keys and values carry their schemas, in a format of WITH_SCHEMAS. unchanged: what becomes of
     TOASTed values that an update left alone. transaction_topic: where the records go that say where transactions begin
     and end, in a format that has them; with it every event says which place it has in its transaction. schema_topic:
-    where new shapes of tables go.
+    where new shapes of tables go. In both topics `{source}` stands for the source's name.
     """
 
     def __init__(
@@ -75,29 +81,29 @@ class Encoder:
     ) -> None:
         self._format = (WITH_SCHEMAS if schemas else FORMATS)[format]
         self._router = router
-        self._key = key
+        self._key = KeyColumns(key)
         self._headers = headers or self._format.headers
-        self._transaction_topic = transaction_topic
-        self._schema_topic = schema_topic
+        self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
+        self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
         policy = unchanged or Unchanged()
         self._unchanged = policy.marked() if self._format.marks else policy
 
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
-        form = self._format(batch, transactions=bool(self._transaction_topic))
-        skipped = Counter[str]()
+        form = self._format(batch, transactions=self._transaction_topic is not None)
+        left_out = _LeftOut()
         parts = list(
             chain(
-                self._boundaries(form),
-                self._schema_changes(batch) if self._schema_topic else (),
-                chain.from_iterable(self._changes(form, changes, skipped) for changes in batch.changes),
-                self._truncates(form, batch.truncates, skipped),
-                self._messages(form, batch.messages, skipped),
+                self._boundaries(form, self._transaction_topic) if self._transaction_topic else (),
+                self._schema_changes(batch, self._schema_topic) if self._schema_topic else (),
+                chain.from_iterable(self._changes(form, changes, left_out) for changes in batch.changes),
+                self._truncates(form, batch.truncates, left_out),
+                self._messages(form, batch.messages, left_out),
             )
         )
-        return _records(parts, skipped)
+        return replace(_records(parts), skipped=left_out.skipped, excluded=left_out.excluded)
 
-    def _boundaries(self, form: Format) -> Iterable[_Encoded]:
+    def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():
             transactions, tx = form.batch.transactions, records.bounds.tx
             headers = {
@@ -106,7 +112,7 @@ class Encoder:
                 "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
             }
             yield _Encoded(
-                self._transaction_topic,
+                topic.of(form.batch.origin.source),
                 "transaction",
                 records.bounds.ordinal,
                 records.keys,
@@ -117,14 +123,22 @@ class Encoder:
                 headers if self._headers else {},
             )
 
-    def _changes(self, form: Format, changes: Changes, skipped: Counter[str]) -> Iterable[_Encoded]:
-        relation = changes.relation
-        routes = self._router.topics(relation.schema, relation.table)
+    def _changes(self, form: Format, changes: Changes, left_out: _LeftOut) -> Iterable[_Encoded]:
+        routes = self._routes(form.batch, changes.relation)
         if not routes:
-            skipped[str(relation)] += len(changes)
+            self._leave_out(changes.relation, len(changes), left_out)
         for key, topics in self._topics_by_key(changes, routes).items():
             for rows in kinds.split(changes, key, self._unchanged):
                 yield from self._rows(form, rows, topics)
+
+    def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
+        return self._router.topics(batch.origin.source, relation.schema, relation.table)
+
+    def _leave_out(self, relation: Relation, rows: int, left_out: _LeftOut) -> None:
+        if self._router.excludes(relation.schema, relation.table):
+            left_out.excluded += rows
+        else:
+            left_out.skipped[str(relation)] += rows
 
     def _rows(self, form: Format, rows: Rows, topics: Iterable[str]) -> Iterable[_Encoded]:
         """The same records in every topic."""
@@ -158,7 +172,7 @@ class Encoder:
         """Indexes of the columns to key by; names: those that the route asks for."""
         relation = changes.relation
         if names is None:
-            names = self._key.get(str(relation)) or self._key.get(relation.table) or self._key.get(ANY_TABLE)
+            names = self._key.of(relation)
         if names is None:
             if relation.key_columns == () or changes.columns is relation.columns:
                 return relation.key_columns
@@ -172,20 +186,19 @@ class Encoder:
             )
         return tuple(places[column] for column in names)
 
-    def _schema_changes(self, batch: Batch) -> Iterable[_Encoded]:
+    def _schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[_Encoded]:
         """Those of the tables whose events go somewhere."""
         for change in batch.schema_changes:
-            if not self._router.topics(change.relation.schema, change.relation.table):
+            if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(self._schema_topic, change, Op.RELATION, batch, key, value)
+            yield self._of_table(topic.of(batch.origin.source), change, Op.RELATION, batch, key, value)
 
-    def _truncates(self, form: Format, truncates: Iterable[Truncate], skipped: Counter[str]) -> Iterable[_Encoded]:
+    def _truncates(self, form: Format, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[_Encoded]:
         for truncate in truncates:
-            table = str(truncate.relation)
-            routes = self._router.topics(truncate.relation.schema, truncate.relation.table)
+            routes = self._routes(form.batch, truncate.relation)
             if not routes:
-                skipped[table] += 1
+                self._leave_out(truncate.relation, 1, left_out)
                 continue
             key, value = form.truncate_key(truncate), form.truncate(truncate)
             for route in routes:
@@ -200,11 +213,11 @@ class Encoder:
         one = _Single(topic, str(relation), what.ordinal, int(transactions.commit_lsn[tx]), what.seq, op)
         return one.encoded(key, value, headers if self._headers else None)
 
-    def _messages(self, form: Format, messages: Iterable[LogicalMessage], skipped: Counter[str]) -> Iterable[_Encoded]:
+    def _messages(self, form: Format, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[_Encoded]:
         for message in messages:
-            topic = self._router.message_topic(message.prefix)
+            topic = self._router.message_topic(form.batch.origin.source, message.prefix)
             if topic is None:
-                skipped[f"message {message.prefix}"] += 1
+                left_out.skipped[f"message {message.prefix}"] += 1
                 continue
             transactions, tx = form.batch.transactions, message.tx
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
@@ -268,7 +281,7 @@ def _unchanged(rows: Rows) -> pa.Array:
     return pc.if_else(pa.array(lacking), names_json(rows.unchanged, rows.columns), pa.scalar(None, pa.binary()))
 
 
-def _records(parts: list[_Encoded], skipped: Mapping[str, int]) -> Records:
+def _records(parts: list[_Encoded]) -> Records:
     """All parts as one, sorted by ordinal: the order in which they were committed."""
     topic_names = tuple(dict.fromkeys(part.topic for part in parts))
     table_names = tuple(dict.fromkeys(part.table for part in parts))
@@ -295,7 +308,6 @@ def _records(parts: list[_Encoded], skipped: Mapping[str, int]) -> Records:
             )
             for header in headers
         },
-        skipped=skipped,
     )
 
 

@@ -10,6 +10,11 @@ from psql_streamer.events.json_text import name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import LogicalMessage, Op, Transactions, Truncate
 
+KEYLESS_REMEDY = (
+    "give it a primary key, name key columns under `key`, use another format, or leave it out with excludeTables"
+)
+"""What to do about a table without a key."""
+
 
 class Flat(Format):
     """A delete is a tombstone. A column that an update left alone and the WAL does not hold is not in the value; the
@@ -24,7 +29,7 @@ class Flat(Format):
         if not rows.key:
             raise SinkRefused(
                 f'format "flat" cannot take {rows.relation}: its rows have no key',
-                "give the table a primary key, or name key columns under `key`, or use another format",
+                KEYLESS_REMEDY,
             )
         return super().keys(rows)
 

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka_delivery import Delivery
 from sinks.kafka_producer import Failed, Outgoing, Producer
+from sinks.kafka_shipment import Shipment
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import by_partition, create_topic, random_bytes
 
@@ -39,7 +40,7 @@ def finish(producer: Producer) -> list[Failed]:
     failed: list[Failed] = []
     deadline = time.monotonic() + 30
     while producer.outstanding:
-        failed += producer.flush(0.1)
+        failed += (one for one in producer.flush(0.1) if isinstance(one, Failed))
         assert time.monotonic() < deadline
     return failed
 
@@ -149,10 +150,10 @@ def test_a_partition_that_the_topic_does_not_have_costs_the_client_and_nothing_e
 ) -> None:
     topic = create_topic(kafka, topic_prefix, partitions=2)
     assert delivery.metadata(topic, 10)[topic].partitions == 2
-    assert delivery.deliver(outgoing(topic, [(b"k", b"first")], partition=1)) == {}
-    with pytest.raises(SinkUnavailable, match=r"cannot write to topic .*(?i:unknown partition)"):
-        delivery.deliver(outgoing(topic, [(b"k", b"lost")], partition=7))
-    assert delivery.deliver(outgoing(topic, [(b"k", b"second")], partition=1)) == {}
+    assert delivery.deliver(Shipment(outgoing(topic, [(b"k", b"first")], partition=1))) == {}
+    with pytest.raises(SinkUnavailable, match=r"1 records were not delivered.* to topic .*(?i:unknown partition)"):
+        delivery.deliver(Shipment(outgoing(topic, [(b"k", b"lost")], partition=7)))
+    assert delivery.deliver(Shipment(outgoing(topic, [(b"k", b"second")], partition=1))) == {}
     assert [r.value for r in consume(kafka, [topic])] == [b"first", b"second"]
 
 
@@ -164,7 +165,7 @@ def test_neighbours_of_a_bad_record_keep_their_order_in_every_partition(
     values = [large if i == 100 else b"%d" % i for i in range(300)]
     whole = outgoing(topic, [(b"%d" % (i % 3), value) for i, value in enumerate(values)])
     records = Outgoing((topic,), whole.topics, whole.keys, whole.values, (np.arange(300) % 3).astype(np.int32))
-    assert list(delivery.deliver(records)) == [100]
+    assert list(delivery.deliver(Shipment(records))) == [100]
     for partition, of_partition in by_partition(consume(kafka, [topic])).items():
         last = {r.value: r.offset for r in of_partition}
         expected = [value for i, value in enumerate(values) if i % 3 == partition and i != 100]

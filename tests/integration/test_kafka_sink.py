@@ -203,11 +203,12 @@ def test_what_has_no_topic_is_counted_by_table_and_logged_once(
     kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     encoder = Canned([(topic_prefix, b"1", b"a")])
-    encoder.records = replace(encoder.records, skipped={"public.audit": 3, "message heartbeat": 1})
+    encoder.records = replace(encoder.records, skipped={"public.audit": 3, "message heartbeat": 1}, excluded=5)
     with started(kafka, encoder) as sink:
         sink.write(BATCH)
         sink.write(BATCH)
         assert sink.stats()["skipped"] == {"public.audit": 6, "message heartbeat": 2}
+        assert sink.stats()["excluded"] == 10
     assert caplog.text.count("public.audit has no topic and is skipped: see tableTopicMapping") == 1
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +24,7 @@ from confluent_kafka.admin import (
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Severity
+from psql_streamer.model import Column, Relation, ReplicaIdentity
 from sinks.kafka import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
@@ -38,15 +43,33 @@ def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_
             with pytest.raises(SinkUnavailable, match=r"not acknowledged.*(refused|transport|Disconnected|closed)"):
                 sink.write(BATCH)
             assert not sink.status().ok
-            with pytest.raises(SinkUnavailable, match="no metadata"):
+            with pytest.raises(SinkUnavailable, match="not acknowledged"):
                 sink.write(BATCH)
             broker.start()
             write_until_it_works(sink)
             assert sink.status().ok
             assert sink.stats()["retries"] >= 2
-        values = [r.key for r in consume(broker.bootstrap, [topic])]
-        assert len(values) >= 2000
-        assert set(values) == {key for _, key, _ in rows}
+        keys = Counter(r.key for r in consume(broker.bootstrap, [topic]))
+        assert keys == {key: 2 for _, key, _ in rows}
+
+
+@pytest.mark.slow
+def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(topic_prefix: str) -> None:
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+        rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
+        section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
+        with started(broker.bootstrap, Canned(rows), **section) as sink:
+            assert broker._process is not None
+            pid = broker._process.pid
+            stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
+            stop.start()
+            with pytest.raises(SinkUnavailable, match="not acknowledged"):
+                sink.write(BATCH)
+            os.kill(pid, signal.SIGCONT)
+            write_until_it_works(sink)
+        values = Counter(record.value for record in consume(broker.bootstrap, [topic]))
+        assert values == {value: 1 for _, _, value in rows}
 
 
 @pytest.mark.slow
@@ -66,16 +89,52 @@ def test_a_broker_that_restarts_under_a_write_delays_it_and_loses_nothing(topic_
             assert all(value == b"%d" % (19_990 + int(key or b"")) for key, value in last.items())
 
 
-def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does() -> None:
+@pytest.fixture(scope="module")
+def strict_broker() -> Iterator[str]:
+    """bootstrap.servers of a broker that makes no topics."""
     with EmbeddedKafka(properties={"auto.create.topics.enable": "false"}) as broker:
-        with started(broker.bootstrap, Canned([("absent", b"1", b"a")]), timeout="200ms") as sink:
-            with pytest.raises(SinkUnavailable, match=r'"absent" does not exist.*--create --topic absent'):
-                sink.write(BATCH)
-            create_topic(broker.bootstrap, "absent")
+        yield broker.bootstrap
+
+
+def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does(strict_broker: str) -> None:
+    command = f"kafka-topics.sh --bootstrap-server {strict_broker} --create --topic"
+    with started(strict_broker, Canned([("absent", b"1", b"a")]), timeout="200ms") as sink:
+        with pytest.raises(SinkUnavailable, match=rf'"absent" does not exist.*{re.escape(command)} absent'):
             sink.write(BATCH)
-        findings = list(KafkaSink("kafka1", options(broker.bootstrap), Canned([])).check())
-        assert [f.severity for f in findings] == [Severity.ERROR]
-        assert "--create --topic events" in findings[0].remedy
+        create_topic(strict_broker, "absent")
+        sink.write(BATCH)
+    (finding,) = KafkaSink("kafka1", options(strict_broker), Canned([])).check()
+    assert finding.severity is Severity.ERROR
+    assert f"{command} events" in finding.remedy
+
+
+def table(name: str) -> Relation:
+    return Relation(1, "public", name, ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+
+
+def test_check_lists_the_topics_of_published_tables_that_nobody_creates(strict_broker: str) -> None:
+    section = {"topicPrefix": "cdc", "topicFallback": "", "schemaTopic": "{source}-shapes", "sources": ["db1", "db2"]}
+    sink = KafkaSink("kafka1", options(strict_broker, **section), Canned([]))
+    create_topic(strict_broker, "cdc.public.t0")
+    tables = [table(f"t{number}") for number in range(15)]
+    assert list(sink.review({"db1": tables})) == [], "a review alone asks no server"
+    problems = [finding.problem for finding in sink.check()]
+    assert [problem.partition(" does")[0] for problem in problems[:2]] == ['topic "db1-shapes"', 'topic "db2-shapes"']
+    (finding,) = sink.review({"db1": tables})
+    assert finding.severity is Severity.ERROR
+    assert finding.problem.startswith("14 topics of published tables do not exist and brokers create no topics: ")
+    assert finding.problem.endswith("cdc.public.t9, cdc.public.t10 and 4 more")
+    assert f"--bootstrap-server {strict_broker}" in finding.remedy
+    made = KafkaSink("kafka1", options(strict_broker, createTopics={}, **section), Canned([]))
+    assert [*made.check(), *made.review({"db1": tables})] == []
+
+
+def test_many_missing_topics_are_summed_up(strict_broker: str) -> None:
+    mapping = {f"t{number}": f"missing-{number}" for number in range(30)}
+    section = {"tableTopicMapping": mapping, "topicFallback": ""}
+    problems = [found.problem for found in KafkaSink("k", options(strict_broker, **section), Canned([])).check()]
+    assert len(problems) == 11
+    assert problems[-1] == "20 more findings like the one before"
 
 
 def test_interrupt_ends_a_write_that_waits_for_brokers(topic_prefix: str) -> None:

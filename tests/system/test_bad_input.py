@@ -240,6 +240,15 @@ def test_a_name_that_stands_for_nothing(setup: Setup, right: str, wrong: str, me
     _says(setup.replaced(right, wrong).ended(), BAD_CONFIGURATION, rf".*\.toml: {message}")
 
 
+def test_a_table_that_the_format_cannot_take(setup: Setup, database: Database) -> None:
+    database.execute("CREATE TABLE log (note text)")
+    flat = setup.replaced("topicPrefix", 'format = "flat"\ntableTopicMapping = { oders = "x" }\ntopicPrefix')
+    ended = flat.ended()
+    what = r'sink\.kafka1: format "flat" cannot take public\.log: the rows have no key: give it a primary key, .*'
+    _says(ended, BAD_CONFIGURATION, what)
+    assert 'tableTopicMapping: "oders" fits no published table; did you mean orders?' in ended.output
+
+
 def test_two_sinks_of_one_name(setup: Setup) -> None:
     twice = Setup(setup.folder, setup.toml + '[sink.kafka1]\ntype = "stub_log"\nsources = ["db1"]\n')
     what = r".*\.toml: line \d+: \[sink\.kafka1\] is declared twice"

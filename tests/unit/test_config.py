@@ -255,16 +255,70 @@ def test_one_problem_gives_one_clear_line(tmp_path: Path, name: str) -> None:
     assert len(problems) == 1, problems
 
 
-def test_one_slot_has_one_source(tmp_path: Path) -> None:
-    second = """
+def with_second_source(dsn: str, slot: str = "slot1") -> str:
+    return f"""{MINIMAL}
         [source.db2]
         type = "postgres"
-        dsn = "host=b"
+        dsn = "{dsn}"
         publication = "p"
-        replication_slot = "slot1"
+        replicationSlot = "{slot}"
         """
-    [problem] = problems_of(tmp_path, MINIMAL + second)
-    assert '"slot1" is the slot of source db1 already' in problem
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=localhost dbname=other",
+        "postgresql://LOCALHOST:5432/other",
+        "host=replica,localhost",
+        "host=localhost,replica port=5432,5433",
+    ],
+)
+def test_one_slot_of_one_server_has_one_source(tmp_path: Path, dsn: str) -> None:
+    [problem] = problems_of(tmp_path, with_second_source(dsn))
+    what = 'source.db2: replication slot "slot1" on localhost:5432 is for source.db1 already: give each its own'
+    assert problem.endswith(what)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=elsewhere",
+        "host=localhost port=5433",
+        "hostaddr=10.0.0.1 host=localhost",
+        "host=/var/run/postgresql",
+        "service=shop",
+        "dbname=shop",
+        "host=a,b port=5432,5433",
+    ],
+)
+def test_slots_of_one_name_on_different_servers_are_different_slots(tmp_path: Path, dsn: str) -> None:
+    assert problems_of(tmp_path, with_second_source(dsn)) == []
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    ["host=/tmp/", "hostaddr=10.0.0.1", "host=a,b,c port=1,2,3", "host=x,::1", "service=shop", "dbname=shop"],
+)
+def test_a_slot_is_told_in_every_way_of_naming_its_server(tmp_path: Path, dsn: str) -> None:
+    twice = with_second_source(dsn).replace("host=localhost dbname=shop password=hunter2-in-the-dsn", dsn)
+    assert any("is for source.db1 already" in problem for problem in problems_of(tmp_path, twice))
+    assert problems_of(tmp_path, twice.replace('"slot1"', '"slot2"', 1)) == []
+
+
+def test_parts_of_ones_own_may_claim_things_too(tmp_path: Path) -> None:
+    text = f"""{MINIMAL}
+        [sink.one]
+        type = "{PARTS}:MemorySink"
+        sources = ["db1"]
+        greeting = "hello"
+        [sink.two]
+        type = "{PARTS}:MemorySink"
+        sources = ["db1"]
+        greeting = "hello"
+        """
+    [problem] = problems_of(tmp_path, text)
+    assert problem.endswith('sink.two: the greeting "hello" is for sink.one already: give each its own')
 
 
 def test_two_sinks_of_one_name_are_named_with_their_line(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from tests.kafka_sinks import options
     ("section", "says"),
     [
         ({"kafka": {"sasl.passwort": "geheim"}}, 'No such configuration property: "sasl.passwort"'),
-        ({"kafka": {"transactional.id": "x"}}, "transactional.id"),
         ({"hosts": ["nowhere"]}, "host:port"),
         ({"hosts": []}, "empty"),
         ({"handlers": []}, "empty"),
@@ -38,6 +37,13 @@ from tests.kafka_sinks import options
             {"debeziumTransactions": True, "format": "debezium", "transactionTopic": "{schema}-transactions"},
             "placeholder {schema}",
         ),
+        ({"deadLetterTopic": "{source}-dead"}, "deadLetterTopic: .* placeholder {source}"),
+        ({"schemaTopic": "{table}-shapes"}, "allowed here: {source}"),
+        ({"excludeTables": ["/(/"]}, "not a regular expression"),
+        ({"excludeTables": [""]}, "at least 1 character"),
+        ({"key": {"/(/": ["id"]}}, "not a regular expression"),
+        ({"key": {"orders": []}}, "name at least one"),
+        ({"unchanged": {"/^docs$/": "omit"}}, "names no column"),
         ({"timeout": "0s"}, "greater than 0"),
         ({"createTopics": {"partitions": 0}}, "1 or more"),
     ],
@@ -104,9 +110,9 @@ def test_a_mapping_is_a_topic_a_table_or_a_list_of_both() -> None:
     by_customer = {"topic": "by-customer", "key": ["customer_id"]}
     router = options("a:1", tableTopicMapping={"a": "{table}", "b": by_customer, "c": ["c1", by_customer]}).router()
     keyed = Route("by-customer", ("customer_id",))
-    assert router.topics("shop", "a") == (Route("a"),)
-    assert router.topics("shop", "b") == (keyed,)
-    assert router.topics("shop", "c") == (Route("c1"), keyed)
+    assert router.topics("db1", "shop", "a") == (Route("a"),)
+    assert router.topics("db1", "shop", "b") == (keyed,)
+    assert router.topics("db1", "shop", "c") == (Route("c1"), keyed)
 
 
 def test_unchanged_is_one_rule_for_all_columns_or_a_table_of_rules() -> None:

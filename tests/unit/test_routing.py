@@ -3,7 +3,7 @@
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.routing import Route, Router
+from psql_streamer.routing import Route, Router, SourceTopic
 
 
 def test_an_exact_qualified_name_beats_the_bare_table_and_every_pattern() -> None:
@@ -65,9 +65,9 @@ def test_two_tables_that_would_share_a_topic_by_accident_are_refused(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     router = Router({}, "cdc", "")
-    router.topics(*one)
+    router.topics("db1", *one)
     with pytest.raises(SinkRefused, match=r"both go to topic .* of its own under tableTopicMapping"):
-        router.topics(*other)
+        router.topics("db1", *other)
 
 
 def test_tables_that_a_rule_sends_to_one_topic_share_it() -> None:
@@ -79,18 +79,18 @@ def test_tables_that_a_rule_sends_to_one_topic_share_it() -> None:
 
 def test_a_topic_longer_than_kafka_allows_is_refused_with_the_way_out() -> None:
     with pytest.raises(SinkRefused, match="tableTopicMapping"):
-        Router({}, "p" * 200, "").topics("s" * 30, "t" * 30)
+        Router({}, "p" * 200, "").topics("db1", "s" * 30, "t" * 30)
 
 
 def test_a_table_named_with_dots_alone_is_no_topic() -> None:
     with pytest.raises(SinkRefused, match="does not allow"):
-        Router({"*": "{table}"}, "", "").topics("public", "..")
+        Router({"*": "{table}"}, "", "").topics("db1", "public", "..")
 
 
 @pytest.mark.behaviour("D11")
 def test_messages_go_to_their_own_topic_by_prefix() -> None:
-    assert Router({}, "", "rest", "messages.{prefix}").message_topic("audit log") == "messages.audit_log"
-    assert Router({}, "", "rest").message_topic("audit") is None
+    assert Router({}, "", "rest", "messages.{prefix}").message_topic("db1", "audit log") == "messages.audit_log"
+    assert Router({}, "", "rest").message_topic("db1", "audit") is None
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_rule_that_cannot_work_is_named(
 
 def test_a_table_goes_to_every_topic_of_the_rule_that_matches_keyed_as_it_says() -> None:
     router = Router({"o*": [Route("{table}"), Route("{schema}-by-customer", ("customer_id",))]}, "cdc", "rest")
-    assert router.topics("shop", "orders") == (Route("orders"), Route("shop-by-customer", ("customer_id",)))
-    assert router.topics("shop", "users") == (Route("cdc.shop.users"),)
+    assert router.topics("db1", "shop", "orders") == (Route("orders"), Route("shop-by-customer", ("customer_id",)))
+    assert router.topics("db1", "shop", "users") == (Route("cdc.shop.users"),)
 
 
 def test_the_groups_of_a_regular_expression_are_for_all_topics_of_its_rule() -> None:
@@ -131,8 +131,49 @@ def test_a_table_whose_topics_turn_out_to_be_the_same_is_refused_every_time(tabl
     router = Router({"*": [Route("{table}"), Route(topic)]}, "", "")
     for _ in range(2):
         with pytest.raises(SinkRefused, match=f'table "public"."{table}" would go to topic "{topic}" twice'):
-            router.topics("public", table)
+            router.topics("db1", "public", table)
 
 
-def topics(router: Router, schema: str, table: str) -> list[str]:
-    return [route.topic for route in router.topics(schema, table)]
+@pytest.mark.parametrize(
+    ("router", "topic"),
+    [
+        (Router({"orders": "{source}-orders"}, "", ""), "{}-orders"),
+        (Router({}, "cdc.{source}", ""), "cdc.{}.public.orders"),
+        (Router({}, "", "rest-{source}"), "rest-{}"),
+        (Router({r"/^(?P<source>o)rders$/": "{source}"}, "", ""), "o"),
+    ],
+)
+def test_the_source_is_a_placeholder_of_every_rule_unless_a_group_has_its_name(router: Router, topic: str) -> None:
+    for source in ("db1", "db2"):
+        assert topics(router, "public", "orders", source) == [topic.format(source)]
+
+
+def test_sources_whose_topics_would_be_one_by_accident_are_refused() -> None:
+    router = Router({}, "{source}", "")
+    assert topics(router, "public", "orders", "a b") == ["a_b.public.orders"]
+    with pytest.raises(SinkRefused, match="both go to topic"):
+        router.topics("a_b", "public", "orders")
+
+
+def test_messages_of_several_sources_can_have_topics_of_their_own() -> None:
+    router = Router({}, "", "rest", "{source}.messages.{prefix}")
+    assert [router.message_topic(source, "audit") for source in ("a", "b")] == ["a.messages.audit", "b.messages.audit"]
+
+
+def test_a_topic_of_a_source_alone_takes_no_other_placeholder() -> None:
+    assert SourceTopic("schemaTopic", "{source}-schemas").of("my shop") == "my_shop-schemas"
+    with pytest.raises(ValueError, match=r"schemaTopic: .* placeholder \{table\}; allowed here: \{source\}"):
+        SourceTopic("schemaTopic", "{table}-schemas")
+
+
+def test_excluded_tables_have_no_topic_whatever_else_fits_them() -> None:
+    router = Router({"orders": "orders"}, "cdc", "", exclude=["public.orders", "tmp_*", r"/_old$/"])
+    for schema, table in (("public", "orders"), ("any", "tmp_1"), ("any", "orders_old")):
+        assert router.excludes(schema, table)
+        assert topics(router, schema, table) == []
+    assert not router.excludes("shop", "orders")
+    assert topics(router, "shop", "orders") == ["orders"]
+
+
+def topics(router: Router, schema: str, table: str, source: str = "db1") -> list[str]:
+    return [route.topic for route in router.topics(source, schema, table)]

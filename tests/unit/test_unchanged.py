@@ -148,3 +148,30 @@ def test_the_most_specific_rule_wins() -> None:
         rules[name] = rule
         assert Unchanged(rules).of(docs, "body") == rule
         assert Unchanged(rules).of(docs, "note") == "marker"
+
+
+PRECEDENCE = ("public.docs.body", "docs.body", "docs.*", "d*.body", "*.b*", "/^public[.]/.body", "body", "b*", "*")
+
+
+@pytest.mark.parametrize("rule", PRECEDENCE)
+def test_exact_names_go_before_patterns_and_rules_of_tables_before_those_of_columns_alone(rule: str) -> None:
+    docs = Relation(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
+    rules: dict[str, Treatment] = dict.fromkeys(PRECEDENCE[PRECEDENCE.index(rule) :], "omit")
+    policy = Unchanged(rules | {rule: "marker"})
+    assert policy.rule_of(docs, "body") == rule
+    assert policy.of(docs, "body") == "marker"
+    assert Unchanged({rule: "marker"}).of(docs, "note") == ("marker" if rule in ("docs.*", "*") else "fill")
+
+
+def test_patterns_are_tried_in_the_order_of_the_file() -> None:
+    docs = Relation(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
+    assert Unchanged({"d*.body": "omit", "do*.body": "marker"}).of(docs, "body") == "omit"
+    assert Unchanged({"do*.body": "marker", "d*.body": "omit"}).of(docs, "body") == "marker"
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"), [("/(/.body", "not a regular expression"), ("/^docs$/", r"names no column: write /\^docs\$/\.\*")]
+)
+def test_a_rule_that_cannot_work_is_named(rule: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Unchanged({rule: "omit"})

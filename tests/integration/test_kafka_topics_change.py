@@ -1,0 +1,102 @@
+"""Topics that change under a sink at work: deleted, made anew, with other numbers of partitions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from psql_streamer.errors import SinkUnavailable
+from tests.kafka_reader import Record, consume
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, started, wait_until, write_until_it_works
+from tests.mock_brokers import MockBrokers
+
+ROWS: list[Row] = [("t", b"%d" % (i % 50), b"%d" % i) for i in range(500)]
+
+
+def rows(topic: str) -> list[Row]:
+    return [(topic, key, value) for _, key, value in ROWS]
+
+
+def values_by_key(found: list[Record]) -> dict[bytes | None, list[int]]:
+    told: dict[bytes | None, list[int]] = {}
+    for record in found:
+        told.setdefault(record.key, []).append(int(record.value or b""))
+    return told
+
+
+EXPECTED = {b"%d" % key: list(range(key, 500, 50)) for key in range(50)}
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "section"),
+    [(2, {}), (9, {}), (2, {"requiredAcks": 1}), (2, {"kafka": {"partitioner": "murmur2"}})],
+    ids=str,
+)
+def test_a_topic_made_anew_gets_the_whole_next_batch(
+    kafka: str, topic_prefix: str, partitions: int, section: dict[str, Any]
+) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=6)
+    with started(kafka, Canned(rows(topic)), timeout="500ms", **section) as sink:
+        sink.write(BATCH)
+        delete_topic(kafka, topic)
+        create_topic(kafka, topic, partitions=partitions)
+        write_until_it_works(sink)
+    assert values_by_key(consume(kafka, [topic])) == EXPECTED
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 6])
+def test_a_topic_made_anew_under_a_batch_on_its_way_gets_all_that_was_not_written(partitions: int) -> None:
+    with MockBrokers(2) as brokers:
+        brokers.create("t", 4)
+        for partition in range(4):
+            brokers.lead("t", partition, 2)
+        with started(brokers.bootstrap, Canned(ROWS), timeout="200ms", rebalanceInterval="100ms") as sink:
+            brokers.take_down(2)
+            with pytest.raises(SinkUnavailable):
+                sink.write(BATCH)
+            brokers.delete("t")
+            brokers.create("t", partitions)
+            for partition in range(partitions):
+                brokers.lead("t", partition, 1)
+            write_until_it_works(sink)
+        brokers.bring_up(2)
+        found = values_by_key(consume(brokers.bootstrap, ["t"]))
+    assert {key: list(dict.fromkeys(values)) for key, values in found.items()} == EXPECTED
+
+
+def test_a_topic_that_is_deleted_under_a_batch_on_its_way_is_written_as_soon_as_it_is_there_again() -> None:
+    with MockBrokers(2) as brokers:
+        brokers.create("t", 4)
+        for partition in range(4):
+            brokers.lead("t", partition, 2)
+        with started(brokers.bootstrap, Canned(ROWS), timeout="150ms", maxAttempts=1) as sink:
+            brokers.take_down(2)
+            with pytest.raises(SinkUnavailable):
+                sink.write(BATCH)
+            brokers.delete("t")
+            brokers.bring_up(2)
+            write_until_it_works(sink)
+        assert values_by_key(consume(brokers.bootstrap, ["t"])) == EXPECTED
+
+
+def test_partitions_that_are_added_are_used_and_nothing_is_lost(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    with started(kafka, Canned(rows(topic)), rebalanceInterval="100ms") as sink:
+        sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+        wait_until(lambda: len(admin.list_topics(timeout=10).topics[topic].partitions) == 5)
+        time.sleep(0.2)  # the interval at which the sink looks
+        write_until_it_works(sink)
+    found = consume(kafka, [topic])
+    assert {record.partition for record in found} == set(range(5))
+    assert len(found) == 1000

@@ -1,0 +1,55 @@
+"""What the encoder leaves out and counts, and the topics that name a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from psql_streamer.events import Encoder
+from psql_streamer.model import Batch, Bounds, Relation, SchemaChange, Truncate
+from psql_streamer.routing import Router
+from tests.decoding import decode
+from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
+
+KEYLESS = WireRelation(16400, "public", "keyless", (WireColumn("note"),), "n")
+KEYED = WireRelation(16401, "public", "keyed", (WireColumn("id", 23, key=True),))
+
+
+def batch(source: str = "db1") -> Batch:
+    """Two inserts into keyless, one into keyed, and a truncate of each."""
+    rows = [(KEYLESS, b"x"), (KEYLESS, b"y"), (KEYED, b"1")]
+    changes = [insert(table.oid, (value,)) for table, value in rows]
+    messages = [begin(100, 0, 7), relation(KEYLESS), relation(KEYED), *changes, commit(100, 120, 0)]
+    (decoded,) = decode([copy_data(xlog_data(message)) for message in messages], 10)
+    tables = [changes.relation for changes in decoded.changes]
+    truncates = tuple(Truncate(table, 3 + at, 3 + at, 50, 0, False, False) for at, table in enumerate(tables))
+    return replace(decoded, truncates=truncates, origin=replace(decoded.origin, source=source))
+
+
+def test_excluded_tables_are_counted_apart_and_those_without_a_topic_by_table() -> None:
+    records = Encoder("flat", Router({}, "t", "", exclude=["keyless"]), {}).encode(batch())
+    assert (records.excluded, records.skipped) == (3, {})
+    assert set(records.topic_names) == {"t.public.keyed"}
+    records = Encoder("event", Router({"keyless": "k"}, "", ""), {}).encode(batch())
+    assert (records.excluded, records.skipped) == (0, {"public.keyed": 2})
+
+
+def test_shapes_of_excluded_tables_are_not_told() -> None:
+    tables: list[Relation] = [changes.relation for changes in batch().changes]
+    shapes = replace(batch(), schema_changes=tuple(SchemaChange(table, None, 0, 0, 0) for table in tables))
+    encoder = Encoder("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes")
+    assert encoder.encode(shapes).table_names.count("public.keyless") == 0
+    assert "shapes" in encoder.encode(shapes).topic_names
+
+
+def test_two_sources_of_one_encoder_have_topics_of_their_own_where_rules_name_the_source() -> None:
+    router = Router({}, "{source}", "", "")
+    encoder = Encoder("debezium", router, {}, transaction_topic="{source}.transactions", schema_topic="{source}.shapes")
+    for source in ("db1", "db2"):
+        one = batch(source)
+        shape = SchemaChange(one.changes[0].relation, None, 0, 0, 0)
+        begins = Bounds(np.zeros(1, np.int32), np.zeros(1, np.int64))
+        told = encoder.encode(replace(one, schema_changes=(shape,), begins=begins))
+        names = ("transactions", "shapes", "public.keyless", "public.keyed")
+        assert set(told.topic_names) == {f"{source}.{name}" for name in names}
