@@ -48,7 +48,7 @@ def _typed(values: pa.Array, kind: PgType) -> Piece:
         )
     if kind.form is JsonForm.OBJECT:
         return object_json(values, kind.attributes, lambda fields, attribute: _typed(fields, attribute.type))
-    return _FORMS[kind.form](values)
+    return FORMS[kind.form](values)
 
 
 def _integers(values: pa.Array) -> Piece:
@@ -93,7 +93,7 @@ def _timestamps_utc(values: pa.Array) -> Piece:
     return quoted(pc.if_else(plain, short, pc.replace_substring(iso, b"+00 BC", b"Z BC")))
 
 
-_FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
+FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
     JsonForm.NUMBER: _numbers,
     JsonForm.INTEGER: _integers,
     JsonForm.BOOLEAN: _booleans,
@@ -103,6 +103,7 @@ _FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
     JsonForm.TIMESTAMP: _timestamps,
     JsonForm.TIMESTAMP_UTC: _timestamps_utc,
 }
+"""What is neither an array nor an object."""
 
 
 def _from_arrow(values: pa.Array) -> Piece:
