@@ -131,12 +131,26 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationOrigin:
+    """Where a transaction comes from that was replayed: the origin's name, and the LSN of the commit there (0: nobody
+    said).
+    """
+
+    name: str
+    commit_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Transactions:
-    """The transactions that the changes of a batch belong to, in commit order; rows point in by index."""
+    """The transactions that the changes of a batch belong to, in commit order; rows point in by index.
+
+    origins: index -> the replication origin of those that have one.
+    """
 
     commit_lsn: NDArray[np.uint64]
     xid: NDArray[np.uint32]
     commit_ts: NDArray[np.int64]  # microseconds since 1970-01-01 UTC
+    origins: Mapping[int, ReplicationOrigin] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.xid)
@@ -206,7 +220,12 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """pg_logical_emit_message. Outside a transaction (tx -1) commit_lsn is the message's own LSN, seq 0."""
+    """pg_logical_emit_message. Outside a transaction (tx -1) commit_lsn is the message's own LSN, seq 0.
+
+    moment: of the commit, microseconds since 1970-01-01 UTC. Outside a transaction, where the WAL says none, of the
+        commit before it, or of its sending if the session has seen none; a repeat may have another.
+    tally: which of its transaction's messages this is, as Changes.tally.
+    """
 
     prefix: str
     content: bytes
@@ -214,6 +233,8 @@ class LogicalMessage:
     seq: int
     lsn: int
     tx: int
+    moment: int = 0
+    tally: int = 0
 
 
 @dataclass(frozen=True, slots=True)
