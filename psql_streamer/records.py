@@ -20,6 +20,7 @@ class Records:
     tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic.
+    nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
     """
 
     topic_names: tuple[str, ...]
@@ -33,6 +34,7 @@ class Records:
     tables: NDArray[np.int32]
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    nulled: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.topics)

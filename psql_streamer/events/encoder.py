@@ -95,7 +95,7 @@ class Encoder:
                 self._messages(form, batch.messages, skipped),
             )
         )
-        return _records(parts, skipped)
+        return replace(_records(parts, skipped), nulled=form.nulled)
 
     def _boundaries(self, form: Format) -> Iterable[_Encoded]:
         for records in form.boundaries():
