@@ -92,7 +92,7 @@ class Column:
     """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
 
     key: part of the replica identity, or (FULL) of the primary key.
-    type_oid 0: made by a handler; its Arrow type says what it is.
+    type_oid 0: made by a handler, and of no type of PostgreSQL's; arrow: its Arrow type.
     type: what the OID stands for, where the source could say; it takes no part in comparisons.
     """
 
@@ -101,6 +101,7 @@ class Column:
     typmod: int = -1
     key: bool = False
     type: PgType | None = field(default=None, compare=False, repr=False)
+    arrow: pa.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)

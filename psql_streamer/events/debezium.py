@@ -139,7 +139,7 @@ class Debezium(Format):
     def _member(self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows) -> Piece:
         kind = connect_type(column)
         piece = kind.render(values)
-        if self.schemas and kind.is_array:
+        if self.schemas and kind.dimensions:
             piece = _of_one_dimension(piece)
         if lost := piece.values.null_count - values.null_count:
             if column.key:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from psql_streamer.events import debezium_values as value
 from psql_streamer.events.json_text import Piece, join, quoted
+from psql_streamer.events.made import is_list, made_json
 from psql_streamer.events.nested import array_json
 from psql_streamer.events.values import json_values
 from psql_streamer.model import Column
@@ -39,24 +40,67 @@ _VHDRSZ = 4
 class ConnectType:
     """schema: Kafka Connect's, as its JSON converter writes it, without `optional` and `field`.
 
-    render: the JSON of a column of text forms; null for what the type cannot hold.
+    render: the JSON of a column of text forms; null for what the type cannot hold. dimensions: whether a value may be
+    an array of arrays, which an array's type in PostgreSQL does not say, nor this schema.
     """
 
     schema: Schema
     render: Callable[[pa.Array], Piece]
-
-    @property
-    def is_array(self) -> bool:
-        """Whether its values are arrays that have no arrays as elements."""
-        return bool(self.schema["type"] == "array" and self.schema["items"]["type"] != "array")
+    dimensions: bool = False
 
 
 def connect_type(column: Column) -> ConnectType:
     """What a column is in Debezium's events."""
     if column.type_oid == 0:
-        return ConnectType(_TEXT, partial(json_values, column=column))
+        return _made(column.arrow) if column.arrow is not None else _UNKNOWN
     kind = column.type or BY_OID.get(column.type_oid)
     return _of(kind, column.typmod) if kind else _STRING
+
+
+@cache
+def _made(kind: pa.DataType) -> ConnectType:
+    """What a handler made."""
+    return ConnectType(_schema_of(kind), lambda values: made_json(values, _render_leaf))
+
+
+def _schema_of(kind: pa.DataType) -> Schema:
+    """Nothing inside of it is required, whatever Arrow's fields say: they do not hold for what is unknown."""
+    if pa.types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [{**optional(_schema_of(field.type), True), "field": field.name} for field in kind],
+        }
+    if is_list(kind):
+        return {"type": "array", "items": optional(_schema_of(kind.value_type), True)}
+    if pa.types.is_map(kind):
+        keys, items = optional(_schema_of(kind.key_type), False), optional(_schema_of(kind.item_type), True)
+        return {"type": "map", "keys": keys, "values": items}
+    return _leaf(kind).schema
+
+
+def _render_leaf(values: pa.Array) -> Piece:
+    return _leaf(values.type).render(values)
+
+
+@cache
+def _leaf(kind: pa.DataType) -> ConnectType:
+    """What a column of PostgreSQL's type for it is; a string where there is none."""
+    if pa.types.is_dictionary(kind):
+        return _leaf(kind.value_type)
+    column = casts.column_of("", kind)
+    if column is None:
+        return _UNKNOWN
+    of_column = connect_type(column)
+    return ConnectType(of_column.schema, lambda values: of_column.render(casts.to_text(values, column)))
+
+
+def _as_strings(values: pa.Array) -> Piece:
+    """Strings as they are, and anything else as its JSON in a string."""
+    if pa.types.is_string(values.type):
+        return quoted(values.cast(pa.binary()))
+    piece = json_values(values, Column("", 0))
+    texts = join(piece.open, piece.values, piece.close, nulls=None)
+    return quoted(texts)
 
 
 def optional(schema: Schema, is_optional: bool) -> Schema:
@@ -112,6 +156,7 @@ def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
     return ConnectType(
         {"type": "array", "items": optional(element.schema, True)},
         lambda values: array_json(values, kind.delimiter, element.render),
+        dimensions=element.schema["type"] != "array",
     )
 
 
@@ -267,6 +312,7 @@ _POINT_SCHEMA: Schema = {
 
 _TEXT: Schema = {"type": "string"}
 _STRING = ConnectType(_TEXT, quoted)
+_UNKNOWN = ConnectType(_TEXT, _as_strings)
 _JSON = _string("io.debezium.data.Json")
 
 _BY_OID: dict[int, ConnectType] = {
