@@ -40,6 +40,7 @@ TIERS = [
     {"psql_streamer.plugins"},
     {"psql_streamer.config"},
     {
+        "psql_streamer.answers",
         "psql_streamer.api",
         "psql_streamer.arrow_memory",
         "psql_streamer.keeper",
