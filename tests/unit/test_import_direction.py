@@ -13,7 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 TIERS = [
-    {"psql_streamer", "psql_streamer.model", "psql_streamer.errors", "psql_streamer.pgtype"},
+    {
+        "psql_streamer",
+        "psql_streamer.errors",
+        "psql_streamer.model",
+        "psql_streamer.pgtype",
+    },
     {"psql_streamer.options"},
     {
         "psql_streamer.binary_columns",
@@ -32,6 +37,7 @@ TIERS = [
         "psql_streamer.embedded.java",
         "psql_streamer.inbox",
         "psql_streamer.interfaces",
+        "psql_streamer.launcher",
         "psql_streamer.metrics",
         "psql_streamer.review",
         "psql_streamer.store",
