@@ -36,6 +36,7 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
 from psql_streamer.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Lsn, Stats
+from psql_streamer.redaction import redact
 from psql_streamer.status_page import status_page
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
         parts = service.status()
         report = StatusReport(
             ok=all(part.ok for part in parts.values()),
-            parts={name: PartStatus(ok=part.ok, reason=part.reason) for name, part in parts.items()},
+            parts={name: PartStatus(ok=part.ok, reason=redact(part.reason)) for name, part in parts.items()},
         )
         return answer(request, report, lambda: _status_lines(parts), 200 if report.ok else 500)
 
@@ -244,7 +245,7 @@ def _shown_address(host: str, port: int) -> str:
 
 
 def _status_lines(parts: Mapping[str, Status]) -> list[str]:
-    return [f"{name}: {'ok' if part.ok else 'problem'}: {part.reason}" for name, part in parts.items()]
+    return [f"{name}: {'ok' if part.ok else 'problem'}: {redact(part.reason)}" for name, part in parts.items()]
 
 
 def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:

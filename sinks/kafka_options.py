@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from secrets import token_hex
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from confluent_kafka import KafkaException, Producer
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
+from psql_streamer.redaction import is_secret
 from psql_streamer.routing import Route, Router, check_topic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 
@@ -262,11 +264,28 @@ class KafkaSinkOptions(SinkOptions):
         # Without brokers a client validates its properties and connects nowhere.
         properties = self.properties() | {"log_level": "0"}
         del properties["bootstrap.servers"]
-        try:
-            Producer(properties)
-        except KafkaException as error:
-            raise ValueError(f"kafka: {error.args[0].str()}") from None
+        if _refusal(properties):
+            raise ValueError(f"kafka: {_why(properties)}")
         return self
+
+
+def _refusal(properties: Mapping[str, str]) -> str:
+    """librdkafka's words, which may quote a value; none when it takes them."""
+    try:
+        Producer(dict(properties))
+    except KafkaException as error:
+        return str(error.args[0].str())
+    return ""
+
+
+def _why(properties: Mapping[str, str]) -> str:
+    """librdkafka's words for properties that it refuses, if they are the same whatever the secrets among these are."""
+    secret = {name: token_hex() for name in properties if is_secret(name)}
+    said = _refusal(properties)
+    if said == _refusal({**properties, **secret}):
+        return said
+    names = ", ".join(f'"{name}"' for name in secret)
+    return f"librdkafka does not take {names} (what it says is not shown, it may hold a part of a secret)"
 
 
 def _text(value: Property) -> str:

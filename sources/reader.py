@@ -17,7 +17,7 @@ import signal
 import socket
 import struct
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
@@ -58,7 +58,7 @@ class Settings:
     when as much is held, the socket is left alone, and the server waits.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     slot: str
     publications: list[str]
     lsn: int

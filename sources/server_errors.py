@@ -12,6 +12,7 @@ import psycopg2
 import psycopg2.extensions
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.redaction import is_secret
 
 SLOT_IN_USE = "55006"
 
@@ -43,6 +44,12 @@ _SAID_WHEN_CONNECTING = {
 
 _ADDRESS = "check host and port in the dsn"
 _IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
+
+_SPLIT_PASSWORD = re.compile(r"[a-z]+://[^/?]*@[^/?]*@|[a-z]+://[^/?]*/[^?]*@")
+"""An URI in which a password with @ or / is not encoded: libpq takes pieces of it for host, port or database."""
+
+_NOT_SHOWN = "what libpq says of it may hold a part of the password and is not shown"
+_ENCODING = "and write in a password / as %2F, @ as %40"
 
 _POSITION = {
     "55000": "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
@@ -93,16 +100,23 @@ def gap(notice: Mapping[str, str]) -> SourceError | None:
 
 def _from_connect(text: str, dsn: str) -> SourceError:
     """A connection that was not made: libpq gives a text and no SQLSTATE."""
-    message = _without_secrets(" ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip("."), dsn)
-    lowered = message.lower()
-    for said, remedy in _SAID_WHEN_CONNECTING.items():
-        if re.search(said, lowered):
-            return SourceRefused(message, remedy)
-    answered = "fatal:" in lowered  # it is the server that says no, for now
-    return SourceUnavailable(message or "the server cannot be reached", "" if answered else _ADDRESS)
+    message = " ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip(".")
+    remedy = next((remedy for said, remedy in _SAID_WHEN_CONNECTING.items() if re.search(said, message.lower())), "")
+    kind = SourceRefused if remedy else SourceUnavailable
+    answered = "fatal:" in message.lower()  # it is the server that says no, for now
+    if _SPLIT_PASSWORD.match(dsn):
+        return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
+    if _quotes_password(message, dsn):
+        return kind(f"the connection cannot be made, {_NOT_SHOWN}", remedy or "check the dsn")
+    return kind(message or "the server cannot be reached", remedy or ("" if answered else _ADDRESS))
 
 
-def _without_secrets(message: str, dsn: str) -> str:
-    password = psycopg2.extensions.parse_dsn(dsn).get("password")
-    message = message.replace(dsn, "the dsn")
-    return message.replace(password, "***") if password else message
+def _quotes_password(message: str, dsn: str) -> bool:
+    """Whether something in quotes is the password, and not the user's name or what else of the DSN may be shown.
+
+    The words of a message are nobody's password, whatever it is.
+    """
+    given = psycopg2.extensions.parse_dsn(dsn)
+    secrets = {value for name, value in given.items() if is_secret(name)}
+    shown = {*given, *(value for name, value in given.items() if not is_secret(name))}
+    return any(quoted in secrets and quoted not in shown for quoted in re.findall(r'"([^"]*)"', message))

@@ -19,7 +19,7 @@ TIERS = [
         "psql_streamer.model",
         "psql_streamer.pgtype",
     },
-    {"psql_streamer.options"},
+    {"psql_streamer.options", "psql_streamer.redaction"},
     {
         "psql_streamer.binary_columns",
         "psql_streamer.checkpoint",
@@ -28,7 +28,6 @@ TIERS = [
         "psql_streamer.partitioner",
         "psql_streamer.pgoutput",
         "psql_streamer.records",
-        "psql_streamer.redaction",
         "psql_streamer.routing",
         "psql_streamer.unchanged",
     },
