@@ -114,35 +114,46 @@ class Debezium(Format):
         return Boundaries(op, bounds, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, values: Values | None, rows: Rows) -> Part:
-        return b"null" if values is None else self._struct(values, rows.columns, rows)
+        required = rows.relation.key_columns != ()
+        return b"null" if values is None else self._struct(values, rows.columns, rows, lambda of: of.key and required)
 
     def _keys(self, image: Values, rows: Rows) -> pa.Array:
         columns = [rows.columns[index] for index in rows.key]
         values = Values(tuple(image.arrays[index] for index in rows.key))
         return self._wrapped(
-            self._struct(values, columns, rows),
+            self._struct(values, columns, rows, lambda _: True),
             lambda: key_schema(self.batch.origin.source, rows.relation, rows.columns, rows.key),
         )
 
-    def _struct(self, values: Values, columns: Sequence[Column], rows: Rows) -> pa.Array:
-        """The JSON of every row; what its image lacks is left out, or where a marker stands for it Debezium's."""
+    def _struct(
+        self, values: Values, columns: Sequence[Column], rows: Rows, required: Callable[[Column], bool]
+    ) -> pa.Array:
+        """The JSON of every row; what its image lacks is left out, or where a marker stands for it Debezium's.
+
+        required: whether a column's values must not become null.
+        """
         absent = values.absent
         held = [index for index in range(len(columns)) if index not in absent or not absent[index].all()]
         if not held:
             return pa.array([b"{}"] * len(rows), pa.binary())
         names = [name(columns[index].name) for index in held]
-        pieces = [self._member(values.arrays[index], columns[index], values.marked.get(index), rows) for index in held]
+        pieces = [
+            self._member(values.arrays[index], columns[index], values.marked.get(index), rows, required(columns[index]))
+            for index in held
+        ]
         if not absent:
             return join(*json_text.members(names, pieces))
         return join(*json_text.members_with_gaps(names, pieces, [absent.get(index) for index in held]))
 
-    def _member(self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows) -> Piece:
+    def _member(
+        self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows, required: bool
+    ) -> Piece:
         kind = connect_type(column)
         piece = kind.render(values)
         if self.schemas and kind.dimensions:
             piece = _of_one_dimension(piece)
         if lost := piece.values.null_count - values.null_count:
-            if column.key:
+            if required:
                 piece = _texts_for_nulls(piece, values)
             else:
                 self.nulled[f"{rows.relation}.{column.name}"] += lost

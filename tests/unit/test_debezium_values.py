@@ -101,6 +101,22 @@ def test_t2_in_a_key_the_text_stands_for_what_a_decimal_cannot_hold(schemas: boo
     assert records.nulled == {}
 
 
+@pytest.mark.parametrize("schemas", [False, True])
+def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(schemas: bool) -> None:
+    """REPLICA IDENTITY FULL flags every column; a key of the sink's own flags none."""
+    shape = WireRelation(16400, "public", "t", (WireColumn("n", VARIABLE, key=True),), "f")
+    frames = History([Transaction(7, 1000, 1008, 0, (RowChange(shape, 990, (b"NaN",), None, ""),))]).session()
+    (batch,) = decode(frames, len(frames))
+    for key in ({}, {"t": ("n",)}):
+        records = Encoder("debezium", Router({}, "", "t"), key, schemas=schemas).encode(batch)
+        value = json.loads(records.values[0].as_py())
+        assert (value["payload"] if schemas else value)["after"] == {"n": None}
+        assert records.nulled == {"public.t.n": 1}
+        if key:
+            found = json.loads(records.keys[0].as_py())
+            assert (found["payload"] if schemas else found) == {"n": "NaN"}
+
+
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999))
 
 
