@@ -18,6 +18,7 @@ from psql_streamer.options import PartOptions, SinkOptions
 from psql_streamer.redaction import is_secret, redact
 from psql_streamer.spark.options import SparkOptions
 from sinks.stub import StubDiscardSink
+from sources.reader import Settings
 from tests.config_files import MINIMAL, problems_of, written
 
 SECRET = "Xq7Zr9Kw"
@@ -191,6 +192,8 @@ def test_options_of_any_part_show_no_secret_in_their_repr_and_their_errors() -> 
     with pytest.raises(ValidationError) as raised:
         Options.model_validate({"password": SECRET})
     assert SECRET not in str(raised.value)
+    settings = Settings(SECRET, "s", ["p"], 0, 0, 1.0, 1.0, 1, 1.0, 1, "a")
+    assert SECRET not in repr(settings)
     options = SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": SECRET}, remote=f"sc://host:1/;token={SECRET}")
     assert SECRET not in repr(options)
 
