@@ -2,7 +2,7 @@
 
 import sys
 
-from psql_streamer.cli import main
+from psql_streamer.launcher import main
 
 if __name__ == "__main__":
     sys.exit(main())

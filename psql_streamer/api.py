@@ -9,26 +9,36 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, Header, Response
+from fastapi import FastAPI, Path, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from psql_streamer import __version__
+from psql_streamer.answers import (
+    HTML,
+    JSON,
+    TEXT,
+    Problem,
+    answer,
+    answer_everything,
+    is_head,
+    path_of,
+    preferred,
+    problem,
+)
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
 from psql_streamer.listening import listen, shown_address
 from psql_streamer.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Lsn, Stats
+from psql_streamer.redaction import redact
 from psql_streamer.status_page import status_page
 
 log = logging.getLogger(__name__)
-
-JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
 
 ENDPOINTS = {
     "/health": "whether the process lives",
@@ -67,12 +77,6 @@ class DebugState(BaseModel):
     debug: bool
 
 
-class Problem(BaseModel):
-    """A request that cannot be served."""
-
-    error: str
-
-
 class Index(BaseModel):
     """Where everything is."""
 
@@ -81,7 +85,10 @@ class Index(BaseModel):
     endpoints: dict[str, str] = ENDPOINTS
 
 
-Accept = Annotated[str, Header(description="text/plain gives lines of text instead of JSON")]
+_ERROR = {
+    "description": "An error",
+    "content": {JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}, TEXT: {"schema": {"type": "string"}}},
+}
 
 
 def create_app(service: Service, metrics: Metrics) -> FastAPI:
@@ -91,34 +98,41 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
         title="psql-streamer",
         version=__version__,
         summary="Change data capture from PostgreSQL to Kafka",
+        description="HEAD gives what GET gives, without the body, and switches nothing. Text is in lines.",
+        responses={"default": _ERROR},
         # Their pages load scripts from a CDN.
         docs_url=None,
         redoc_url=None,
     )
+    answer_everything(app)
 
-    @app.get("/", summary="Where everything is; a status page for browsers", responses=_gives(Index, HTML))
-    def index(accept: Accept = JSON) -> Response:
-        if _preferred(accept, JSON, TEXT, HTML) == HTML:
+    @app.get("/", summary="Where everything is; a status page for browsers", responses=_gives(Index, HTML, TEXT))
+    def index(request: Request) -> Response:
+        if preferred(request, JSON, TEXT, HTML) == HTML:
             return HTMLResponse(status_page(service.status(), service.stats()))
-        return _answer(accept, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
+        return answer(request, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
 
     @app.get("/health", summary=ENDPOINTS["/health"], responses=_gives(Health, TEXT))
-    async def health(accept: Accept = JSON) -> Response:
-        return _answer(accept, Health(), lambda: ["Alive and well"])
+    async def health(request: Request) -> Response:
+        return answer(request, Health(), lambda: ["Alive and well"])
 
-    @app.get("/status", summary=ENDPOINTS["/status"], responses=_gives(StatusReport, TEXT, 200, 500))
-    def status(accept: Accept = JSON) -> Response:
+    @app.get(
+        "/status",
+        summary=ENDPOINTS["/status"],
+        responses=_gives(StatusReport, TEXT) | _gives(StatusReport | Problem, TEXT, code=500),
+    )
+    def status(request: Request) -> Response:
         parts = service.status()
         report = StatusReport(
             ok=all(part.ok for part in parts.values()),
-            parts={name: PartStatus(ok=part.ok, reason=part.reason) for name, part in parts.items()},
+            parts={name: PartStatus(ok=part.ok, reason=redact(part.reason)) for name, part in parts.items()},
         )
-        return _answer(accept, report, lambda: _status_lines(parts), 200 if report.ok else 500)
+        return answer(request, report, lambda: _status_lines(parts), 200 if report.ok else 500)
 
     @app.get("/stats", summary=ENDPOINTS["/stats"], responses=_gives(dict[str, dict[str, Any]], TEXT))
-    def stats(accept: Accept = JSON) -> Response:
+    def stats(request: Request) -> Response:
         parts = service.stats()
-        return _answer(accept, parts, lambda: _stats_lines(parts))
+        return answer(request, parts, lambda: _stats_lines(parts))
 
     @app.get("/metrics", summary=ENDPOINTS["/metrics"], response_class=PlainTextResponse)
     def prometheus() -> Response:
@@ -127,14 +141,14 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
     @app.get(
         "/debug/{switch:path}",
         summary="Switch debug messages of all parts on or off",
-        responses=_gives(DebugState, TEXT) | _gives(Problem, TEXT, 400),
+        responses=_gives(DebugState, TEXT) | _gives(Problem, TEXT, code=400),
     )
-    def debug(switch: str, accept: Accept = JSON) -> Response:
+    def debug(request: Request, switch: Annotated[str, Path(json_schema_extra={"enum": ["on", "off"]})]) -> Response:
         if switch not in ("on", "off"):
-            what = f"/debug/{switch} is not there: use /debug/on or /debug/off"
-            return _answer(accept, Problem(error=what), lambda: [what], 400)
-        service.set_debug(switch == "on")
-        return _answer(accept, DebugState(debug=switch == "on"), lambda: [f"Debug is {switch}"])
+            return problem(request, 400, f"there is no {path_of(request)}: use /debug/on or /debug/off")
+        if not is_head(request):
+            service.set_debug(switch == "on")
+        return answer(request, DebugState(debug=switch == "on"), lambda: [f"Debug is {switch}"])
 
     return app
 
@@ -204,31 +218,8 @@ class _Server(uvicorn.Server):
         self.settled.set()
 
 
-def _answer(accept: str, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:
-    headers = {"Cache-Control": "no-store"}
-    if _preferred(accept, JSON, TEXT) == TEXT:
-        return PlainTextResponse("".join(f"{line}\n" for line in lines()), code, headers)
-    # Counters of a third party's part may hold anything; a stray type must not cost the whole answer.
-    return Response(to_json(body, fallback=str, inf_nan_mode="null"), code, headers, JSON)
-
-
-def _preferred(accept: str, *offers: str) -> str:
-    """The offer that an Accept header (RFC 9110, 12.5.1) likes best; the first of equals, and when none fits."""
-    quality: dict[str, float] = {}
-    for element in accept.lower().split(","):
-        media, *parameters = (item.strip() for item in element.split(";"))
-        given = next((item[2:] for item in parameters if item.startswith("q=")), "1")
-        quality[media] = float(given) if given.replace(".", "", 1).isdigit() else 0.0
-
-    def liking(offer: str) -> float:
-        wildcards = (offer, f"{offer.partition('/')[0]}/*", "*/*")
-        return next((quality[media] for media in wildcards if media in quality), 0.0)
-
-    return max(offers, key=liking)
-
-
 def _status_lines(parts: Mapping[str, Status]) -> list[str]:
-    return [f"{name}: {'ok' if part.ok else 'problem'}: {part.reason}" for name, part in parts.items()]
+    return [f"{name}: {'ok' if part.ok else 'problem'}: {redact(part.reason)}" for name, part in parts.items()]
 
 
 def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
@@ -242,6 +233,6 @@ def _shown(key: str, value: Any) -> str:
     return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)
 
 
-def _gives(model: Any, other: str, *codes: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of an endpoint that gives `model` as JSON, or `other`."""
-    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}}}} for code in codes or (200,)}
+def _gives(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of an endpoint that gives `model` as JSON, or one of the others."""
+    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}} for other in others}}}

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(_COMMANDS[arguments.command or "run"](arguments, verbosity))
     except ConfigError as error:
-        _complain(error.problems)
+        _complain([redact(problem) for problem in error.problems])
         return BAD_CONFIGURATION
     except StreamerError as error:
         _log.debug("where it came from", exc_info=True)
@@ -98,9 +98,7 @@ def _check(arguments: argparse.Namespace, verbosity: int) -> int:
     logs.configure(_log_options(config.log, arguments), verbosity)
     found = [_finding("", Severity.WARNING, warning) for warning in config.warnings]
     for report in preflight.check(config):
-        found += [
-            _finding(report.part, each.severity, redact(each.problem), redact(each.remedy)) for each in report.findings
-        ]
+        found += [_finding(report.part, each.severity, each.problem, each.remedy) for each in report.findings]
         if verbosity > 0 and not arguments.json:
             outcome = "ok" if not report.findings else f"{len(report.findings)} found"
             sys.stdout.write(f"{report.part}: {outcome} ({report.seconds:.2f} s)\n")
@@ -222,7 +220,7 @@ def _log_options(options: LogOptions, arguments: argparse.Namespace) -> LogOptio
 
 
 def _finding(part: str, severity: Severity, problem: str, remedy: str = "") -> dict[str, str]:
-    return {"part": part, "severity": severity.value, "problem": problem, "remedy": remedy}
+    return {"part": part, "severity": severity.value, "problem": redact(problem), "remedy": redact(remedy)}
 
 
 def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int:

@@ -52,7 +52,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         schema_changes += _moved_singles(batch.schema_changes, rows, transactions)
     merged = replace(
         batches[-1],
-        transactions=_all_transactions(batches),
+        transactions=_all_transactions(batches, transactions_before),
         changes=tuple(map(_concatenated, shapes.values())),
         truncates=tuple(truncates),
         messages=tuple(messages),
@@ -109,12 +109,17 @@ def _moved_singles(singles: Iterable[_Single], rows: int, transactions: int) -> 
         yield replace(single, ordinal=single.ordinal + rows, tx=tx)
 
 
-def _all_transactions(batches: Sequence[Batch]) -> Transactions:
+def _all_transactions(batches: Sequence[Batch], before_each: list[int]) -> Transactions:
     parts = [batch.transactions for batch in batches]
     return Transactions(
         np.concatenate([part.commit_lsn for part in parts]),
         np.concatenate([part.xid for part in parts]),
         np.concatenate([part.commit_ts for part in parts]),
+        {
+            before + tx: origin
+            for part, before in zip(parts, before_each, strict=True)
+            for tx, origin in part.origins.items()
+        },
     )
 
 

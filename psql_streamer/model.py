@@ -92,7 +92,7 @@ class Column:
     """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
 
     key: part of the replica identity, or (FULL) of the primary key.
-    type_oid 0: made by a handler; its Arrow type says what it is.
+    type_oid 0: made by a handler, and of no type of PostgreSQL's; arrow: its Arrow type.
     type: what the OID stands for, where the source could say; it takes no part in comparisons.
     """
 
@@ -101,6 +101,7 @@ class Column:
     typmod: int = -1
     key: bool = False
     type: PgType | None = field(default=None, compare=False, repr=False)
+    arrow: pa.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,26 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationOrigin:
+    """Where a transaction comes from that was replayed: the origin's name, and the LSN of the commit there (0: nobody
+    said).
+    """
+
+    name: str
+    commit_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Transactions:
-    """The transactions that the changes of a batch belong to, in commit order; rows point in by index."""
+    """The transactions that the changes of a batch belong to, in commit order; rows point in by index.
+
+    origins: index -> the replication origin of those that have one.
+    """
 
     commit_lsn: NDArray[np.uint64]
     xid: NDArray[np.uint32]
     commit_ts: NDArray[np.int64]  # microseconds since 1970-01-01 UTC
+    origins: Mapping[int, ReplicationOrigin] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.xid)
@@ -211,7 +226,12 @@ transaction may begin: that transaction's first change is (the same LSN, 0)."""
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """pg_logical_emit_message. Outside a transaction tx is -1, seq is OUTSIDE, and commit_lsn the message's own LSN."""
+    """pg_logical_emit_message. Outside a transaction tx is -1, seq is OUTSIDE, and commit_lsn the message's own LSN.
+
+    moment: of the commit, microseconds since 1970-01-01 UTC. Outside a transaction, where the WAL says none, of the
+        commit before it, or of its sending if the session has seen none; a repeat may have another.
+    tally: which of its transaction's messages this is, as Changes.tally.
+    """
 
     prefix: str
     content: bytes
@@ -219,6 +239,8 @@ class LogicalMessage:
     seq: int
     lsn: int
     tx: int
+    moment: int = 0
+    tally: int = 0
 
 
 @dataclass(frozen=True, slots=True)

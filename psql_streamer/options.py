@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from psql_streamer.model import Lsn
+from psql_streamer.redaction import HIDDEN, hide, is_secret
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -67,6 +68,7 @@ class PartOptions(BaseModel):
         extra="forbid",
         frozen=True,
         arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
     )
 
     def resources(self) -> Iterable[str]:
@@ -75,6 +77,11 @@ class PartOptions(BaseModel):
         A configuration in which two parts name the same is refused. Asks no server, shows no secret.
         """
         return ()
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What is under the key of a secret is hidden, here and in tables."""
+        for name, value in super().__repr_args__():
+            yield name, HIDDEN if name and is_secret(name) else hide(value)
 
 
 class SourceOptions(PartOptions):

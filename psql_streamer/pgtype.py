@@ -37,6 +37,7 @@ class PgType:
     array_oid: the type of arrays of it (0: has none). delimiter: between its elements in such an array.
     element: what an array type (form ARRAY) has as elements. attributes: of a composite type (form OBJECT).
     base_oid, base_typmod: of the type that a domain is over in the end; 0 for what is not a domain.
+    labels: of an enum, in its order.
     """
 
     name: str
@@ -48,3 +49,4 @@ class PgType:
     attributes: tuple[Attribute, ...] = ()
     base_oid: int = 0
     base_typmod: int = -1
+    labels: tuple[str, ...] = ()

@@ -14,7 +14,8 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
 from psql_streamer.listening import listen
 from psql_streamer.model import Relation
-from psql_streamer.options import SourceOptions
+from psql_streamer.options import PartOptions, SourceOptions
+from psql_streamer.redaction import gives_away, secrets_in
 from psql_streamer.resume import choose_position
 from psql_streamer.review import review
 from psql_streamer.store import Record, Store
@@ -42,10 +43,11 @@ def check(config: Config) -> Iterator[Report]:
     """The reports on the store, the sources, the handlers and the sinks, in this order, each when it is ready."""
     published: dict[str, Sequence[Relation]] = {}
     store = _StoreCheck(config)
-    yield _report("store", store.look)
-    yield _report("http", partial(_check_http, config.http, store.holder))
+    yield _report("store", None, store.look)
+    yield _report("http", None, partial(_check_http, config.http, store.holder))
     for name, source in config.sources.items():
-        yield _report(f"source.{name}", partial(_check_source, source, store.records.get(name), published))
+        look = partial(_check_source, source, store.records.get(name), published)
+        yield _report(f"source.{name}", source.options, look)
     handlers = {name: handler.build() for name, handler in config.handlers.items()}
     sinks = [
         (sink.build(), [handlers[handler] for handler in config.handler_names(name)])
@@ -53,12 +55,12 @@ def check(config: Config) -> Iterator[Report]:
     ]
     for handler in handlers.values():
         alone = [(sink, [handler]) for sink, of_sink in sinks if handler in of_sink]
-        yield _report(f"handler.{handler.name}", partial(_check_handler, handler, alone, published))
+        yield _report(f"handler.{handler.name}", handler.options, partial(_check_handler, handler, alone, published))
     for sink, _ in sinks:
-        yield _report(f"sink.{sink.name}", partial(_check_sink, sink, published))
+        yield _report(f"sink.{sink.name}", sink.options, partial(_check_sink, sink, published))
 
 
-def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
+def _report(part: str, options: PartOptions | None, look: Callable[[], Iterable[Finding]]) -> Report:
     began = time.monotonic()
     findings: list[Finding] = []
     try:
@@ -66,7 +68,9 @@ def _report(part: str, look: Callable[[], Iterable[Finding]]) -> Report:
     except StreamerError as error:
         findings.append(Finding(Severity.ERROR, error.what, error.remedy))
     except Exception as error:  # a third party's part may raise anything, and the others are still to be looked at
-        problem = f"its check failed with {type(error).__name__}: {error}"
+        secrets = secrets_in(options.model_dump(by_alias=True)) if options else ()
+        said = "" if any(gives_away(str(error), secret) for secret in secrets) else f": {error}"
+        problem = f"its check failed with {type(error).__name__}{said}"
         findings.append(Finding(Severity.ERROR, problem, "report this to the author of the part"))
     return Report(part, tuple(findings), time.monotonic() - began)
 

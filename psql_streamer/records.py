@@ -20,6 +20,7 @@ class Records:
     tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
+    nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
     """
 
     topic_names: tuple[str, ...]
@@ -34,6 +35,7 @@ class Records:
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     excluded: int = 0
+    nulled: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.topics)

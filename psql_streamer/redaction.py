@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 HIDDEN = "***"
+
+# Shorter pieces of a secret occur in any text.
+_SHORTEST_PIECE = 4
+# From so many characters on, chance does not put a secret into a word.
+_LONG = 6
 
 _SECRET_KEY = re.compile(
     r"dsn|passw|passphrase|secret|token|credential|jaas|user\.?info|private|(?:ssl|tls)\.?key(?!\.?location|store\.?location)",
@@ -23,6 +30,41 @@ _ASSIGNED_PASSWORD = re.compile(
 def is_secret(key: str) -> bool:
     """Whether a key of this name holds something that is never shown, neither whole nor in part."""
     return _SECRET_KEY.search(key) is not None
+
+
+def hide(tree: Any) -> Any:
+    """Nested tables and lists with HIDDEN in place of all that stands under the key of a secret."""
+    if isinstance(tree, Mapping):
+        return {key: HIDDEN if is_secret(str(key)) else hide(value) for key, value in tree.items()}
+    return [hide(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def secrets_in(tree: Any, secret: bool = False) -> Iterator[str]:
+    """The texts that stand under keys of secrets in nested tables and lists. secret: whether all of them are."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from secrets_in(value, secret or is_secret(str(key)))
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from secrets_in(value, secret)
+    elif secret and str(tree):
+        yield str(tree)
+
+
+def gives_away(text: str, secret: str) -> bool:
+    """Whether a text that others wrote holds a secret, or a part of it that would do.
+
+    What is short is looked for as a word: inside of words it is chance.
+    """
+    values = re.sub(r"\b\w+\s*=", " ", secret)  # the names of name=value are no secret
+    pieces = [piece for piece in re.split(r"\W+", values) if len(piece) >= _SHORTEST_PIECE]
+    return any(_holds(text, piece) for piece in (secret, *pieces))
+
+
+def _holds(text: str, secret: str) -> bool:
+    if len(secret) >= _LONG:
+        return secret in text
+    return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text) is not None
 
 
 def redact(text: str) -> str:

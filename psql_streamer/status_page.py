@@ -10,6 +10,7 @@ from typing import Any
 from psql_streamer import __version__
 from psql_streamer.interfaces import Status
 from psql_streamer.model import Lsn, Stats
+from psql_streamer.redaction import redact
 
 REFRESH_SECONDS = 3
 
@@ -76,7 +77,7 @@ def status_page(status: Mapping[str, Status], stats: Mapping[str, Stats]) -> str
 
 def _row(name: str, status: Status, stats: Stats) -> str:
     return _ROW.substitute(
-        part=escape(name), state=_state(status.ok), reason=escape(status.reason), counters=_counters(stats)
+        part=escape(name), state=_state(status.ok), reason=escape(redact(status.reason)), counters=_counters(stats)
     )
 
 

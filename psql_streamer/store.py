@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ class Store:
                     transaction.delete(_relation_key(source, str(relation.oid)), db=self._relations)
                 for relation in relations:
                     key = _relation_key(source, str(relation.oid))
-                    transaction.put(key, json.dumps(astuple(_untyped(relation))).encode(), db=self._relations)
+                    transaction.put(key, _encode_relation(relation), db=self._relations)
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
@@ -226,6 +226,8 @@ def _relation_key(source: str, oid: str) -> bytes:
     return f"{source}\0{oid}".encode()
 
 
-def _untyped(relation: Relation) -> Relation:
-    """Without what the source knows of the types: it asks again."""
-    return replace(relation, columns=tuple(replace(column, type=None) for column in relation.columns))
+def _encode_relation(relation: Relation) -> bytes:
+    """Without what the source knows of the types: it asks again. In the layout that files of every release have."""
+    columns = [(column.name, column.type_oid, column.typmod, column.key, None) for column in relation.columns]
+    shape = relation.oid, relation.schema, relation.table, relation.replica_identity, columns
+    return json.dumps((*shape, relation.version, relation.keyed)).encode()

@@ -66,9 +66,9 @@ class Unchanged:
 
     def marked(self) -> Unchanged:
         """The same with a marker wherever `fill` would leave the column out."""
+        marked: dict[Treatment, Treatment] = {"fill": "marker", "omit": "omit", "marker": "marker"}
         rules: dict[str, Treatment] = {ANY_COLUMN: "marker"}
-        for name, rule in self.rules.items():
-            rules[name] = "omit" if rule == "omit" else "marker"
+        rules |= {name: marked[rule] for name, rule in self.rules.items()}
         return Unchanged(rules, self.marker)
 
 

@@ -68,6 +68,7 @@ class KafkaSink(Sink):
         self._state = Status(True, "not started")
         self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
         self._skipped = Counter[str]()
+        self._nulled = Counter[str]()
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -146,9 +147,9 @@ class KafkaSink(Sink):
 
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
-        have no topic, as it was wanted or for want of a rule.
+        have no topic, as it was wanted or for want of a rule; nulled: values that the format cannot hold, by column.
         """
-        return {**self._counts, "skipped": dict(self._skipped)}
+        return {**self._counts, "skipped": dict(self._skipped), "nulled": dict(self._nulled)}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
@@ -217,6 +218,9 @@ class KafkaSink(Sink):
         for table in records.skipped.keys() - self._skipped.keys():
             self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
         self._skipped.update(records.skipped)
+        for column in records.nulled.keys() - self._nulled.keys():
+            self._log.warning("%s has a value that format %s cannot hold: it is null", column, self._options.format)
+        self._nulled.update(records.nulled)
 
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):

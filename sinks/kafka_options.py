@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from secrets import token_hex
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from confluent_kafka import KafkaException
@@ -12,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
+from psql_streamer.redaction import is_secret
 from psql_streamer.routing import Route, Router, SourceTopic, check_topic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from sinks.kafka_producer import Producer
@@ -278,15 +281,35 @@ class KafkaSinkOptions(SinkOptions):
     @model_validator(mode="after")
     def _client_takes_the_properties(self) -> Self:
         # Without brokers a client validates its properties and connects nowhere.
-        try:
-            properties = self.properties() | {"log_level": "0"}
-            del properties["bootstrap.servers"]
-            if problems := list(objections(self.kafka, properties, self.required_acks)):
-                raise ValueError("; ".join(problems))
-            Producer(properties, lambda _: None, log).close()
-        except KafkaException as error:
-            raise ValueError(f"kafka: {error.args[0].str()}") from None
+        properties = self.properties() | {"log_level": "0"}
+        del properties["bootstrap.servers"]
+        problems: list[str] = []
+        with suppress(KafkaException):  # what librdkafka itself refuses, it is asked for behind this
+            problems += objections(self.kafka, properties, self.required_acks)
+        if problems:
+            raise ValueError("; ".join(problems))
+        if _refusal(properties):
+            raise ValueError(f"kafka: {_why(properties)}")
         return self
+
+
+def _refusal(properties: Mapping[str, str]) -> str:
+    """librdkafka's words, which may quote a value; none when it takes them."""
+    try:
+        Producer(properties, lambda _: None, log).close()
+    except KafkaException as error:
+        return str(error.args[0].str())
+    return ""
+
+
+def _why(properties: Mapping[str, str]) -> str:
+    """librdkafka's words for properties that it refuses, if they are the same whatever the secrets among these are."""
+    secret = {name: token_hex() for name in properties if is_secret(name)}
+    said = _refusal(properties)
+    if said == _refusal({**properties, **secret}):
+        return said
+    names = ", ".join(f'"{name}"' for name in secret)
+    return f"librdkafka does not take {names} (what it says is not shown, it may hold a part of a secret)"
 
 
 def _text(value: Property) -> str:

@@ -8,7 +8,6 @@ import logging
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import psycopg2.extensions
 
-from psql_streamer import errors
+from psql_streamer import errors, launcher
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
@@ -328,7 +327,7 @@ class PostgresSource(Source):
         with theirs:
             self._socket = ours
             self._reader = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                [sys.executable, "-m", "sources.reader", str(theirs.fileno())],
+                launcher.command("sources.reader", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

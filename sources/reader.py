@@ -1,8 +1,8 @@
 """The reader process: takes a replication stream off the server and hands it on in blocks.
 
-`python -m sources.reader FD` runs it, at the other end of a socket pair. It is a process of its own so that
-answering keepalives and emptying the socket never wait for the interpreter that decodes and delivers; it imports no
-numpy and no Arrow, and ends when its parent does.
+It is a process of its own so that answering keepalives and emptying the socket never wait for the interpreter that
+decodes and delivers; it imports no numpy and no Arrow, and ends when its parent does. Its argument is the number of the
+file descriptor of its end of a socket pair.
 
 Parent to reader: one JSON line (Settings), then commands of 9 bytes: a letter and a number.
 Reader to parent: messages with a letter and an int64 length.
@@ -16,9 +16,8 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
@@ -60,7 +59,7 @@ class Settings:
     when as much is held, the socket is left alone, and the server waits.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     slot: str
     publications: list[str]
     identity: tuple[str, int, str]
@@ -247,7 +246,3 @@ def _report(parent: socket.socket, error: SourceError) -> None:
     parent.setblocking(True)
     with contextlib.suppress(OSError):
         parent.sendall(MESSAGE.pack(FAILED, len(body)) + body)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

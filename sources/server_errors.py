@@ -12,6 +12,7 @@ import psycopg2
 import psycopg2.extensions
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.redaction import is_secret
 
 SLOT_IN_USE = "55006"
 
@@ -72,6 +73,12 @@ _QUOTED = re.compile(r'"[^"]*"')
 _ADDRESS = "check host and port in the dsn"
 _IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
 
+_SPLIT_PASSWORD = re.compile(r"[a-z]+://[^/?]*@[^/?]*@|[a-z]+://[^/?]*/[^?]*@")
+"""An URI in which a password with @ or / is not encoded: libpq takes pieces of it for host, port or database."""
+
+_NOT_SHOWN = "what libpq says of it may hold a part of the password and is not shown"
+_ENCODING = "and write in a password / as %2F, @ as %40"
+
 _POSITION = {
     "55000": "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
     "58P01": "WAL that the slot needs is gone",
@@ -129,25 +136,32 @@ def gap(notice: Mapping[str, str]) -> SourceError | None:
 
 def _from_connect(text: str, dsn: str) -> SourceError:
     """A connection that was not made: libpq gives a text and no SQLSTATE."""
-    message = _without_secrets(" ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip("."), dsn)
+    message = " ".join(_IS_IT_RUNNING.sub("", text).split()).rstrip(".")
     # The host's addresses are tried one after the other; the last attempt says why there is no connection. Names that
     # are quoted are no words of libpq or of the server: a host or a database may be called `ssl`.
     cause = _QUOTED.sub("", _ATTEMPT.split(message)[-1]).lower()
     _, by_server, said = cause.partition("fatal:")
-    if by_server:
-        return _refusal(message, said, _REFUSED_BY_SERVER) or SourceUnavailable(message)
-    if _MAY_PASS.search(cause):
-        return SourceUnavailable(message, _ADDRESS)
-    return _refusal(message, cause, _REFUSED_BY_LIBPQ) or SourceUnavailable(
-        message or "the server cannot be reached", _ADDRESS
-    )
+    may_pass = not by_server and _MAY_PASS.search(cause) is not None
+    remedy = "" if may_pass else _remedy(said or cause, _REFUSED_BY_SERVER if by_server else _REFUSED_BY_LIBPQ)
+    kind = SourceRefused if remedy else SourceUnavailable
+    if _SPLIT_PASSWORD.match(dsn):
+        return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
+    if _quotes_password(message, dsn):
+        return kind(f"the connection cannot be made, {_NOT_SHOWN}", remedy or "check the dsn")
+    return kind(message or "the server cannot be reached", remedy or ("" if by_server else _ADDRESS))
 
 
-def _refusal(message: str, said: str, known: Mapping[str, str]) -> SourceError | None:
-    return next((SourceRefused(message, remedy) for text, remedy in known.items() if re.search(text, said)), None)
+def _remedy(said: str, known: Mapping[str, str]) -> str:
+    """What somebody has to change; empty for what may pass."""
+    return next((remedy for text, remedy in known.items() if re.search(text, said)), "")
 
 
-def _without_secrets(message: str, dsn: str) -> str:
-    password = psycopg2.extensions.parse_dsn(dsn).get("password")
-    message = message.replace(dsn, "the dsn")
-    return message.replace(password, "***") if password else message
+def _quotes_password(message: str, dsn: str) -> bool:
+    """Whether something in quotes is the password, and not the user's name or what else of the DSN may be shown.
+
+    The words of a message are nobody's password, whatever it is.
+    """
+    given = psycopg2.extensions.parse_dsn(dsn)
+    secrets = {value for name, value in given.items() if is_secret(name)}
+    shown = {*given, *(value for name, value in given.items() if not is_secret(name))}
+    return any(quoted in secrets and quoted not in shown for quoted in re.findall(r'"([^"]*)"', message))

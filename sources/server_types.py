@@ -10,7 +10,8 @@ from sources.catalog import Catalog, Session
 
 _COLUMNS = """
     SELECT t.oid, t.typname, t.typtype, t.typarray, coalesce(element.oid, 0), t.typdelim, t.typbasetype, t.typtypmod,
-        attribute.names, attribute.types, attribute.typmods
+        attribute.names, attribute.types, attribute.typmods,
+        ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder)
     FROM pg_catalog.pg_type t
     LEFT JOIN pg_catalog.pg_type element ON element.oid = t.typelem AND element.typarray = t.oid
     LEFT JOIN pg_catalog.pg_class row ON row.oid = coalesce(nullif(t.typrelid, 0), nullif(element.typrelid, 0))
@@ -52,7 +53,7 @@ class ServerTypes:
 
 
 def _rows(session: Session, query: str, *parameters: object) -> Iterator[TypeRow]:
-    for oid, name, kind, array_oid, element_oid, delimiter, base_oid, base_typmod, *attributes in session.rows(
+    for oid, name, kind, array_oid, element_oid, delimiter, base_oid, base_typmod, *attributes, labels in session.rows(
         query, *parameters
     ):
         names, types, typmods = (column or () for column in attributes)
@@ -66,4 +67,5 @@ def _rows(session: Session, query: str, *parameters: object) -> Iterator[TypeRow
             base_oid,
             base_typmod,
             tuple(zip(names, types, typmods, strict=True)),
+            tuple(labels),
         )

@@ -42,6 +42,7 @@ def _rows(batch: Batch, changes: Changes) -> list[tuple[int, NaiveChange]]:
             NaiveChange(
                 chr(changes.op[i]),
                 *_place(batch, int(changes.tx[i]), int(changes.seq[i]), int(changes.lsn[i])),
+                origin=_origin(batch, int(changes.tx[i])),
                 relation=relation,
                 after=after.get(i),
                 before=before.get(i),
@@ -72,6 +73,7 @@ def _truncate(batch: Batch, truncate: Truncate) -> NaiveChange:
     return NaiveChange(
         "T",
         *_place(batch, truncate.tx, truncate.seq, truncate.lsn),
+        origin=_origin(batch, truncate.tx),
         relation=_relation(truncate.relation),
         detail=(truncate.cascade, truncate.restart_identity),
     )
@@ -79,7 +81,10 @@ def _truncate(batch: Batch, truncate: Truncate) -> NaiveChange:
 
 def _message(batch: Batch, message: LogicalMessage) -> NaiveChange:
     return NaiveChange(
-        "M", *_place(batch, message.tx, message.seq, message.lsn), detail=(message.prefix, message.content)
+        "M",
+        *_place(batch, message.tx, message.seq, message.lsn),
+        origin=_origin(batch, message.tx),
+        detail=(message.prefix, message.content),
     )
 
 
@@ -89,6 +94,12 @@ def _place(batch: Batch, tx: int, seq: int, lsn: int) -> tuple[int, int, int, in
     transactions = batch.transactions
     assert tx < len(transactions)
     return int(transactions.commit_lsn[tx]), seq, lsn, int(transactions.xid[tx]), int(transactions.commit_ts[tx])
+
+
+def _origin(batch: Batch, tx: int) -> tuple[str, int] | None:
+    origins = batch.transactions.origins
+    assert set(origins) <= set(range(len(batch.transactions)))
+    return (origins[tx].name, origins[tx].commit_lsn) if tx in origins else None
 
 
 def _relation(relation: Relation) -> NaiveRelation:

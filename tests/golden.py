@@ -70,7 +70,7 @@ def batches() -> Iterator[Batch]:
 
 def _types() -> TypeCatalog:
     """What the catalog said of the types of `typed` when it was captured: an enum and a composite."""
-    mood = TypeRow(16531, "mood", "e", 0, 0, ",", 0, -1)
+    mood = TypeRow(16531, "mood", "e", 0, 0, ",", 0, -1, labels=("sad", "happy"))
     pair = TypeRow(16537, "pair", "c", 0, 0, ",", 0, -1, (("left_one", 23, -1), ("right_one", 25, -1)))
     return TypeCatalog([mood, pair])
 

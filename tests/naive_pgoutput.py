@@ -47,7 +47,8 @@ class NaiveRelation:
 class NaiveChange:
     """One change. detail: (cascade, restart identity) of a truncate, (prefix, content) of a message.
 
-    xid, commit_ts (microseconds since 1970): None for a message outside a transaction.
+    xid, commit_ts (microseconds since 1970): None for a message outside a transaction. origin: of a transaction that
+    was replayed, its replication origin and the LSN of the commit there.
     """
 
     op: str
@@ -60,6 +61,7 @@ class NaiveChange:
     after: NaiveRow | None = None
     before: NaiveRow | None = None
     detail: tuple[Any, ...] = ()
+    origin: tuple[str, int] | None = None
 
 
 @dataclass
@@ -70,6 +72,7 @@ class OpenTransaction:
     commit_ts: int
     xid: int
     changes: int = 0
+    origin: tuple[str, int] | None = None
 
 
 class NaiveDecoder:
@@ -117,11 +120,12 @@ class NaiveDecoder:
 
     def _message(self, lsn: int, reader: Reader) -> None:
         kind = reader.char()
-        if kind in "OY":  # where a transaction came from and what a type is called: neither makes a change
+        if kind == "Y":  # what a type is called
             return
         readers: dict[str, Callable[[int, Reader], None]] = {
             "B": self._begin,
             "C": self._commit,
+            "O": self._origin,
             "R": self._relation,
             "I": self._insert,
             "U": self._update,
@@ -148,6 +152,12 @@ class NaiveDecoder:
             raise NaiveError("Commit of another transaction")
         self.end_lsn = max(self.end_lsn, end_lsn)
         self._transaction = None
+
+    def _origin(self, _lsn: int, reader: Reader) -> None:
+        commit_lsn, name = reader.uint64(), reader.string()
+        if self._transaction is None:
+            raise NaiveError("Origin outside a transaction")
+        self._transaction.origin = (name, commit_lsn)
 
     def _relation(self, _lsn: int, reader: Reader) -> None:
         oid, schema, table, identity = reader.uint32(), reader.string(), reader.string(), reader.char()
@@ -231,7 +241,9 @@ class NaiveDecoder:
         tx = self._transaction
         if tx is None:
             raise NaiveError(f"{op!r} outside a transaction")
-        self.changes.append(NaiveChange(op, tx.commit_lsn, tx.changes, lsn, tx.xid, tx.commit_ts, **what))
+        self.changes.append(
+            NaiveChange(op, tx.commit_lsn, tx.changes, lsn, tx.xid, tx.commit_ts, origin=tx.origin, **what)
+        )
         tx.changes += 1
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,9 +18,20 @@ from tests.database import Database
 
 
 class Service:
-    """One `psql-streamer` process. `config` is TOML without http and lmdb, which this adds."""
+    """One `psql-streamer` process. `config` is TOML without http and lmdb, which this adds.
 
-    def __init__(self, folder: Path, config: str) -> None:
+    command: what starts it. cwd, environ: its working folder and its environment, when they are not this process's.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        command: Sequence[str] = (sys.executable, "-m", "psql_streamer"),
+        cwd: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command, self._cwd, self._environ = command, cwd, environ
         [self.port] = free_ports(1)
         self.lmdb = folder / "positions.lmdb"
         self.config = folder / "psql-streamer.toml"
@@ -37,7 +48,11 @@ class Service:
         """Start it; with `wait`, return when /status says that all parts are well."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "psql_streamer", "-config", str(self.config)], stdout=log, stderr=log
+                [*self._command, "-config", str(self.config)],
+                stdout=log,
+                stderr=log,
+                cwd=self._cwd,
+                env=self._environ,
             )
         if wait:
             self.until(lambda: self.status()[0] == 200, "the service to be well")

@@ -121,7 +121,7 @@ class _Session:
     def _transaction(self, tx: Transaction) -> Iterator[bytes]:
         yield wire.xlog_data(wire.begin(tx.commit_lsn, tx.commit_ts, tx.xid), tx.commit_lsn)
         if tx.origin:
-            yield wire.xlog_data(wire.origin(tx.commit_lsn, tx.origin), tx.commit_lsn)
+            yield wire.xlog_data(wire.origin(tx.commit_lsn // 2, tx.origin), tx.commit_lsn)
         for step in tx.steps:
             yield from self._step(step)
         yield wire.xlog_data(wire.commit(tx.commit_lsn, tx.end_lsn, tx.commit_ts), tx.end_lsn)

@@ -42,8 +42,11 @@ Nothing is dropped because its type is unknown.
 - `interval` is ISO 8601: `P1DT2H`.
 - A type is looked up once while the service runs. A composite value with more or fewer attributes than its type had
   then (ALTER TYPE ... ADD ATTRIBUTE) is a string, its text form, until the service is restarted.
-- What Spark computes has an Arrow type in place of a PostgreSQL type: structs become objects, lists and maps arrays and
-  objects, decimals numbers. [spark.md](spark.md) has the types that a rule sees.
+  So with the labels of an enum, which `debezium` names in its schemas.
+- What Spark computes is of the PostgreSQL type that its type corresponds to. Structs become objects, arrays become
+  arrays, and maps objects if their keys are strings, else arrays of pairs `[key, value]`; what is inside of them is
+  what a column of its type is. In `debezium` with schemas they have Connect's schemas of structs, arrays and maps.
+  [spark.md](spark.md) has the types that a rule sees.
 """
 
 

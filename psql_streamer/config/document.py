@@ -57,10 +57,11 @@ class Document:
         text = redact(text)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
-    def secrets(self) -> Iterator[str]:
-        """Every text that must not be shown."""
-        for path, value in leaves(self.tree):
-            if self.is_secret(path) and str(value):
+    def secrets(self, path: KeyPath, hidden: bool) -> Iterator[str]:
+        """Every text at this path and below that must not be shown. hidden: only those whose keys do not say so."""
+        for place, value in leaves(self.tree):
+            counts = place in self.hidden if hidden else self.is_secret(place)
+            if counts and place[: len(path)] == path and str(value):
                 yield str(value)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from psql_streamer.config.document import Document, KeyPath
-from psql_streamer.redaction import HIDDEN, redact
+from psql_streamer.redaction import gives_away, redact
 
 _REQUIREMENTS = {
     "bool_parsing": "must be true or false",
@@ -36,9 +35,7 @@ _REQUIREMENTS = {
 }
 """pydantic's error types, in the words of a TOML file."""
 
-# Shorter ones occur in any text, and nobody could tell them from it.
-_SHORTEST_FRAGMENT = 4
-_SHORTEST_SECRET = 6
+_NOT_SHOWN = "is not allowed (the reason is not shown, it would show a part of a secret)"
 
 
 class Problems:
@@ -61,8 +58,11 @@ class Problems:
         for text in texts:
             self.add(path, text)
 
-    def add_invalid(self, path: KeyPath, value: Any, errors: Sequence[ErrorDetails]) -> None:
-        """A value is not what its option allows; several errors are the alternatives that it could have been."""
+    def add_invalid(self, path: KeyPath, value: Any, errors: Sequence[ErrorDetails], ours: bool) -> None:
+        """A value is not what its option allows; several errors are the alternatives that it could have been.
+
+        ours: the validators are this project's.
+        """
         if path in self._paths:
             return  # what is wrong there has been said
         shown = self._document.shown(path, value)
@@ -70,7 +70,7 @@ class Problems:
         if first["type"] == "missing":
             self.add(path, "is required")
         elif first["type"] == "value_error":
-            self.add(path, self._by_validator(path, value, shown, str(first["ctx"]["error"])))
+            self.add(path, self._by_validator(path, value, shown, str(first["ctx"]["error"]), ours))
         elif first["type"] in ("too_short", "string_too_short"):
             self.add(path, "must not be empty")
         else:
@@ -79,20 +79,22 @@ class Problems:
             allowed = f"{', '.join(others)} or {last}" if others else last
             self.add(path, f"{shown} is not allowed: {allowed}")
 
-    def _by_validator(self, path: KeyPath, value: Any, shown: str, message: str) -> str:
-        """A part's own words. They are not trusted to keep a secret."""
-        message = self._without_secrets(path, value, message)
-        if isinstance(value, dict | list):
+    def _by_validator(self, path: KeyPath, value: Any, shown: str, message: str, ours: bool) -> str:
+        """A part's own words."""
+        message = self._without_secrets(path, value, message, ours)
+        if isinstance(value, dict | list) or message is _NOT_SHOWN:
             return message
         return f"{shown} {message}" if message.startswith("is ") else f"{shown} is not allowed: {message}"
 
-    def _without_secrets(self, path: KeyPath, value: Any, message: str) -> str:
-        if self._document.is_secret(path) and any(fragment in message for fragment in _fragments(str(value))):
-            return "is not allowed (the reason is not shown, it would show a part of the value)"
-        for secret in self._document.secrets():
-            if len(secret) >= _SHORTEST_SECRET:
-                message = message.replace(secret, HIDDEN)
-        return redact(message)
+    def _without_secrets(self, path: KeyPath, value: Any, message: str, ours: bool) -> str:
+        """A message that holds a secret is not shown at all: where stars stand would tell what stood there.
+
+        A validator of ours quotes nothing of a key that holds secrets, so that what it says is the same for each; one
+        of a whole section may quote a key that holds none, into which `${file:...}` has brought one.
+        """
+        constant = ours and not isinstance(value, dict | list)
+        secrets = () if constant else self._document.secrets(path, hidden=ours)
+        return _NOT_SHOWN if any(gives_away(message, secret) for secret in secrets) else redact(message)
 
 
 def _requirement(error: ErrorDetails) -> str:
@@ -100,9 +102,3 @@ def _requirement(error: ErrorDetails) -> str:
     if template is None:
         return error["msg"][:1].lower() + error["msg"][1:]
     return template.format_map(error.get("ctx", {})).replace("'", '"')
-
-
-def _fragments(secret: str) -> Iterable[str]:
-    """The pieces of a secret that would give it away; the names in `name=value` are not among them."""
-    values = re.sub(r"\b\w+\s*=", " ", secret)
-    return [piece for piece in re.split(r"\W+", values) if len(piece) >= _SHORTEST_FRAGMENT] or [secret]

@@ -125,7 +125,7 @@ class _Table:
             else:
                 # A validator of a table's keys judges the key, not what it is set to.
                 value = path[-1] if found[0]["loc"][-1:] == ("[key]",) else _get(data, path)
-                self._problems.add_invalid(self._place(path), value, found)
+                self._problems.add_invalid(self._place(path), value, found, ours=_is_ours(options))
 
     def refuse_booleans(self, options: type[BaseModel], data: Mapping[str, Any]) -> None:
         """pydantic takes true for 1; a person who writes `batchSize = true` means something else."""
@@ -217,3 +217,7 @@ def _get(data: Any, path: KeyPath) -> Any:
 
 def _put(data: Any, path: KeyPath, value: Any) -> None:
     _get(data, path[:-1])[path[-1]] = value
+
+
+def _is_ours(options: type[BaseModel]) -> bool:
+    return options.__module__.partition(".")[0] in ("psql_streamer", "sources", "sinks")

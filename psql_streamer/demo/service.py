@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import psycopg2
 
+from psql_streamer import launcher
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
 from psql_streamer.errors import StreamerError
@@ -98,7 +98,7 @@ class ServiceProcess:
         environment["JAVA_HOME"] = str(find_java().resolve().parent.parent)
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "psql_streamer", "run", "--config", self.config_file],
+                launcher.command("psql_streamer.cli", "run", "--config", str(self.config_file)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

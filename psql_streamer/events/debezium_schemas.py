@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from typing import Any
 
-from psql_streamer.events.debezium_types import Schema, connect_type
+from psql_streamer.events.debezium_types import Schema, connect_type, optional
 from psql_streamer.model import Column, Relation
 
 _REMEMBERED = 1 << 12
@@ -16,28 +17,31 @@ _REMEMBERED = 1 << 12
 def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
     """Of the records' keys. server: the source's name."""
     fields = [_column(relation, columns[index]) for index in key]
-    return _json(_struct(fields, f"{server}.{relation}.Key"))
+    return _json(_struct(fields, f"{_name(server, relation)}.Key"))
 
 
 @lru_cache(_REMEMBERED)
 def envelope_schema(server: str, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """Of the records' values."""
     rows = [_column(relation, column) for column in columns]
-    image = _struct(rows, f"{server}.{relation}.Value", optional=True)
+    name = _name(server, relation)
+    image = _struct(rows, f"{name}.Value", is_optional=True)
     fields = [
         _field("before", image),
         _field("after", image),
         _field("source", _SOURCE),
-        _field("op", _STRING),
-        _field("ts_ms", _OPTIONAL_INT64),
         _field("transaction", _TRANSACTION),
+        _field("op", _STRING),
+        *(_field(times, _OPTIONAL_INT64) for times in ("ts_ms", "ts_us", "ts_ns")),
     ]
-    return _json(_struct(fields, f"{server}.{relation}.Envelope", version=1))
+    return _json(_struct(fields, f"{name}.Envelope", version=2))
 
 
 def message_key_schema() -> bytes:
     """Of the keys of logical messages."""
-    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], "io.debezium.connector.postgresql.MessageKey"))
+    return _json(
+        _struct([_field("prefix", _OPTIONAL_STRING)], "io.debezium.connector.postgresql.MessageKey", version=1)
+    )
 
 
 def message_schema() -> bytes:
@@ -45,14 +49,16 @@ def message_schema() -> bytes:
     message = _struct(
         [_field("prefix", _OPTIONAL_STRING), _field("content", {"type": "bytes", "optional": True})],
         "io.debezium.connector.postgresql.Message",
+        version=1,
     )
     fields = [
         _field("op", _STRING),
         _field("ts_ms", _OPTIONAL_INT64),
         _field("source", _SOURCE),
+        _field("transaction", _TRANSACTION),
         _field("message", message),
     ]
-    return _json(_struct(fields, "io.debezium.connector.postgresql.MessageValue"))
+    return _json(_struct(fields, "io.debezium.connector.postgresql.MessageValue", version=1))
 
 
 def transaction_key_schema() -> bytes:
@@ -65,7 +71,7 @@ def transaction_schema() -> bytes:
     collection = _struct(
         [_field("data_collection", _STRING), _field("event_count", _INT64)],
         "event.collection",
-        optional=True,
+        is_optional=True,
         version=1,
     )
     fields = [
@@ -81,20 +87,20 @@ def transaction_schema() -> bytes:
 def _column(relation: Relation, column: Column) -> Schema:
     """What the stream knows to be NOT NULL is the key; under FULL without a primary key all columns are flagged."""
     required = column.key and bool(relation.key_columns)
-    kind = connect_type(column).schema
-    head = ("type", "fields", "items")
-    schema: Schema = {name: part for name, part in kind.items() if name in head}
-    schema["optional"] = not required
-    schema |= {name: part for name, part in kind.items() if name not in head}
-    return _field(column.name, schema)
+    return _field(column.name, optional(connect_type(column).schema, not required))
+
+
+def _name(server: str, relation: Relation) -> str:
+    """What the names of a table's schemas begin with: Debezium's name for its topic."""
+    return re.sub(r"[^a-zA-Z0-9._-]", "_", f"{server}.{relation}")
 
 
 def _field(name: str, schema: Schema) -> Schema:
     return {**schema, "field": name}
 
 
-def _struct(fields: list[Schema], name: str, optional: bool = False, version: int | None = None) -> Schema:
-    schema: Schema = {"type": "struct", "fields": fields, "optional": optional, "name": name}
+def _struct(fields: list[Schema], name: str, is_optional: bool = False, version: int | None = None) -> Schema:
+    schema: Schema = {"type": "struct", "fields": fields, "optional": is_optional, "name": name}
     return schema if version is None else {**schema, "version": version}
 
 
@@ -112,7 +118,9 @@ _SNAPSHOT: Schema = {
     "optional": True,
     "name": "io.debezium.data.Enum",
     "version": 1,
-    "parameters": {"allowed": "true,last,false,incremental"},
+    "parameters": {
+        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental",
+    },
     "default": "false",
 }
 
@@ -121,23 +129,27 @@ _SOURCE = _struct(
         _field("version", _STRING),
         _field("connector", _STRING),
         _field("name", _STRING),
-        # Outside of a transaction a logical message has no time.
-        _field("ts_ms", _OPTIONAL_INT64),
+        _field("ts_ms", _INT64),
         _field("snapshot", _SNAPSHOT),
         _field("db", _STRING),
         _field("sequence", _OPTIONAL_STRING),
+        _field("ts_us", _OPTIONAL_INT64),
+        _field("ts_ns", _OPTIONAL_INT64),
         _field("schema", _STRING),
         _field("table", _STRING),
         _field("txId", _OPTIONAL_INT64),
         _field("lsn", _OPTIONAL_INT64),
         _field("xmin", _OPTIONAL_INT64),
+        _field("origin", _OPTIONAL_STRING),
+        _field("origin_lsn", _OPTIONAL_INT64),
     ],
     "io.debezium.connector.postgresql.Source",
+    version=1,
 )
 
 _TRANSACTION = _struct(
     [_field("id", _STRING), _field("total_order", _INT64), _field("data_collection_order", _INT64)],
     "event.block",
-    optional=True,
+    is_optional=True,
     version=1,
 )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psql_streamer.events.format import numbers
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, Bounds, Relation, Tallies, Transactions, Truncate
+from psql_streamer.model import Batch, Bounds, LogicalMessage, Relation, Tallies, Transactions, Truncate
 
 _MESSAGES = "LOGICAL_DECODING_MESSAGE"
 """What Debezium counts logical messages as."""
@@ -36,13 +36,12 @@ def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
     )
 
 
-def of_truncate(transactions: Transactions, truncate: Truncate) -> bytes:
-    """The `transaction` block of a truncate's event."""
-    tx = truncate.tx
+def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
+    """The `transaction` block of an event that is no row's."""
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
-        _id(transactions, tx),
-        truncate.seq + 1,
-        truncate.tally + 1,
+        _id(transactions, event.tx),
+        event.seq + 1,
+        event.tally + 1,
     )
 
 

@@ -2,6 +2,7 @@
 
 decimal.handling.mode precise, time.precision.mode adaptive, interval.handling.mode numeric, binary.handling.mode bytes,
 hstore.handling.mode json. Types that Debezium leaves out unless it is told otherwise are strings: their text form.
+Schemas name their parts in the order of Connect's JSON converter.
 Source: Debezium documentation, "PostgreSQL connector", data type mappings.
 """
 
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from psql_streamer.events import debezium_values as value
 from psql_streamer.events.json_text import Piece, join, quoted
+from psql_streamer.events.made import is_list, made_json
 from psql_streamer.events.nested import array_json
 from psql_streamer.events.values import json_values
 from psql_streamer.model import Column
@@ -31,9 +33,6 @@ Schema: TypeAlias = dict[str, Any]
 UNAVAILABLE = "__debezium_unavailable_value"
 """What stands for a TOASTed value that an update left alone."""
 
-_UNAVAILABLE_TEXT = json.dumps(UNAVAILABLE).encode()
-_UNAVAILABLE_BYTES = json.dumps(base64.b64encode(UNAVAILABLE.encode()).decode()).encode()
-_UNAVAILABLE_NUMBERS = json.dumps(list(UNAVAILABLE.encode()), separators=(",", ":")).encode()
 _VHDRSZ = 4
 
 
@@ -41,26 +40,112 @@ _VHDRSZ = 4
 class ConnectType:
     """schema: Kafka Connect's, as its JSON converter writes it, without `optional` and `field`.
 
-    render: the JSON of a column of text forms. unavailable: the JSON of a value that is not to be had.
+    render: the JSON of a column of text forms; null for what the type cannot hold. dimensions: whether a value may be
+    an array of arrays, which an array's type in PostgreSQL does not say, nor this schema.
     """
 
     schema: Schema
     render: Callable[[pa.Array], Piece]
-    unavailable: bytes = _UNAVAILABLE_TEXT
+    dimensions: bool = False
 
 
 def connect_type(column: Column) -> ConnectType:
     """What a column is in Debezium's events."""
     if column.type_oid == 0:
-        return ConnectType(_TEXT, partial(json_values, column=column))
+        return _made(column.arrow) if column.arrow is not None else _UNKNOWN
     kind = column.type or BY_OID.get(column.type_oid)
     return _of(kind, column.typmod) if kind else _STRING
+
+
+@cache
+def _made(kind: pa.DataType) -> ConnectType:
+    """What a handler made."""
+    return ConnectType(_schema_of(kind), lambda values: made_json(values, _render_leaf))
+
+
+def _schema_of(kind: pa.DataType) -> Schema:
+    """Nothing inside of it is required, whatever Arrow's fields say: they do not hold for what is unknown."""
+    if pa.types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [{**optional(_schema_of(field.type), True), "field": field.name} for field in kind],
+        }
+    if is_list(kind):
+        return {"type": "array", "items": optional(_schema_of(kind.value_type), True)}
+    if pa.types.is_map(kind):
+        keys, items = optional(_schema_of(kind.key_type), False), optional(_schema_of(kind.item_type), True)
+        return {"type": "map", "keys": keys, "values": items}
+    return _leaf(kind).schema
+
+
+def _render_leaf(values: pa.Array) -> Piece:
+    return _leaf(values.type).render(values)
+
+
+@cache
+def _leaf(kind: pa.DataType) -> ConnectType:
+    """What a column of PostgreSQL's type for it is; a string where there is none."""
+    if pa.types.is_dictionary(kind):
+        return _leaf(kind.value_type)
+    column = casts.column_of("", kind)
+    if column is None:
+        return _UNKNOWN
+    of_column = connect_type(column)
+    return ConnectType(of_column.schema, lambda values: of_column.render(casts.to_text(values, column)))
+
+
+def _as_strings(values: pa.Array) -> Piece:
+    """Strings as they are, and anything else as its JSON in a string."""
+    if pa.types.is_string(values.type):
+        return quoted(values.cast(pa.binary()))
+    piece = json_values(values, Column("", 0))
+    texts = join(piece.open, piece.values, piece.close, nulls=None)
+    return quoted(texts)
+
+
+def optional(schema: Schema, is_optional: bool) -> Schema:
+    """A schema with this said where Connect's JSON converter says it: before the name."""
+    head = ("type", "keys", "values", "fields", "items")
+    said: Schema = {part: schema[part] for part in head if part in schema}
+    said["optional"] = is_optional
+    return said | {part: schema[part] for part in schema if part not in head}
+
+
+def placeholder(schema: Schema, strict: bool) -> bytes:
+    """The JSON of a value that is not to be had. strict: null where nothing else fits the schema, as Debezium has it;
+    otherwise a string stands there.
+    """
+    match schema:
+        case {"type": "string", "name": "io.debezium.data.Uuid"}:
+            return _UNAVAILABLE_UUID
+        case {"type": "string"}:
+            return _UNAVAILABLE_TEXT
+        case {"type": "bytes"}:
+            return _UNAVAILABLE_BYTES
+        case {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}:
+            return b'{"scale":0,"value":%s}' % _UNAVAILABLE_BYTES
+        case {"type": "array", "items": {"type": "int16" | "int32" | "int64"}}:
+            return _UNAVAILABLE_NUMBERS
+        case {"type": "array", "items": items}:
+            item = placeholder(items, strict)
+            return item if item == b"null" else b"[%s]" % item
+        case _:
+            return b"null" if strict else _UNAVAILABLE_TEXT
+
+
+_UNAVAILABLE_TEXT = json.dumps(UNAVAILABLE).encode()
+_UNAVAILABLE_BYTES = json.dumps(base64.b64encode(UNAVAILABLE.encode()).decode()).encode()
+_UNAVAILABLE_NUMBERS = json.dumps(list(UNAVAILABLE.encode()), separators=(",", ":")).encode()
+# What java.util.UUID.nameUUIDFromBytes makes of the placeholder.
+_UNAVAILABLE_UUID = b'"b68a35a7-17ad-35b3-af2a-ae46edb4545a"'
 
 
 @cache
 def _of(kind: PgType, typmod: int) -> ConnectType:
     if kind.element is not None:
         return _array_of(kind.element, _of(kind.element, typmod))
+    if kind.labels:
+        return _enum(kind.labels)
     oid, modifier = (kind.base_oid, kind.base_typmod) if kind.base_oid else (kind.oid, typmod)
     if oid in _BY_TYPMOD:
         return _BY_TYPMOD[oid](modifier)
@@ -69,21 +154,21 @@ def _of(kind: PgType, typmod: int) -> ConnectType:
 
 def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
     return ConnectType(
-        {"type": "array", "items": {**element.schema, "optional": True}},
+        {"type": "array", "items": optional(element.schema, True)},
         lambda values: array_json(values, kind.delimiter, element.render),
-        _UNAVAILABLE_NUMBERS if element.schema["type"].startswith("int") else b"[%s]" % element.unavailable,
+        dimensions=element.schema["type"] != "array",
     )
 
 
 # --- how columns are rendered
 
 
-def _each(function: Callable[[str], str]) -> Callable[[pa.Array], Piece]:
+def _each(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
     """Distinct values one by one."""
 
     def render(values: pa.Array) -> Piece:
         distinct = pc.dictionary_encode(values)
-        rendered = [function(text.decode("utf-8", "replace")).encode() for text in distinct.dictionary.to_pylist()]
+        rendered = [function(text.decode("utf-8", "replace")) for text in distinct.dictionary.to_pylist()]
         return Piece(pa.array(rendered, pa.binary()).take(distinct.indices))
 
     return render
@@ -95,7 +180,21 @@ def _as_json_of(oid: int) -> Callable[[pa.Array], Piece]:
     return lambda values: json_values(values, column)
 
 
-def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str]) -> Callable[[pa.Array], Piece]:
+def _floats(oid: int) -> Callable[[pa.Array], Piece]:
+    """As Java writes them, with a point or an exponent, so that nobody takes a whole number for an integer."""
+    numbers = _as_json_of(oid)
+
+    def render(values: pa.Array) -> Piece:
+        piece = numbers(values)
+        if pc.min(pc.find_substring(values, b".")).as_py() not in (None, -1):
+            return piece
+        whole = pc.match_substring_regex(values, r"^-?\d+$")
+        return Piece(pc.if_else(whole, join(values, b".0", nulls=None), piece.values))
+
+    return render
+
+
+def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
     """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
     column = Column("", oid)
 
@@ -153,11 +252,11 @@ def _numeric(typmod: int) -> ConnectType:
             "version": 1,
             "doc": "Variable scaled decimal",
         }
-        return ConnectType(schema, _each(value.variable_decimal), b'{"scale":0,"value":%s}' % _UNAVAILABLE_BYTES)
+        return ConnectType(schema, _each(value.variable_decimal))
     precision = ((typmod - _VHDRSZ) >> 16) & 0xFFFF
     scale = (((typmod - _VHDRSZ) & 0x7FF) ^ 1024) - 1024
     schema = _decimal(scale, {"connect.decimal.precision": str(precision)})
-    return ConnectType(schema, _each(partial(value.decimal, scale=scale)), _UNAVAILABLE_BYTES)
+    return ConnectType(schema, _each(partial(value.decimal, scale=scale)))
 
 
 def _decimal(scale: int, parameters: dict[str, str]) -> Schema:
@@ -186,7 +285,16 @@ def _bits(typmod: int) -> ConnectType:
         return ConnectType({"type": "boolean"}, _each(value.bit))
     length = str(typmod if typmod > 0 else 2**31 - 1)
     schema = _named("bytes", "io.debezium.data.Bits", parameters={"length": length})
-    return ConnectType(schema, _each(value.bits), _UNAVAILABLE_BYTES)
+    return ConnectType(schema, _each(value.bits))
+
+
+def _vector(element: str) -> ConnectType:
+    """Their elements are never null."""
+    return ConnectType({"type": "array", "items": {"type": element, "optional": False}}, _each(value.vector))
+
+
+def _enum(labels: tuple[str, ...]) -> ConnectType:
+    return ConnectType(_named("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), quoted)
 
 
 _POINT_SCHEMA: Schema = {
@@ -204,26 +312,29 @@ _POINT_SCHEMA: Schema = {
 
 _TEXT: Schema = {"type": "string"}
 _STRING = ConnectType(_TEXT, quoted)
+_UNKNOWN = ConnectType(_TEXT, _as_strings)
 _JSON = _string("io.debezium.data.Json")
 
 _BY_OID: dict[int, ConnectType] = {
     16: ConnectType({"type": "boolean"}, _as_json_of(16)),
-    17: ConnectType({"type": "bytes"}, _as_json_of(17), _UNAVAILABLE_BYTES),
+    17: ConnectType({"type": "bytes"}, _as_json_of(17)),
     20: ConnectType({"type": "int64"}, _as_json_of(20)),
     21: ConnectType({"type": "int16"}, _as_json_of(21)),
+    22: _vector("int16"),
     23: ConnectType({"type": "int32"}, _as_json_of(23)),
     26: ConnectType({"type": "int64"}, _as_json_of(26)),
+    30: _vector("int64"),
     114: _JSON,
     142: _string("io.debezium.data.Xml"),
     600: ConnectType(_POINT_SCHEMA, _each(value.point)),
-    700: ConnectType({"type": "float"}, _as_json_of(700)),
-    701: ConnectType({"type": "double"}, _as_json_of(701)),
+    700: ConnectType({"type": "float"}, _floats(700)),
+    701: ConnectType({"type": "double"}, _floats(701)),
     790: ConnectType(_decimal(2, {}), _each(value.money)),
     1082: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast(1082, pa.int32(), value.date)),
     1186: ConnectType(_named("int64", "io.debezium.time.MicroDuration"), _each(value.interval)),
     1266: ConnectType(_named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time)),
     2950: _string("io.debezium.data.Uuid"),
-    3614: _string("io.debezium.data.TsVector"),
+    3614: _string("io.debezium.data.Tsvector"),
     3802: _JSON,
 }
 """Built-in types. Everything that is in none of these tables is a string."""

@@ -1,7 +1,7 @@
 """Text forms of single values as Debezium's default modes write them, where that takes more than quoting.
 
 Temporal values count from 1970-01-01 UTC in the proleptic Gregorian calendar, which PostgreSQL uses as well. Each
-function takes one text form and gives JSON. What a type of Debezium's cannot hold (NaN in a decimal) stays text.
+function takes one text form and gives JSON, or None for what Debezium's type cannot hold (NaN in a decimal).
 Source: Debezium documentation, "PostgreSQL connector", data type mappings.
 """
 
@@ -11,6 +11,7 @@ import base64
 import json
 import re
 import struct
+from decimal import Decimal
 
 _DATE = re.compile(r"(\d+)-(\d\d)-(\d\d)")
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
@@ -22,6 +23,8 @@ _INTERVAL = re.compile(
 )
 _HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
 _POINT = re.compile(r"\((.+),(.+)\)")
+
+_INT_DIGITS = 4300
 
 _DAY = 86_400_000_000
 _MONTH = 2_629_800_000_000  # 30.4375 days, a twelfth of 365.25
@@ -45,10 +48,9 @@ def date(value: str) -> str:
     return str(_days(value))
 
 
-def timestamp(value: str) -> str:
-    """Microseconds; of the years after 294247 they are too many for 64 bits, and the text stays."""
-    micros = _micros(value)
-    return str(micros) if _is_int64(micros) else text(value)
+def timestamp(value: str) -> str | None:
+    """Microseconds; of the years after 294247 they are too many for 64 bits."""
+    return _int64(_micros(value))
 
 
 def timestamp_millis(value: str) -> str:
@@ -91,48 +93,44 @@ def zoned_time(value: str) -> str:
     return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{part}Z"'
 
 
-def interval(value: str) -> str:
-    """Microseconds, with months of 30.4375 days; the text form is ISO 8601's. Text again past 64 bits."""
+def interval(value: str) -> str | None:
+    """Microseconds, with months of 30.4375 days; the text form is ISO 8601's."""
     found = _INTERVAL.fullmatch(value)
     if not found:
-        return text(value)
+        return None
     years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(1, 7))
     seconds = int(found[8] or 0) * 1_000_000 + int(f"{found[9] or '':0<6}")
     micros = (years * 12 + months) * _MONTH + (weeks * 7 + days) * _DAY + (hours * 60 + minutes) * 60_000_000
     micros += -seconds if found[7] else seconds
-    return str(micros) if _is_int64(micros) else text(value)
+    return _int64(micros)
 
 
-def decimal(value: str, scale: int) -> str:
+def decimal(value: str, scale: int) -> str | None:
     """Connect's Decimal: the unscaled number in two's complement, big-endian, base64."""
+    return _base64_number(_unscaled(value, scale)) if _DECIMAL.fullmatch(value) else None
+
+
+def variable_decimal(value: str) -> str | None:
+    """Debezium's VariableScaleDecimal, without zeros at the end: 1.50 and 1.5, which are equal, are one key."""
     if not _DECIMAL.fullmatch(value):
-        return text(value)
-    whole, _, fraction = value.partition(".")
-    unscaled = int(whole + fraction[: max(0, scale)].ljust(max(0, scale), "0"))
-    return _base64_number(unscaled // 10**-scale if scale < 0 else unscaled)
+        return None
+    scale = len(value.partition(".")[2].rstrip("0"))
+    return f'{{"scale":{scale},"value":{_base64_number(_unscaled(value, scale))}}}'
 
 
-def variable_decimal(value: str) -> str:
-    """Debezium's VariableScaleDecimal: as many digits behind the point as the text has."""
-    if not _DECIMAL.fullmatch(value):
-        return text(value)
-    scale = len(value.partition(".")[2])
-    return f'{{"scale":{scale},"value":{decimal(value, scale)}}}'
-
-
-def money(value: str) -> str:
+def money(value: str) -> str | None:
     """A Decimal of two digits behind the point. What stands around the digits depends on lc_monetary."""
     digits = re.sub(r"\D", "", value)
     if not digits:
-        return text(value)
+        return None
     has_fraction = re.search(r"[.,]\d\d\D*$", value)
     unscaled = int(digits) * (1 if has_fraction else 100)
     return _base64_number(-unscaled if "-" in value or "(" in value else unscaled)
 
 
-def bit(value: str) -> str:
-    """bit(1)."""
-    return "true" if value == "1" else "false"
+def bit(value: str) -> str | None:
+    """bit(1), or varbit(1), which can be empty."""
+    return {"1": "true", "0": "false"}.get(value)
 
 
 def bits(value: str) -> str:
@@ -141,14 +139,19 @@ def bits(value: str) -> str:
     return _base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
 
 
-def point(value: str) -> str:
+def point(value: str) -> str | None:
     """Debezium's Point: coordinates, and the same as well-known binary."""
     found = _POINT.fullmatch(value)
     if not found:
-        return text(value)
-    x, y = (one if one.lstrip("-")[0].isdigit() else text(one) for one in found.groups())
+        return None
+    x, y = map(_double, found.groups())
     binary = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
     return f'{{"x":{x},"y":{y},"wkb":{_base64(binary)},"srid":null}}'
+
+
+def vector(value: str) -> str:
+    """int2vector and oidvector: an array."""
+    return f"[{','.join(value.split())}]"
 
 
 def hstore(value: str) -> str:
@@ -190,8 +193,23 @@ def _clock_micros(value: str) -> int:
     return seconds * 1_000_000 + int(f"{found[4] or '':0<6}")
 
 
-def _is_int64(number: int) -> bool:
-    return -(1 << 63) <= number < 1 << 63
+def _int64(number: int) -> str | None:
+    return str(number) if -(1 << 63) <= number < 1 << 63 else None
+
+
+def _unscaled(value: str, scale: int) -> int:
+    whole, _, fraction = value.partition(".")
+    digits = whole + fraction[: max(0, scale)].ljust(max(0, scale), "0")
+    # int() takes no more digits of a text (sys.set_int_max_str_digits); numeric has up to 147,455.
+    unscaled = int(digits) if len(digits) < _INT_DIGITS else int(Decimal(digits))
+    return unscaled // 10**-scale if scale < 0 else unscaled
+
+
+def _double(value: str) -> str:
+    """With a point or an exponent, so that nobody takes it for an integer; NaN and the infinities are strings."""
+    if not value.lstrip("-")[0].isdigit():
+        return text(value)
+    return value if "." in value or "e" in value else f"{value}.0"
 
 
 def _java_year(year: int, value: str) -> str:

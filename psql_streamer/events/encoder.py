@@ -101,7 +101,7 @@ class Encoder:
                 self._messages(form, batch.messages, left_out),
             )
         )
-        return replace(_records(parts), skipped=left_out.skipped, excluded=left_out.excluded)
+        return replace(_records(parts), skipped=left_out.skipped, excluded=left_out.excluded, nulled=form.nulled)
 
     def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from psql_streamer import __version__
-from psql_streamer.events.format import Format, Part, RowTexts, content_member, numbers, truncate_options
+from psql_streamer.events.format import Format, RowTexts, content_member, numbers, truncate_options
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import LogicalMessage, Lsn, Op, Transactions, Truncate
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from psql_streamer.events.format import (
     Format,
-    Part,
     RowTexts,
     commit_lsn_of,
     content_member,
@@ -18,6 +17,7 @@ from psql_streamer.events.format import (
 from psql_streamer.events.identity import uuids
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import LogicalMessage, Op, Transactions, Truncate
 

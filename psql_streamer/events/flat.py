@@ -8,7 +8,7 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.events.format import Format, RowTexts, content_member
 from psql_streamer.events.json_text import name
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Op, Transactions, Truncate
+from psql_streamer.model import LogicalMessage, Op, Truncate
 
 KEYLESS_REMEDY = (
     "give it a primary key, name key columns under `key`, use another format, or leave it out with excludeTables"
@@ -47,6 +47,3 @@ class Flat(Format):
 
     def message_key(self, message: LogicalMessage) -> bytes:
         return b'{"prefix":%s}' % name(message.prefix)
-
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return pa.repeat(pa.scalar(b"", pa.binary()), len(transactions))  # it is in the headers

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,11 @@ from numpy.typing import NDArray
 from psql_streamer.events.identity import checksums
 from psql_streamer.events.json_text import name
 from psql_streamer.events.objects import image_json, key_json
+from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Bounds, LogicalMessage, Op, Transactions, Truncate
 
 _STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
-
-Part: TypeAlias = pa.Array | bytes
 
 
 class RowTexts:
@@ -61,6 +61,7 @@ class Format(ABC):
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out.
+    nulled: schema.table.column -> values so far that are null because the format's type cannot hold them.
     """
 
     tombstones: ClassVar[bool] = False
@@ -70,7 +71,8 @@ class Format(ABC):
     def __init__(self, batch: Batch, transactions: bool = False) -> None:
         self.batch = batch
         self.transactions = transactions
-        self._texts: pa.Array | None = None
+        self.nulled = Counter[str]()
+        self._of_each = PerTransaction(lambda: self.of_each_transaction(batch.transactions))
 
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -84,9 +86,9 @@ class Format(ABC):
     def message(self, message: LogicalMessage) -> bytes:
         """The event of a logical message."""
 
-    @abstractmethod
     def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        """What every event of a transaction says of it, for each."""
+        """What every event of a transaction says of it, for each; nothing where its headers say all."""
+        return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
 
     def keys(self, rows: Rows) -> pa.Array:
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
@@ -110,18 +112,11 @@ class Format(ABC):
 
     def of_transactions(self, tx: NDArray[np.int32]) -> Part:
         """What each row's event says of its transaction; a constant when all rows are of one."""
-        if not np.count_nonzero(tx != tx[0]):
-            return self.of_transaction(int(tx[0]))
-        return self._transaction_texts().take(pa.array(tx))
+        return self._of_each.of_rows(tx)
 
     def of_transaction(self, index: int) -> bytes:
         """The same for one of the batch's transactions."""
-        return bytes(self._transaction_texts()[index].as_py())
-
-    def _transaction_texts(self) -> pa.Array:
-        if self._texts is None:
-            self._texts = self.of_each_transaction(self.batch.transactions)
-        return self._texts
+        return self._of_each.of(index)
 
 
 def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:

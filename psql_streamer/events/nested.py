@@ -72,8 +72,13 @@ def _interleaved(gaps: list[bytes], elements: list[bytes]) -> bytes:
 
 
 # What the fields of a composite must look like so that their form gives JSON. The table's own columns need no such
-# look: each of their rows follows the Relation message that holds for it.
-_LOOKS = {
+# look: each of their rows follows the Relation message that holds for it. None: any text gives JSON.
+LOOKS: dict[JsonForm, str | None] = {
+    JsonForm.TEXT: None,
+    JsonForm.TIMESTAMP: None,
+    JsonForm.TIMESTAMP_UTC: None,
+    JsonForm.ARRAY: None,
+    JsonForm.OBJECT: None,
     JsonForm.INTEGER: r"^-?\d+$",
     JsonForm.NUMBER: r"^(-?\d+(\.\d+)?([eE][+-]?\d+)?|NaN|-?Infinity)$",
     JsonForm.BOOLEAN: r"^[tf]$",
@@ -83,7 +88,7 @@ _LOOKS = {
 
 
 def _fits(values: pa.Array, form: JsonForm) -> NDArray[np.bool_]:
-    look = _LOOKS.get(form)
+    look = LOOKS[form]
     if look is None:
         return np.ones(len(values), np.bool_)
     matched = pc.match_substring_regex(values, look)

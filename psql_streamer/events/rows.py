@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -76,19 +77,27 @@ def split(changes: Changes, key: tuple[int, ...], unchanged: Unchanged) -> Itera
     """The rows of `changes` by kind.
 
     key: indexes of the columns that events are keyed by. unchanged: what becomes of values that an update left alone.
+    ValueError: an op is none of a row's; nothing was given then.
     """
-    if np.count_nonzero(changes.op == Op.INSERT) == len(changes):
-        yield from _of(changes, key, Op.INSERT, np.arange(len(changes)))
+    inserts = np.flatnonzero(changes.op == Op.INSERT)
+    if len(inserts) == len(changes):
+        yield from _of(changes, key, Op.INSERT, inserts)
         return
+    updates, deletes = np.flatnonzero(changes.op == Op.UPDATE), np.flatnonzero(changes.op == Op.DELETE)
+    if len(inserts) + len(updates) + len(deletes) != len(changes):
+        raise ValueError(f"the changes of {changes.relation} hold op {_strange(changes.op)}, which no row has")
     has_old = np.zeros(len(changes), np.bool_)
     has_old[changes.before.rows] = True
-    update = changes.op == Op.UPDATE
-    yield from _of(changes, key, Op.INSERT, np.flatnonzero(changes.op == Op.INSERT))
-    for rows in _of(changes, key, Op.UPDATE, np.flatnonzero(update & ~has_old)):
+    yield from _of(changes, key, Op.INSERT, inserts)
+    for rows in _of(changes, key, Op.UPDATE, updates[~has_old[updates]]):
         yield _settled(rows, unchanged)
-    for rows in _of(changes, key, Op.UPDATE, np.flatnonzero(update & has_old), old=True):
+    for rows in _of(changes, key, Op.UPDATE, updates[has_old[updates]], old=True):
         yield from _by_key_change(_settled(rows, unchanged))
-    yield from _of(changes, key, Op.DELETE, np.flatnonzero(changes.op == Op.DELETE), old=True)
+    yield from _of(changes, key, Op.DELETE, deletes, old=True)
+
+
+def _strange(ops: NDArray[np.uint8]) -> int:
+    return int(ops[~np.isin(ops, (Op.INSERT, Op.UPDATE, Op.DELETE))][0])
 
 
 def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = False) -> Iterator[Rows]:
@@ -131,16 +140,22 @@ def _settled(rows: Rows, policy: Unchanged) -> Rows:
     absent: dict[int, NDArray[np.bool_]] = {}
     marked: dict[int, NDArray[np.bool_]] = {}
     for column, gone in rows.new.absent.items():
-        treatment = policy.of(rows.relation, rows.columns[column].name)
-        lacking = gone
+        lacking, treatment = gone, policy.of(rows.relation, rows.columns[column].name)
         # PostgreSQL sends the old key with an update whose key is TOASTed: a key is filled in, it must not be null.
         if rows.old is not None and (treatment != "omit" or column in rows.key):
             missing = rows.old.absent.get(column)
             held = gone if missing is None else gone & ~missing
             arrays[column] = pc.if_else(pa.array(held), rows.old.arrays[column], arrays[column])
             lacking = gone & ~held
-        if lacking.any():
-            (marked if treatment == "marker" else absent)[column] = lacking
+        if not lacking.any():
+            continue
+        match treatment:
+            case "marker":
+                marked[column] = lacking
+            case "fill" | "omit":
+                absent[column] = lacking
+            case _:
+                assert_never(treatment)
     new = Values(tuple(arrays), absent, marked, json_text.name(policy.marker))
     return replace(rows, new=new, unchanged=absent | marked)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.binary_columns import held_bytes
+from psql_streamer.events import json_text
 from psql_streamer.events.json_text import TO_THE_END, Piece, join, quoted
+from psql_streamer.events.made import made_json
 from psql_streamer.events.nested import array_json, object_json
 from psql_streamer.events.plain_arrays import array_json_by_columns
 from psql_streamer.model import Column
+from psql_streamer.pgoutput import casts
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgtype import JsonForm, PgType
 
@@ -30,7 +31,7 @@ def json_values(values: pa.Array, column: Column) -> Piece:
     values: `binary` in PostgreSQL's text form where column.type_oid says so, any Arrow type where it is 0.
     """
     if column.type_oid == 0:
-        return _from_arrow(values)
+        return made_json(values, _of_arrow)
     kind = column.type or BY_OID.get(column.type_oid)
     return quoted(values) if kind is None else _typed(values, kind)
 
@@ -48,7 +49,7 @@ def _typed(values: pa.Array, kind: PgType) -> Piece:
         )
     if kind.form is JsonForm.OBJECT:
         return object_json(values, kind.attributes, lambda fields, attribute: _typed(fields, attribute.type))
-    return _FORMS[kind.form](values)
+    return FORMS[kind.form](values)
 
 
 def _integers(values: pa.Array) -> Piece:
@@ -93,7 +94,7 @@ def _timestamps_utc(values: pa.Array) -> Piece:
     return quoted(pc.if_else(plain, short, pc.replace_substring(iso, b"+00 BC", b"Z BC")))
 
 
-_FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
+FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
     JsonForm.NUMBER: _numbers,
     JsonForm.INTEGER: _integers,
     JsonForm.BOOLEAN: _booleans,
@@ -103,47 +104,23 @@ _FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
     JsonForm.TIMESTAMP: _timestamps,
     JsonForm.TIMESTAMP_UTC: _timestamps_utc,
 }
+"""What is neither an array nor an object."""
 
 
-def _from_arrow(values: pa.Array) -> Piece:
-    kind = values.type
-    if pa.types.is_integer(kind):
-        return Piece(_as_binary(values.cast(pa.string())))
-    if pa.types.is_boolean(kind):
-        return Piece(_as_binary(values.cast(pa.string())))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return quoted(_as_binary(values))
-    return Piece(pa.array([_dumps(value) for value in values.to_pylist()], pa.binary()))
+def _of_arrow(values: pa.Array) -> Piece:
+    """What no type of PostgreSQL's holds goes one by one: rare types of numbers, durations, times."""
+    column = casts.column_of("", values.type)
+    if column is not None:
+        return json_values(casts.to_text(values, column), column)
+    return Piece(pa.array([None if value is None else _text(value) for value in values.to_pylist()], pa.binary()))
 
 
-def _as_binary(values: pa.Array) -> pa.Array:
-    return values.cast(pa.binary())
-
-
-def _dumps(value: Any) -> bytes | None:
-    """JSON of a value of a type that is rare enough to go one by one: decimals, floats, times, nested types."""
-    return None if value is None else _text(value).encode()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ",".join(f"{json.dumps(str(key), ensure_ascii=False)}:{_text(item)}" for key, item in value.items())
-            + "}"
-        )
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_text, value)) + "]"
-    if isinstance(value, Decimal):
-        return format(value, "f") if value.is_finite() else json.dumps(str(value))
-    if isinstance(value, float) and not np.isfinite(value):
-        return json.dumps("NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, bytes):
-        return json.dumps(base64.b64encode(value).decode())
-    if value is None or isinstance(value, str | int | float):
-        return json.dumps(value, ensure_ascii=False)
-    iso = value.isoformat() if hasattr(value, "isoformat") else str(value)
-    return json.dumps(iso.removesuffix("+00:00") + "Z" if iso.endswith("+00:00") else iso)
+def _text(value: Any) -> bytes:
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, Decimal) and value.is_finite():
+        return format(value, "f").encode()
+    return json_text.name(value.isoformat() if hasattr(value, "isoformat") else str(value))
 
 
 def _objects(values: pa.Array) -> list[bytes | None]:

@@ -39,7 +39,8 @@ class Frames:
     def shown(self) -> Transactions:
         """The transactions without the placeholder; rows point into these."""
         of, first = self.transactions, self.first
-        return Transactions(of.commit_lsn[first:], of.xid[first:], of.commit_ts[first:])
+        origins = {tx - first: origin for tx, origin in of.origins.items()}
+        return Transactions(of.commit_lsn[first:], of.xid[first:], of.commit_ts[first:], origins)
 
     def tx_of(self, at: Index) -> NDArray[np.int32]:
         return self.tx[at] - np.int32(self.first)
@@ -54,6 +55,10 @@ class Frames:
 
     def lsn(self, at: Index) -> NDArray[np.uint64]:
         return self.wire.u64(self.start[at] + 6)
+
+    def sent_at(self, at: Index) -> NDArray[np.int64]:
+        """Microseconds since 2000-01-01 UTC."""
+        return self.wire.u64(self.start[at] + 22).view(np.int64)
 
 
 class Shapes:

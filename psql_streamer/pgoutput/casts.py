@@ -22,6 +22,7 @@ from psql_streamer.model import Column
 
 NUMERIC_OID = 1700
 TEXT_OID = 25
+_TIMESTAMP_OID, _TIMESTAMPTZ_OID = 1114, 1184
 
 _MAX_DECIMAL_PRECISION = 38
 _VARHDRSZ = 4
@@ -45,7 +46,7 @@ def cast(texts: pa.BinaryArray, column: Column) -> pa.Array:
 def to_text(values: pa.Array, column: Column) -> pa.BinaryArray:
     """PostgreSQL's text form of typed values; null stays null.
 
-    values: of type `arrow_type(column)`.
+    values: of type `arrow_type(column)`, or of one that `column_of` gives the column for.
     """
     form = _form(column)
     texts = form.render(_dense(values, form.arrow))
@@ -53,7 +54,9 @@ def to_text(values: pa.Array, column: Column) -> pa.BinaryArray:
 
 
 def column_of(name: str, kind: pa.DataType, key: bool = False) -> Column | None:
-    """The PostgreSQL column that holds an Arrow type as it is; None for types without a counterpart (nested ones)."""
+    """The PostgreSQL column that holds every value of an Arrow type; None for types without one: nested ones, say."""
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return Column(name, _TIMESTAMPTZ_OID if kind.tz else _TIMESTAMP_OID, -1, key)
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
         return Column(name, NUMERIC_OID, _typmod(kind.precision, kind.scale), key)
     oid = _NATURAL_OIDS.get(kind)
@@ -336,21 +339,26 @@ _FORMS: dict[int, _Form] = {
     700: _Form(pa.float32(), _parse_float, _render_float(1e6)),
     701: _Form(pa.float64(), _parse_float, _render_float(1e15)),
     1082: _Form(pa.date32(), _parse_date, _render_date),
-    1114: _Form(pa.timestamp("us"), _parse_timestamp, _render_timestamp),
-    1184: _Form(pa.timestamp("us", tz="UTC"), _parse_zoned, _render_timestamptz),
+    _TIMESTAMP_OID: _Form(pa.timestamp("us"), _parse_timestamp, _render_timestamp),
+    _TIMESTAMPTZ_OID: _Form(pa.timestamp("us", tz="UTC"), _parse_zoned, _render_timestamptz),
 }
 """Types by OID; numeric is apart, for its type depends on its typmod. Everything else is text."""
 
 _NATURAL_OIDS: dict[pa.DataType, int] = {
     pa.bool_(): 16,
     pa.binary(): 17,
+    pa.large_binary(): 17,
+    pa.uint32(): 20,
     pa.int64(): 20,
+    pa.int8(): 21,
+    pa.uint8(): 21,
     pa.int16(): 21,
+    pa.uint16(): 23,
     pa.int32(): 23,
     pa.string(): TEXT_OID,
+    pa.large_string(): TEXT_OID,
     pa.float32(): 700,
     pa.float64(): 701,
     pa.date32(): 1082,
-    pa.timestamp("us"): 1114,
-    pa.timestamp("us", tz="UTC"): 1184,
 }
+"""Timestamps and decimals are apart."""

@@ -20,6 +20,7 @@ from psql_streamer.model import (
     Position,
     Relation,
     ReplicaIdentity,
+    ReplicationOrigin,
     SchemaChange,
     Transactions,
     Truncate,
@@ -50,6 +51,7 @@ class _OpenTransaction:
     xid: int
     commit_ts: int
     changes: int  # how many of its changes have been seen
+    origin: ReplicationOrigin | None = None
 
 
 class Decoder:
@@ -80,6 +82,7 @@ class Decoder:
         self._ask_keys = ask_keys
         self._lsn = resume.lsn
         self._open: _OpenTransaction | None = None
+        self._commit_ts = 0  # of the last transaction; 0: the session has seen none
         self._relations: dict[int, Relation] = {}
         # Never what rows are decoded by: a session sends a table's shape before its first row.
         self._remembered = dict(remembered or {})
@@ -113,7 +116,7 @@ class Decoder:
             transactions=frames.shown(),
             changes=tuple(read_rows(frames, keep, shapes, rows, told.of_rows)),
             truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
-            messages=tuple(_read_messages(frames, keep)),
+            messages=tuple(_read_messages(frames, keep, told.of_message)),
             schema_changes=schema_changes,
             begins=told.begins,
             ends=told.ends,
@@ -140,8 +143,10 @@ class Decoder:
         weight = count_changes(wire, start, end, tag)
         begins, commits = np.flatnonzero(tag == ord("B")), np.flatnonzero(tag == ord("C"))
         self._check_nesting(tag, weight)
-        transactions = self._read_begins(wire, start[begins], end[begins])
         tx = np.cumsum(tag == ord("B"), dtype=np.int32)
+        transactions = self._read_begins(
+            wire, start[begins], end[begins], self._read_origins(wire, start, end, tag, tx)
+        )
         counted = np.cumsum(weight)
         before = counted - weight
         events = np.maximum(weight, tag == ord("M"))
@@ -151,8 +156,10 @@ class Decoder:
         first = 0 if self._open else 1
         frames = Frames(wire, start, end, tag, weight, tx, before - base[tx], ordinal, transactions, first)
         self._close_transactions(frames, begins, commits, kind)
+        self._commit_ts = int(transactions.commit_ts[-1])
         if self._open is not None and len(start):
             self._open.changes = int(counted[-1] - base[-1])
+            self._open.origin = transactions.origins.get(len(transactions) - 1)
         return frames
 
     def _check_nesting(self, tag: NDArray[np.uint8], weight: Index) -> None:
@@ -161,20 +168,38 @@ class Decoder:
         depth += 1 if self._open else 0
         if len(depth) and (depth.min() < 0 or depth.max() > 1):
             raise ProtocolError("Begin and Commit messages do not alternate")
-        if np.count_nonzero(weight[depth == 0]):
+        outside = depth == 0
+        if np.count_nonzero(weight[outside]):
             raise ProtocolError("a change arrived outside of a transaction")
+        if np.count_nonzero(tag[outside] == ord("O")):
+            raise ProtocolError("an Origin message arrived outside of a transaction")
 
-    def _read_begins(self, wire: Wire, start: Index, end: Index) -> Transactions:
+    def _read_origins(
+        self, wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8], tx: NDArray[np.int32]
+    ) -> Mapping[int, ReplicationOrigin]:
+        """By transaction."""
+        origins: dict[int, ReplicationOrigin] = {}
+        if self._open and self._open.origin:
+            origins[0] = self._open.origin
+        for index in np.flatnonzero(tag == ord("O")).tolist():
+            body = wire.data[int(start[index]) + HEADER + 1 : int(end[index])]
+            origins[int(tx[index])] = messages.origin(bytes(body))
+        return origins
+
+    def _read_begins(
+        self, wire: Wire, start: Index, end: Index, origins: Mapping[int, ReplicationOrigin]
+    ) -> Transactions:
         if np.count_nonzero(end - start != _BEGIN_FRAME):
             raise ProtocolError("a Begin message does not have pgoutput's layout")
         # Transaction 0 is the one that was open when the block began; a placeholder when none was.
-        held = self._open or _OpenTransaction(0, 0, 0, 0)
+        held = self._open or _OpenTransaction(0, 0, self._commit_ts, 0)
         at = start + HEADER + 1
         times = wire.u64(at + 8).view(np.int64) + _POSTGRES_EPOCH_US
         return Transactions(
             commit_lsn=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
             xid=np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32))),
             commit_ts=np.concatenate((np.array([held.commit_ts], np.int64), times)),
+            origins=origins,
         )
 
     def _close_transactions(self, frames: Frames, begins: Index, commits: Index, kind: NDArray[np.uint8]) -> None:
@@ -282,7 +307,7 @@ def _truncates(
                 )
 
 
-def _read_messages(frames: Frames, keep: NDArray[np.bool_]) -> Iterator[LogicalMessage]:
+def _read_messages(frames: Frames, keep: NDArray[np.bool_], tallies: Mapping[int, int]) -> Iterator[LogicalMessage]:
     for index in np.flatnonzero(frames.tag == ord("M")).tolist():
         message = messages.emitted(frames.body(index))
         # One outside of a transaction that ends before the start point is not sent again.
@@ -294,4 +319,12 @@ def _read_messages(frames: Frames, keep: NDArray[np.bool_]) -> Iterator[LogicalM
                 int(frames.seq[index]) if message.transactional else OUTSIDE,
                 message.lsn,
                 int(frames.tx[index]) - frames.first if message.transactional else -1,
+                _moment(frames, index),
+                tallies.get(index, 0),
             )
+
+
+def _moment(frames: Frames, index: int) -> int:
+    """Of the commit of the transaction that a frame lies in, or of the last one before it."""
+    committed = int(frames.transactions.commit_ts[frames.tx[index]])
+    return committed or int(frames.sent_at(np.array([index]))[0]) + _POSTGRES_EPOCH_US

@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as struct_error
 
 from psql_streamer.errors import ProtocolError
-from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.model import Column, Relation, ReplicaIdentity, ReplicationOrigin
 
 _KEY_FLAG = 1
 _CASCADE = 1
@@ -114,6 +114,15 @@ def truncate(body: bytes) -> TruncateMessage:
     oids = tuple(reader.number(4) for _ in range(count))
     reader.finish()
     return TruncateMessage(oids, bool(options & _CASCADE), bool(options & _RESTART_IDENTITY))
+
+
+def origin(body: bytes) -> ReplicationOrigin:
+    """'O': the transaction is one that was replayed."""
+    reader = Reader("Origin", body)
+    commit_lsn = reader.number(8)
+    name = reader.string()
+    reader.finish()
+    return ReplicationOrigin(name, commit_lsn)
 
 
 def emitted(body: bytes) -> EmittedMessage:

@@ -36,7 +36,7 @@ class TransactionMetadata:
     """What one block says of transactions. begins, ends, tallies: as Batch has them.
 
     of_rows: oid -> for each row which change of its table in its transaction it is. of_truncate: the same for a
-    truncate, by frame and oid.
+    truncate, by frame and oid. of_message: frame -> which of its transaction's messages it is.
     """
 
     begins: Bounds = field(default_factory=Bounds)
@@ -44,6 +44,7 @@ class TransactionMetadata:
     tallies: Tallies = field(default_factory=Tallies)
     of_rows: Mapping[int, Index] = field(default_factory=dict)
     of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    of_message: Mapping[int, int] = field(default_factory=dict)
 
 
 class TransactionReader:
@@ -80,11 +81,13 @@ class TransactionReader:
             for index in truncated.get(oid, ()):
                 of_truncate[index, oid] = int(found[np.searchsorted(at, index)])
         emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
+        of_message: dict[int, int] = {}
         if len(emitted):
-            self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
+            numbers = self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
+            of_message = dict(zip(emitted.tolist(), numbers.tolist(), strict=True))
         ends = _ends(frames, keep)
         tallies = self._tallies(frames, ends, in_transaction)
-        return TransactionMetadata(_begins(frames, keep), ends, tallies, of_rows, of_truncate)
+        return TransactionMetadata(_begins(frames, keep), ends, tallies, of_rows, of_truncate, of_message)
 
     def _tallies(self, frames: Frames, ends: Bounds, in_transaction: bool) -> Tallies:
         ended = np.zeros(len(frames.transactions), np.bool_)

@@ -15,7 +15,8 @@ _DOMAIN, _COMPOSITE = "d", "c"
 class TypeRow:
     """A row of pg_type, and for a composite type its rows of pg_attribute (name, atttypid, atttypmod) in order.
 
-    kind: typtype. element_oid: of a true array type, else 0. base_oid, base_typmod: of a domain.
+    kind: typtype. element_oid: of a true array type, else 0. base_oid, base_typmod: of a domain. labels: of an enum, in
+    its order.
     """
 
     oid: int
@@ -27,6 +28,7 @@ class TypeRow:
     base_oid: int
     base_typmod: int
     attributes: tuple[tuple[str, int, int], ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def parts(self) -> set[int]:
@@ -78,7 +80,7 @@ class TypeCatalog:
             attributes = tuple(Attribute(name, self._part(oid), typmod) for name, oid, typmod in row.attributes)
             return replace(kind, form=JsonForm.OBJECT, attributes=attributes)
         # Enums, ranges, multiranges and the base types of extensions.
-        return kind
+        return replace(kind, labels=row.labels)
 
     def _domain(self, row: TypeRow) -> PgType:
         base = self._part(row.base_oid)

@@ -263,7 +263,7 @@ def _made(name: str, key: bool, values: pa.Array, absent: NDArray[np.bool_] | No
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
     column = casts.column_of(name, values.type, key)
     if column is None:
-        return _Survivor(Column(name, 0, key=key), values, absent)
+        return _Survivor(Column(name, 0, key=key, arrow=values.type), values, absent)
     return _Survivor(column, casts.to_text(values, column), absent)
 
 

@@ -48,7 +48,7 @@ class SparkOptions(PartOptions):
     """
 
     master: str = Field(default="local[*]", min_length=1)
-    remote: str | None = Field(default=None, pattern=r"^sc://.+")
+    remote: str | None = Field(default=None, pattern=r"^sc://.+", repr=False)
     app_name: str = Field(default="psql-streamer", min_length=1)
     conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
         default_factory=dict

@@ -201,6 +201,8 @@ class _Jvm:
         }
         if options.master.startswith("local"):
             settings |= _LOCAL_SETTINGS
+            if "PYSPARK_PYTHON" not in os.environ:  # another Python may not have us
+                settings["spark.python.daemon.module"] = "psql_streamer.spark.daemon"
         settings |= options.conf
         given = settings.get("spark.driver.extraJavaOptions", "")
         java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", given]

@@ -212,6 +212,18 @@ def test_what_has_no_topic_is_counted_by_table_and_logged_once(
     assert caplog.text.count("public.audit has no topic and is skipped: see tableTopicMapping") == 1
 
 
+def test_values_that_the_format_cannot_hold_are_counted_by_column_and_logged_once(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Canned([(topic_prefix, b"1", b"a")])
+    encoder.records = replace(encoder.records, nulled={"public.t.n": 2})
+    with started(kafka, encoder, format="debezium") as sink:
+        sink.write(BATCH)
+        sink.write(BATCH)
+        assert sink.stats()["nulled"] == {"public.t.n": 4}
+    assert caplog.text.count("public.t.n has a value that format debezium cannot hold: it is null") == 1
+
+
 def test_logs_name_events_and_never_show_their_values(
     kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,21 +33,28 @@ class Pipeline:
             "sink.kafka1": {"events": 1234567, "skipped": {"public.log": 3}},
         }
         self.debug = False
+        self.broken: Exception | None = None
         self.running = threading.Event()
         self.running.set()
 
     def hang(self) -> None:
         self.running.clear()
 
-    def status(self) -> Mapping[str, Status]:
+    def check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
         self.running.wait()
+
+    def status(self) -> Mapping[str, Status]:
+        self.check()
         return self.parts
 
     def stats(self) -> Mapping[str, Stats]:
-        self.running.wait()
+        self.check()
         return self.counters
 
     def set_debug(self, on: bool) -> None:
+        self.check()
         self.debug = on
 
 
@@ -242,15 +249,116 @@ def test_a_client_without_an_accept_header_gets_json(server: ApiServer) -> None:
 def test_openapi_describes_every_answer(client: httpx.Client) -> None:
     api = client.get("/openapi.json").json()
     assert set(api["paths"]) == {"/", "/health", "/status", "/stats", "/metrics", "/debug/{switch}"}
-    assert set(api["paths"]["/status"]["get"]["responses"]) >= {"200", "500"}
-    assert set(api["paths"]["/debug/{switch}"]["get"]["responses"]) >= {"200", "400"}
+    assert set(api["paths"]["/status"]["get"]["responses"]) == {"200", "500", "default"}
+    assert set(api["paths"]["/debug/{switch}"]["get"]["responses"]) == {"200", "400", "default"}
     assert set(api["paths"]["/health"]["get"]["responses"]["200"]["content"]) == {"application/json", "text/plain"}
     assert api["components"]["schemas"]["StatusReport"]["required"] == ["ok", "parts"]
 
 
-def test_only_get_is_served(client: httpx.Client, pipeline: Pipeline) -> None:
-    assert client.post("/debug/on").status_code == 405
-    assert not pipeline.debug
+def test_openapi_names_the_two_values_of_the_debug_switch(client: httpx.Client) -> None:
+    operation = client.get("/openapi.json").json()["paths"]["/debug/{switch}"]["get"]
+    assert [(one["name"], one["schema"]["enum"]) for one in operation["parameters"]] == [("switch", ["on", "off"])]
+
+
+def test_openapi_says_for_every_path_what_an_error_looks_like_and_nothing_that_never_comes(
+    client: httpx.Client,
+) -> None:
+    api = client.get("/openapi.json").json()
+    for path, operations in api["paths"].items():
+        answers = operations["get"]["responses"]
+        error = answers["default"]["content"]
+        assert error["application/json"]["schema"]["$ref"].endswith("/Problem"), path
+        assert error["text/plain"]["schema"] == {"type": "string"}, path
+        assert "422" not in answers, path
+        assert "parameters" not in operations["get"] or path == "/debug/{switch}", path
+    assert api["components"]["schemas"].keys() == {
+        "Index",
+        "Health",
+        "StatusReport",
+        "PartStatus",
+        "DebugState",
+        "Problem",
+    }
+
+
+def test_only_get_and_head_are_served(client: httpx.Client, pipeline: Pipeline) -> None:
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+        answer = client.request(method, "/debug/on")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+        assert answer.json() == {"error": f"{method} is not served: use GET or HEAD"}
+        assert not pipeline.debug
+
+
+PATHS = [*ENDPOINTS, "/", "/debug/maybe", "/not/there"]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain", BROWSER["Accept"]])
+def test_head_answers_as_get_without_a_body_and_switches_nothing(
+    client: httpx.Client, pipeline: Pipeline, accept: str
+) -> None:
+    for path in PATHS:
+        assert_head_is_get_without_a_body(client, pipeline, path, accept)
+
+
+def assert_head_is_get_without_a_body(client: httpx.Client, pipeline: Pipeline, path: str, accept: str) -> None:
+    pipeline.parts["sink.kafka1"] = Status(False, "no broker answers")
+    pipeline.debug = path == "/debug/off"
+    head = client.head(path, headers={"Accept": accept})
+    assert pipeline.debug is (path == "/debug/off")
+    get = client.get(path, headers={"Accept": accept})
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    if path == "/metrics":  # the process's own CPU time and memory have other digits the next moment
+        head.headers["content-length"] = get.headers["content-length"]
+    without_date = [{name: value for name, value in one.headers.items() if name != "date"} for one in (head, get)]
+    assert without_date[0] == without_date[1]
+    assert int(get.headers["content-length"]) == len(get.content) > 0
+
+
+def test_a_connection_is_good_for_more_after_head(server: ApiServer) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=10) as connection:
+        ask = "{} /health HTTP/1.1\r\nHost: x\r\nConnection: {}\r\n\r\n"
+        connection.sendall((ask.format("HEAD", "keep-alive") + ask.format("GET", "close")).encode())
+        answers = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert answers.count(b'{"status":"alive"}') == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "error"),
+    [
+        ("GET", "/not/there", 404, "there is no /not/there: / says what there is"),
+        ("GET", "/debug/a%20b", 400, "there is no /debug/a%20b: use /debug/on or /debug/off"),
+        ("GET", "/debug/a%0Ab", 404, "there is no /debug/a%0Ab: / says what there is"),
+        ("GET", "/%E2%98%83", 404, "there is no /%E2%98%83: / says what there is"),
+        ("POST", "/not/there", 404, "there is no /not/there: / says what there is"),
+        ("POST", "/status", 405, "POST is not served: use GET or HEAD"),
+    ],
+)
+def test_every_error_has_one_shape_and_follows_accept(
+    client: httpx.Client, method: str, path: str, code: int, error: str
+) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, answer.json()) == (code, {"error": error})
+    assert answer.headers["cache-control"] == "no-store"
+    text = client.request(method, path, headers=TEXT)
+    assert (text.status_code, text.text) == (code, f"{error}\n")
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize("path", ["/status", "/stats", "/metrics", "/debug/on"])
+def test_a_service_that_fails_is_an_error_of_the_same_shape_and_its_words_go_nowhere(
+    client: httpx.Client, pipeline: Pipeline, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.broken = KeyError("hunter2")
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()) == (500, {"error": "unexpected KeyError: see the log"})
+    assert client.get(path, headers=TEXT).text == "unexpected KeyError: see the log\n"
+    assert client.head(path).status_code == (200 if path == "/debug/on" else 500)  # HEAD switches nothing
+    assert f"GET {path}: unexpected KeyError" in caplog.text
+    assert "in check\n" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert client.get("/health").status_code == 200
 
 
 def test_health_answers_while_everything_else_hangs(

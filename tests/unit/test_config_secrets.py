@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError, model_validator
 
 from psql_streamer.config import load
+from psql_streamer.options import PartOptions, SinkOptions
 from psql_streamer.redaction import is_secret, redact
+from psql_streamer.spark.options import SparkOptions
+from sinks.stub import StubDiscardSink
+from sources.reader import Settings
 from tests.config_files import MINIMAL, problems_of, written
 
 SECRET = "Xq7Zr9Kw"
@@ -98,6 +103,99 @@ def test_no_problem_shows_what_came_from_a_file(key: str, secret: str) -> None:
         value = f"x-${{file:{folder}/secret}}"
         problems = problems_of(Path(folder), toml({"source": {"db1": {"type": "postgres", key: value}}}))
     assert SECRET not in "\n".join(problems)
+
+
+SHORT = ("zqx", "is", "key", "a", "event", "port", "not")
+"""Passwords that are words of our messages, and one that is not."""
+
+SPOILED = {
+    "an unknown property": "kafka = { 'sasl.password' = 'PASSWORD', 'no.such.property' = 'x' }",
+    "a property with a wrong value": "kafka = { 'sasl.password' = 'PASSWORD', 'sasl.mechanism' = 'NO', acks = 'x' }",
+    "a secret property with a wrong value": "kafka = { 'ssl.key.pem' = 'PASSWORD', 'security.protocol' = 'SSL' }",
+    "properties that contradict each other": "kafka = { 'sasl.password' = 'PASSWORD', acks = 1 }\nrequiredAcks = -1",
+    "a property that is ours": "kafka = { 'sasl.password' = 'PASSWORD', 'bootstrap.servers' = 'x:1' }",
+    "a section that makes no sense": "kafka = { 'sasl.password' = 'PASSWORD' }\ndebeziumSchemas = true",
+    "a number in its place": "kafka = { 'sasl.password' = ['PASSWORD'] }",
+    "a topic from a file": "topicFallback = '${file:FILE}/'",
+    "a duration from a file": "timeout = '${file:FILE}'",
+    "another key": "timeout = 'soon'\nkafka = { 'sasl.password' = 'PASSWORD' }",
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_what_is_wrong_reads_the_same_whatever_the_password_is(tmp_path: Path, what: str) -> None:
+    """Neither a part of it nor stars in its place, and nothing that is there for one password and not for another."""
+    told = {password: told_of(tmp_path, SPOILED[what], password) for password in SHORT}
+    assert told["zqx"]
+    assert "zqx" not in "".join(told["zqx"])
+    assert list(told.values()) == [told["zqx"]] * len(told)
+
+
+@pytest.mark.parametrize(
+    "dsn", ["PASSWORD", "host=db PASSWORD", "host=db pasword=PASSWORD", "postgres://a:PASSWORD@[b"]
+)
+def test_a_dsn_in_wrong_syntax_reads_the_same_whatever_is_in_it(tmp_path: Path, dsn: str) -> None:
+    text = MINIMAL.replace("host=localhost dbname=shop password=hunter2-in-the-dsn", dsn)
+    assert text != MINIMAL
+    told = [problems_of(tmp_path, text.replace("PASSWORD", password)) for password in SHORT]
+    assert len(told[0]) == 1
+    assert told == [told[0]] * len(told)
+
+
+def told_of(folder: Path, spoiled: str, password: str) -> list[str]:
+    (folder / "secret").write_text(password)
+    return problems_of(folder, MINIMAL + spoiled.replace("PASSWORD", password).replace("FILE", f"{folder}/secret"))
+
+
+@pytest.mark.parametrize("password", ["zqx", SECRET])
+def test_a_third_partys_validator_is_not_trusted_with_a_secret(tmp_path: Path, password: str) -> None:
+    table = f"type = '{__name__}:Careless'\nsources = ['db1']\ntoken = '{password}'\n"
+    [problem] = problems_of(tmp_path, MINIMAL.partition("[sink")[0] + "[sink.mine]\n" + table + "wrong = true")
+    assert "the reason is not shown" in problem
+    assert password not in problem
+    [problem] = problems_of(tmp_path, MINIMAL.partition("[sink")[0] + "[sink.mine]\n" + table + "odd = true")
+    assert problem.endswith("sink.mine: something else is odd")
+
+
+class CarelessOptions(SinkOptions):
+    """What a third party might write."""
+
+    token: str
+    wrong: bool = False
+    odd: bool = False
+
+    @model_validator(mode="after")
+    def _quotes(self) -> CarelessOptions:
+        if self.wrong:
+            raise ValueError(f'the token "{self.token}" is wrong')
+        if self.odd:
+            raise ValueError("something else is odd")
+        return self
+
+
+class Careless(StubDiscardSink):
+    Options = CarelessOptions
+
+
+def test_options_of_any_part_show_no_secret_in_their_repr_and_their_errors() -> None:
+    nested = {"sasl.password": SECRET, "acks": {"api_key": 1, "secret": [SECRET]}}
+
+    class Options(PartOptions):
+        dsn: str = "x"
+        api_token: str = "x"
+        conf: dict[str, Any] = Field(default_factory=dict)
+        password: int = 0
+
+    shown = repr(Options(dsn=SECRET, api_token=SECRET, conf=nested))
+    assert SECRET not in shown
+    assert "acks" in shown
+    with pytest.raises(ValidationError) as raised:
+        Options.model_validate({"password": SECRET})
+    assert SECRET not in str(raised.value)
+    settings = Settings(SECRET, "s", ["p"], ("1", 1, "d"), 0, 0, 1.0, 1.0, 1, 1.0, 1, "a")
+    assert SECRET not in repr(settings)
+    options = SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": SECRET}, remote=f"sc://host:1/;token={SECRET}")
+    assert SECRET not in repr(options)
 
 
 def test_a_password_in_a_value_that_is_shown_is_taken_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +13,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from psql_streamer.events import Encoder
+from psql_streamer.events import debezium_types as types
 from psql_streamer.events import debezium_values as value
-from psql_streamer.events.debezium_types import connect_type
 from psql_streamer.model import Column
+from psql_streamer.pgtype import JsonForm, PgType
+from psql_streamer.routing import Router
+from tests.decoding import decode
+from tests.pgoutput_wire import WireColumn, WireRelation
+from tests.strategies import History, RowChange, Transaction
 
+EXACT = Context(prec=200_000)
 VARIABLE, TIMESTAMP, TIMESTAMPTZ, DATE, BIT, VARBIT = 1700, 1114, 1184, 1082, 1560, 1562
 
 
@@ -26,7 +33,7 @@ def typmod(precision: int, scale: int) -> int:
 
 def written(oid: int, *texts: str | None, modifier: int = -1) -> list[Any]:
     """What a consumer reads of a column."""
-    piece = connect_type(Column("c", oid, modifier)).render(
+    piece = types.connect_type(Column("c", oid, modifier)).render(
         pa.array([None if text is None else text.encode() for text in texts], pa.binary())
     )
     return [None if one is None else json.loads(piece.open + one + piece.close) for one in piece.values.to_pylist()]
@@ -47,7 +54,8 @@ def number(encoded: str) -> int:
 def test_t2_a_numeric_comes_back_digit_for_digit(digits: int, scale: int) -> None:
     exact = format(Decimal((digits < 0, tuple(map(int, str(abs(digits)))), -scale)), "f")
     (variable,) = written(VARIABLE, exact)
-    assert (number(variable["value"]), variable["scale"]) == (digits, scale)
+    assert Decimal(number(variable["value"])).scaleb(-variable["scale"], EXACT) == Decimal(exact)
+    assert variable["scale"] == 0 or number(variable["value"]) % 10, "zeros at the end would make two keys of one"
     (fixed,) = written(VARIABLE, exact, modifier=typmod(60, scale))
     assert number(fixed) == digits
 
@@ -60,15 +68,53 @@ def test_t2_a_number_takes_as_few_bytes_as_java_takes(digits: int) -> None:
 
 
 @pytest.mark.behaviour("T2")
-def test_t2_what_a_decimal_cannot_hold_is_text() -> None:
-    assert written(VARIABLE, "NaN", None, "Infinity") == ["NaN", None, "Infinity"]
-    assert written(VARIABLE, "NaN", modifier=typmod(10, 2)) == ["NaN"]
+def test_t2_a_numeric_may_have_as_many_digits_as_postgresql_takes() -> None:
+    longest = "1" + "234567890" * 14_563 + ".5"
+    (variable,) = written(VARIABLE, longest)
+    assert Decimal(number(variable["value"])).scaleb(-1, EXACT) == Decimal(longest)
+
+
+@pytest.mark.behaviour("T2")
+def test_t2_what_a_decimal_cannot_hold_is_null() -> None:
+    assert written(VARIABLE, "NaN", None, "Infinity") == [None, None, None]
+    assert written(VARIABLE, "NaN", modifier=typmod(10, 2)) == [None]
+    assert written(1231, "{NaN,1}") == [[None, {"scale": 0, "value": "AQ=="}]]
 
 
 def test_t2_a_negative_scale_is_javas() -> None:
     (encoded,) = written(VARIABLE, "-12300", modifier=typmod(5, -2))
     assert number(encoded) == -123
-    assert connect_type(Column("c", VARIABLE, typmod(5, -2))).schema["parameters"]["scale"] == "-2"
+    assert types.connect_type(Column("c", VARIABLE, typmod(5, -2))).schema["parameters"]["scale"] == "-2"
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_t2_in_a_key_the_text_stands_for_what_a_decimal_cannot_hold(schemas: bool) -> None:
+    """As null, NaN and Infinity would be one key."""
+    shape = WireRelation(16400, "public", "t", (WireColumn("n", VARIABLE, key=True),))
+    rows = [RowChange(shape, 990, (text,), None, "") for text in (b"NaN", b"Infinity", b"1")]
+    frames = History([Transaction(7, 1000, 1008, 0, tuple(rows))]).session()
+    (batch,) = decode(frames, len(frames))
+    records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
+    keys = [json.loads(key) for key in records.keys.to_pylist()]
+    keys = [key["payload"] for key in keys] if schemas else keys
+    assert [key["n"] for key in keys] == ["NaN", "Infinity", {"scale": 0, "value": "AQ=="}]
+    assert records.nulled == {}
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(schemas: bool) -> None:
+    """REPLICA IDENTITY FULL flags every column; a key of the sink's own flags none."""
+    shape = WireRelation(16400, "public", "t", (WireColumn("n", VARIABLE, key=True),), "f")
+    frames = History([Transaction(7, 1000, 1008, 0, (RowChange(shape, 990, (b"NaN",), None, ""),))]).session()
+    (batch,) = decode(frames, len(frames))
+    for key in ({}, {"t": ("n",)}):
+        records = Encoder("debezium", Router({}, "", "t"), key, schemas=schemas).encode(batch)
+        value = json.loads(records.values[0].as_py())
+        assert (value["payload"] if schemas else value)["after"] == {"n": None}
+        assert records.nulled == {"public.t.n": 1}
+        if key:
+            found = json.loads(records.keys[0].as_py())
+            assert (found["payload"] if schemas else found) == {"n": "NaN"}
 
 
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999))
@@ -125,9 +171,9 @@ def test_t5_an_interval_is_microseconds(text: str, micros: int) -> None:
     assert written(1186, text) == [micros]
 
 
-def test_t5_what_64_bits_cannot_count_is_text() -> None:
-    assert written(1186, "P-178000000Y") == ["P-178000000Y"]
-    assert written(TIMESTAMP, "294276-12-31 23:59:59.999999") == ["294276-12-31 23:59:59.999999"]
+def test_t5_what_64_bits_cannot_count_is_null() -> None:
+    assert written(1186, "P-178000000Y") == [None]
+    assert written(TIMESTAMP, "294276-12-31 23:59:59.999999") == [None]
 
 
 def test_t5_times_are_microseconds_or_milliseconds_and_with_a_zone_iso_in_utc() -> None:
@@ -169,12 +215,50 @@ def test_d6_what_is_unavailable_says_so_in_the_columns_own_type() -> None:
     placeholder = "__debezium_unavailable_value"
     encoded = base64.b64encode(placeholder.encode()).decode()
 
-    def unavailable(oid: int) -> Any:
-        return json.loads(connect_type(Column("c", oid)).unavailable)
+    def unavailable(oid: int, *, strict: bool = True) -> Any:
+        return json.loads(types.placeholder(types.connect_type(Column("c", oid)).schema, strict))
 
     assert [unavailable(oid) for oid in (25, 3802, 17)] == [placeholder, placeholder, encoded]
     assert [unavailable(oid) for oid in (1009, 1001)] == [[placeholder], [encoded]]
     assert bytes(unavailable(1007)).decode() == placeholder
+    assert unavailable(2951) == ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
+    assert unavailable(VARIABLE) == {"scale": 0, "value": encoded}
+
+
+def test_d6_where_nothing_that_fits_the_schema_says_unavailable_it_is_null() -> None:
+    for oid in (1000, 1021, 1022, 1017):
+        schema = types.connect_type(Column("c", oid)).schema
+        assert types.placeholder(schema, strict=True) == b"null"
+        assert json.loads(types.placeholder(schema, strict=False)) == ["__debezium_unavailable_value"]
+
+
+def test_t4_an_empty_bit_string_is_neither_true_nor_false() -> None:
+    assert written(VARBIT, "", "1", "0", modifier=1) == [None, True, False]
+
+
+def test_t2_a_float_is_never_taken_for_an_integer() -> None:
+    texts = "1", "-0", "1e+06", "0.5", "NaN", None
+    for oid in (700, 701):
+        piece = types.connect_type(Column("c", oid)).render(pa.array(texts).cast(pa.binary()))
+        assert piece.values.to_pylist() == [b"1.0", b"-0.0", b"1e+06", b"0.5", b'"NaN"', None]
+    (point,) = written(600, "(1,1e+20)")
+    assert [type(point[axis]) for axis in "xy"] == [float, float]
+
+
+def test_t7_a_vector_is_an_array_without_nulls() -> None:
+    assert written(22, "1 -2 3", "") == [[1, -2, 3], []]
+    assert types.connect_type(Column("c", 30)).schema == {
+        "type": "array",
+        "items": {"type": "int64", "optional": False},
+    }
+
+
+def test_t8_an_enum_has_its_labels_in_its_schema() -> None:
+    mood = PgType("mood", 16400, 16401, JsonForm.TEXT, labels=("sad", "happy"))
+    moods = PgType("_mood", 16401, 0, JsonForm.ARRAY, element=mood)
+    schema = {"type": "string", "name": "io.debezium.data.Enum", "version": 1, "parameters": {"allowed": "sad,happy"}}
+    assert types.connect_type(Column("c", 16400, type=mood)).schema == schema
+    assert types.connect_type(Column("c", 16401, type=moods)).schema["items"] == {**schema, "optional": True}
 
 
 def test_t4_a_point_has_coordinates_and_well_known_binary() -> None:

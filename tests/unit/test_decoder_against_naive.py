@@ -14,7 +14,7 @@ from psql_streamer.pgoutput.frames import FrameBuffer
 from tests import pgoutput_wire as wire
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
-from tests.naive_pgoutput import NaiveChange, NaiveDecoder, naive_changes
+from tests.naive_pgoutput import POSTGRES_EPOCH, NaiveChange, NaiveDecoder, naive_changes
 from tests.pgoutput_wire import UNCHANGED, WireColumn, WireRelation
 from tests.strategies import History, histories
 
@@ -143,6 +143,24 @@ def test_the_rows_of_one_shape_in_a_block_are_one_group() -> None:
     frames = transaction(wire.relation(ID_AND_NOTE), wire.relation(other), *rows)
     (batch,) = decode(frames, len(frames))
     assert sorted(map(len, batch.changes)) == [5, 5]
+
+
+def test_a_transaction_that_was_replayed_says_where_it_comes_from_however_blocks_are_cut() -> None:
+    rows = [wire.insert(16400, [b"%d" % row, None]) for row in range(3)]
+    replayed = transaction(wire.origin(77, "node_b"), wire.relation(ID_AND_NOTE), *rows, commit_lsn=2000)
+    frames = [*transaction(commit_lsn=1000), *replayed, *transaction(*rows, commit_lsn=3000)]
+    for size in range(1, len(frames) + 1):
+        told = [(change.commit_lsn, change.origin) for change in flatten_all(decode(frames, size))]
+        assert told == [(2000, ("node_b", 77))] * 3 + [(3000, None)] * 3, f"in blocks of {size}"
+
+
+def test_a_message_outside_a_transaction_has_the_time_of_the_commit_before_it_or_else_of_its_sending() -> None:
+    alone = wire.copy_data(wire.xlog_data(wire.message(900, "note", b"", transactional=False), 900, sent_at=5_000_000))
+    committed = [wire.begin(1000, 7_000_000, 7), wire.commit(1000, 1050, 7_000_000)]
+    frames = [alone, *(wire.copy_data(wire.xlog_data(message, 990)) for message in committed), alone]
+    for size in range(1, len(frames) + 1):
+        moments = [message.moment for batch in decode(frames, size) for message in batch.messages]
+        assert moments == [POSTGRES_EPOCH + 5_000_000, POSTGRES_EPOCH + 7_000_000], f"in blocks of {size}"
 
 
 @pytest.mark.behaviour("D13")

@@ -35,7 +35,11 @@ def framed(message: bytes, lsn: int = 900) -> bytes:
     return wire.copy_data(wire.xlog_data(message, lsn, lsn + 7))
 
 
-BEFORE = [framed(wire.begin(1000, 77, 7)), *(framed(wire.relation(shape)) for shape in (KEYED, FULL, EMPTY, WIDE))]
+BEFORE = [
+    framed(wire.begin(1000, 77, 7)),
+    framed(wire.origin(1, "o")),
+    *(framed(wire.relation(shape)) for shape in (KEYED, FULL, EMPTY, WIDE)),
+]
 AFTER = [framed(wire.commit(1000, 1050, 77))]
 CHANGES = [
     framed(wire.insert(16400, [b"1", b"one", b"eins"]), 901),
@@ -54,7 +58,7 @@ CHANGES = [
     framed(wire.message(914, "loose", b"", transactional=False)),
 ]
 ALIVE = wire.copy_data(wire.keepalive(800, 5, reply_requested=True))
-STREAM = [ALIVE, *BEFORE, *CHANGES, ALIVE, framed(wire.origin(1, "o")), framed(wire.type_(9, "s", "t")), *AFTER, ALIVE]
+STREAM = [ALIVE, *BEFORE, *CHANGES, ALIVE, framed(wire.type_(9, "s", "t")), *AFTER, ALIVE]
 
 
 def test_the_streams_are_sound_before_they_are_damaged() -> None:

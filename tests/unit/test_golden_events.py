@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psql_streamer.events import FORMATS as KNOWN
+from tests.connect_schema import misfits
 from tests.golden import FORMATS, lines, read
 
 
@@ -61,14 +62,21 @@ def test_what_debezium_writes_fits_the_schema_that_it_writes(form: str) -> None:
     for record in map(json.loads, read(form)):
         for part in (record["key"], record["value"]):
             if part is not None:
-                assert misfits(part["schema"], part["payload"], "") == []
+                assert misfits(part["schema"], part["payload"]) == []
 
 
-def test_with_and_without_schemas_the_payload_is_the_same() -> None:
+def test_with_and_without_schemas_the_payload_is_the_same_but_for_arrays_of_several_dimensions() -> None:
     plain = [json.loads(line) for line in read("debezium")]
+    nested = 0
     for record, bare in zip(map(json.loads, read("debezium_schemas")), plain, strict=True):
+        after = (bare["value"] or {}).get("after") or {}
+        for column, value in after.items():
+            if isinstance(value, list) and isinstance(value[0], list):
+                after[column] = None  # Connect's arrays have none
+                nested += 1
         for part in ("key", "value"):
             assert bare[part] == (record[part] and record[part]["payload"])
+    assert nested
 
 
 def test_debezium_writes_every_column_of_an_old_row() -> None:
@@ -120,42 +128,6 @@ def test_transaction_metadata_agrees_with_the_events_between_begin_and_end() -> 
             table = f"{source['schema']}.{source['table']}"
             seen[place["id"]].append((place["total_order"], table, place["data_collection_order"]))
     assert ended == seen.keys() != set()
-
-
-TEXT_INSTEAD = {"NaN", "-Infinity", "1 year -2 days +03:04:05"}
-"""What no number says; the captured stream was not sent with the source's own IntervalStyle."""
-
-PYTHON: dict[str, type | tuple[type, ...]] = {
-    "boolean": bool,
-    "int16": int,
-    "int32": int,
-    "int64": int,
-    "float": (int, float),
-    "double": (int, float),
-    "string": str,
-    "bytes": str,
-    "array": list,
-    "struct": dict,
-}
-
-
-def misfits(schema: dict[str, Any], value: Any, where: str) -> list[str]:
-    """What of a value Connect's JSON converter would not read."""
-    if value is None:
-        return [] if schema["optional"] else [f"{where} is null"]
-    if value in TEXT_INSTEAD if isinstance(value, str) else False:
-        return []
-    if not isinstance(value, PYTHON[schema["type"]]):
-        return [f"{where} is {value!r}, not {schema['type']}"]
-    if schema["type"] == "struct":
-        fields = {field["field"]: field for field in schema["fields"]}
-        strange = [f"{where}.{name} is unknown" for name in value.keys() - fields.keys()]
-        return strange + [one for name, of in fields.items() for one in misfits(of, value.get(name), f"{where}.{name}")]
-    if schema["type"] == "array":
-        items = {**schema["items"], "optional": True}
-        nested = [one for item in value if isinstance(item, list) for one in item]
-        return [one for item in nested or value for one in misfits(items, item, f"{where}[]")]
-    return []
 
 
 def _value(line: bytes) -> Any:

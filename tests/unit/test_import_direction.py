@@ -13,8 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 TIERS = [
-    {"psql_streamer", "psql_streamer.model", "psql_streamer.errors", "psql_streamer.pgtype"},
-    {"psql_streamer.options"},
+    {
+        "psql_streamer",
+        "psql_streamer.errors",
+        "psql_streamer.model",
+        "psql_streamer.pgtype",
+    },
+    {"psql_streamer.options", "psql_streamer.redaction"},
     {
         "psql_streamer.binary_columns",
         "psql_streamer.checkpoint",
@@ -25,7 +30,6 @@ TIERS = [
         "psql_streamer.partitioner",
         "psql_streamer.pgoutput",
         "psql_streamer.records",
-        "psql_streamer.redaction",
         "psql_streamer.routing",
         "psql_streamer.table_patterns",
         "psql_streamer.unchanged",
@@ -36,6 +40,7 @@ TIERS = [
         "psql_streamer.embedded.java",
         "psql_streamer.inbox",
         "psql_streamer.interfaces",
+        "psql_streamer.launcher",
         "psql_streamer.metrics",
         "psql_streamer.resume",
         "psql_streamer.review",
@@ -45,6 +50,7 @@ TIERS = [
     {"psql_streamer.plugins"},
     {"psql_streamer.config"},
     {
+        "psql_streamer.answers",
         "psql_streamer.api",
         "psql_streamer.arrow_memory",
         "psql_streamer.keeper",

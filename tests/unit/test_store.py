@@ -10,6 +10,7 @@ import pytest
 
 from psql_streamer.errors import StoreError
 from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
+from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.store import Record, Store
 
 RECORD = Record(Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41), {"slot": "s1", "timeline": "1"})
@@ -32,6 +33,7 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
     script = f"""
 import os, pathlib, signal
 from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
+from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.store import Record, Store
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
@@ -59,6 +61,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
     path = tmp_path / "positions.lmdb"
     script = f"""
 import pathlib, sys
+from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.store import Store
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
@@ -142,4 +145,17 @@ def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     store.put("db1", RECORD, shapes)
     store.put("db1", RECORD, dropped=[shapes[0], shapes[2], Relation(4, "public", "t4", ReplicaIdentity.DEFAULT, ())])
     assert store.relations("db1") == [shapes[1]]
+    store.close()
+
+
+def test_shapes_are_kept_in_the_layout_that_files_of_earlier_releases_have(tmp_path: Path) -> None:
+    kept = b'[7, "s", "t", 102, [["id", 23, -1, true, null], ["n", 1700, 786438, false, null]], 3, true]'
+    columns = Column("id", 23, key=True), Column("n", 1700, 786438, type=BY_OID[1700])
+    shape = Relation(7, "s", "t", ReplicaIdentity.FULL, columns, 3, keyed=True)
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", RECORD, [shape])
+    with store._environment.begin(db=store._relations) as transaction:
+        assert [bytes(value) for _, value in transaction.cursor()] == [kept]
+    assert store.relations("db1") == [shape]
     store.close()

@@ -41,6 +41,10 @@ def _told(batch: Batch) -> list[Told]:
     for truncate in batch.truncates:
         what = ("change", commit_lsn[truncate.tx], truncate.seq, truncate.tally)
         found.append((truncate.ordinal, 2, what))
+    for message in batch.messages:
+        if message.tx >= 0:
+            what = ("change", commit_lsn[message.tx], message.seq, message.tally)
+            found.append((message.ordinal, 2, what))
     return [what for _, _, what in sorted(found, key=lambda one: one[:2])]
 
 
@@ -67,8 +71,7 @@ def expected(frames: Sequence[bytes]) -> list[Told]:
             last = change.commit_lsn
             found.append(("begin", last))
         oid = change.relation.oid if change.relation else 0
-        if change.op != "M":
-            found.append(("change", last, change.seq, counts[oid]))
+        found.append(("change", last, change.seq, counts[oid]))
         counts[oid] += 1
     return found if last is None else [*found, ("end", last, dict(counts))]
 

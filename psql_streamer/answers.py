@@ -1,0 +1,113 @@
+"""Answers of the HTTP API: as the client prefers them, errors in one shape, and HEAD wherever there is GET."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("psql_streamer.api")
+
+JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
+
+_HEAD = "psql_streamer.head"
+"""In a request's scope: it was a HEAD."""
+
+
+class Problem(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    error: str
+
+
+def answer(request: Request, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:
+    """body: for JSON, a model or what JSON can say. lines: of the text."""
+    headers = {"Cache-Control": "no-store"}
+    if preferred(request, JSON, TEXT) == TEXT:
+        return PlainTextResponse("".join(f"{line}\n" for line in lines()), code, headers)
+    # Counters of a third party's part may hold anything; a stray type must not cost the whole answer.
+    return Response(to_json(body, fallback=str, inf_nan_mode="null"), code, headers, JSON)
+
+
+def problem(request: Request, code: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An error."""
+    response = answer(request, Problem(error=error), lambda: [error], code)
+    response.headers.update(headers or {})
+    return response
+
+
+def is_head(request: Request) -> bool:
+    """Whether only the head of the answer is wanted: nothing is to be changed."""
+    return bool(request.scope.get(_HEAD))
+
+
+def path_of(request: Request) -> str:
+    """As it was sent: what is encoded in it stays encoded."""
+    return bytes(request.scope["raw_path"]).decode("ascii", "replace")
+
+
+def preferred(request: Request, *offers: str) -> str:
+    """The offer that the Accept header (RFC 9110, 12.5.1) likes best; the first of equals, and when none fits."""
+    quality: dict[str, float] = {}
+    for element in request.headers.get("accept", offers[0]).lower().split(","):
+        media, *parameters = (item.strip() for item in element.split(";"))
+        given = next((item[2:] for item in parameters if item.startswith("q=")), "1")
+        quality[media] = float(given) if given.replace(".", "", 1).isdigit() else 0.0
+
+    def liking(offer: str) -> float:
+        wildcards = (offer, f"{offer.partition('/')[0]}/*", "*/*")
+        return next((quality[media] for media in wildcards if media in quality), 0.0)
+
+    return max(offers, key=liking)
+
+
+def answer_everything(app: FastAPI) -> None:
+    """Let the app answer HEAD, and errors of every kind, as this module says."""
+    app.add_exception_handler(HTTPException, _not_served)
+    app.add_middleware(_Everything)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    code = error.status_code if isinstance(error, HTTPException) else 500
+    if code == 405:
+        return problem(request, code, f"{request.method} is not served: use GET or HEAD", {"Allow": "GET, HEAD"})
+    return problem(request, code, f"there is no {path_of(request)}: / says what there is")
+
+
+class _Everything:
+    """HEAD is GET without the body; what fails unexpectedly is told as a problem, and in the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = scope.get("method") == "HEAD"
+        started = False
+
+        async def pass_on(message: Message) -> None:
+            nonlocal started
+            started = True
+            if head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        served = {**scope, "method": "GET", _HEAD: True} if head else scope
+        try:
+            await self._app(served, receive, pass_on)
+        except Exception as error:
+            if started:
+                raise
+            request = Request(served)
+            # Not the error's own text: a library's message may quote a value.
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            what = f"unexpected {type(error).__name__}"
+            log.error("%s %s: %s\n%s", scope["method"], path_of(request), what, trace)
+            await problem(request, 500, f"{what}: see the log")(served, receive, pass_on)

@@ -1,0 +1,39 @@
+"""What events say of their transaction: the same text for all changes of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Part: TypeAlias = pa.Array | bytes
+
+
+class PerTransaction:
+    """A text for each transaction of a batch. make: the texts of all, called when the first is asked for."""
+
+    def __init__(self, make: Callable[[], pa.Array]) -> None:
+        self._make = make
+        self._texts: pa.Array | None = None
+
+    def of_rows(self, tx: NDArray[np.int32]) -> Part:
+        """For each row, given its transaction; a constant when all rows are of one."""
+        first, last = int(tx[0]), int(tx[-1])
+        if not np.count_nonzero(tx != first):
+            return self.of(first)
+        if last - first + 1 == len(tx) and not np.count_nonzero(np.diff(tx) != 1):
+            return self.all()[first : last + 1]  # transactions of one row
+        return self.all().take(pa.array(tx))
+
+    def of(self, index: int) -> bytes:
+        """For one of the transactions."""
+        return bytes(self.all()[index].as_py())
+
+    def all(self) -> pa.Array:
+        """For each transaction."""
+        if self._texts is None:
+            self._texts = self._make()
+        return self._texts

@@ -1,0 +1,59 @@
+"""Starts every process of the service, and sees to it that modules are those that are installed.
+
+Python looks for a module in the folder of the program, or the working folder, then in those of PYTHONPATH, and then
+in its own library and in site-packages. Anybody's folder may hold a `json.py` or a `sources.py`, which would run in
+place of ours. So these folders go behind all others before anything is imported; what they alone hold is still found.
+This module may import nothing but what the interpreter's start has imported: a folder may hold any other.
+"""
+
+import os
+import sys
+
+
+def main() -> int:
+    """The console script, and `python -m psql_streamer`."""
+    return _run("psql_streamer.cli", sys.argv[1:])
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """What runs `module.main(arguments)` in a process of its own, by this interpreter."""
+    return [sys.executable, "-P", os.path.abspath(__file__), module, *arguments]
+
+
+def put_path_in_order() -> None:
+    """The program's folder and those of PYTHONPATH behind all others."""
+    _look_there_last(_named_in_pythonpath() - _own())
+
+
+def _run(module: str, arguments: list[str]) -> int:
+    put_path_in_order()
+    return int(__import__(module, fromlist=["main"]).main(arguments))
+
+
+def _look_there_last(theirs: set[str]) -> None:
+    """The program's folder, which Python puts first, and `theirs`; that which holds this package before the others."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    programs = [] if sys.flags.safe_path else sys.path[:1]
+    rest = sys.path[len(programs) :]
+    ahead = [entry for entry in rest if entry not in theirs]
+    behind = [entry for entry in (*programs, *rest) if entry not in ahead]
+    sys.path[:] = dict.fromkeys((*ahead, root, *behind))
+
+
+def _named_in_pythonpath() -> set[str]:
+    """As the module `site` writes them."""
+    if sys.flags.ignore_environment:
+        return set()
+    return {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+
+
+def _own() -> set[str]:
+    """The standard library, and every site-packages."""
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    site = sys.modules.get("site")
+    packages = [*site.getsitepackages(), site.getusersitepackages()] if site else []
+    return {library, os.path.join(library, "lib-dynload"), *map(os.path.abspath, packages)}
+
+
+if __name__ == "__main__":
+    sys.exit(_run(sys.argv[1], sys.argv[2:]))
