@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.spark.images import ROW
+from psql_streamer.spark.metadata import IMAGE_SHIFT, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
 _MARK = "psql-streamer cannot coerce"
 _CORRUPT = "psql_streamer_corrupt"
-_FOUND = re.compile(rf"{_MARK} column (\d+) of image (\d+)")
+_FOUND = re.compile(rf"{_MARK} column (\d+) of row (\d+)")
 
 
 def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFrame:
@@ -38,12 +38,12 @@ def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFra
 def uncoercible(error: Exception) -> tuple[int, int] | None:
     """(column, image) of the value that failed a job, if it was one that could not be cast."""
     found = _FOUND.search(str(error))
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(found[1]), int(found[2]) >> IMAGE_SHIFT) if found else None
 
 
 def _cast(at: int, name: str, kind: str) -> str:
     column = _quoted(name)
-    message = f"concat('{_MARK} column {at} of image ', {ROW})"
+    message = f"concat('{_MARK} column {at} of row ', {ROW})"
     value, failed = _from_json(column, kind) if _NESTED.match(kind) else _from_text(column, kind)
     return f"CASE WHEN {column} IS NOT NULL AND {failed} THEN raise_error({message}) ELSE {value} END"
 

@@ -124,16 +124,18 @@ def test_no_java_is_found_with_the_command_that_installs_one(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    file.write_text(f'{file.read_text()}\n[spark.tables.orders]\nsql = "SELECT * FROM changes"\n')
     [finding] = findings(file, capsys, 3)
     assert finding["part"] == "handler.spark"
     assert "no Java 17 or later" in finding["problem"]
     assert "install" in finding["remedy"]
 
 
-def test_without_spark_nobody_misses_java(
+def test_without_rules_and_without_spark_nobody_misses_java(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    assert findings(file, capsys, 0) == []
     edit(file, 'sources = ["db1"]', 'sources = ["db1"]\nhandlers = ["passthrough"]')
     assert findings(file, capsys, 0) == []
 
