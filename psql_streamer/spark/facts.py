@@ -81,12 +81,13 @@ def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
 
 
 def _row_origin(origins: Origins, rows: Sequence[int], sent_row: int) -> RowOrigin:
-    if any(origins.column(one) == sent_row for one in rows):
+    columns = [origins.column(one) for one in rows]  # the table may have one of this name, too
+    made = [one for one, column in zip(rows, columns, strict=True) if column is None]
+    if not all(map(origins.is_opaque, made)):
+        return RowOrigin.COMPUTED
+    if sent_row in columns:
         return RowOrigin.OURS
-    others = [one for one in rows if origins.column(one) is None]  # the table may have a column of this name, too
-    if not others:
-        return RowOrigin.MISSING
-    return RowOrigin.OPAQUE if all(map(origins.is_opaque, others)) else RowOrigin.COMPUTED
+    return RowOrigin.OPAQUE if made else RowOrigin.MISSING
 
 
 def _conditions(origins: Origins, way: Sequence[Stop]) -> Iterator[Condition]:

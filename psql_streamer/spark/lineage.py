@@ -59,8 +59,9 @@ class Lineage:
         return [field.name for field in self.fields]
 
     def has_row(self, row: int) -> bool:
-        """Whether `_row` is among the columns. row: its index among the sent ones."""
-        return any(field.name == ROW and field.source == row for field in self.fields)
+        """Whether `_row` is among the columns, and nothing else calls itself so. row: its index among the sent ones."""
+        sources = [field.source for field in self.fields if field.name == ROW]
+        return row in sources and None not in sources
 
 
 class Lineages:

@@ -121,7 +121,7 @@ class Origins:
     # --- reading the plan
 
     def _note_leaf(self, node: Node) -> None:
-        """A table: the one that was sent, or one that has nothing to do with it."""
+        """A table: the one that was sent, one that a function's code made of it, which has its `_row`, or any other."""
         if node.children or "output" not in node.fields or node.kind == "CTERelationRef":
             return
         attributes = node.listed("output")
@@ -129,6 +129,8 @@ class Origins:
         for at, one in enumerate(_ids(attributes)):
             if ours:
                 self._columns[one] = at
+            elif self._sent[-1] in (attribute.name for attribute in attributes):
+                self._opaque[one] = attributes[at].name
             else:
                 self._made[one] |= set()
 

@@ -35,7 +35,7 @@ def stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
 
 
 def _row_origin(fields: Sequence[Field], row: int) -> RowOrigin:
-    named = [field for field in fields if field.name == ROW]
-    if any(field.source == row for field in named):
-        return RowOrigin.OURS
-    return RowOrigin.COMPUTED if any(field.source is None for field in named) else RowOrigin.MISSING
+    sources = [field.source for field in fields if field.name == ROW]
+    if None in sources:
+        return RowOrigin.COMPUTED
+    return RowOrigin.OURS if row in sources else RowOrigin.MISSING

@@ -106,7 +106,7 @@ def test_the_key_of_such_a_row_is_computed_by_the_rule(spark: Any) -> None:
     assert len(values(gone, "id", "before")[0]) == 64
 
 
-@pytest.mark.parametrize("identity", [BY_KEY, FULL])
+@pytest.mark.parametrize("identity", [BY_KEY, FULL], ids=lambda one: one.name.lower())
 def test_an_update_that_takes_a_row_out_of_a_filter_and_changes_its_key_is_a_delete_of_the_old_key(
     spark: Any, identity: ReplicaIdentity
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_metadata_column_under_a_name_of_its_own_is_kept(spark: Any) -> None:
         ("SELECT c.* FROM changes c CROSS JOIN (VALUES (1), (2)) AS v(x)", "several rows for one change"),
         ("SELECT c.* FROM changes c RIGHT JOIN (VALUES (1), (99)) AS v(x) ON v.x = c.id", "belong to no change"),
         ("SELECT *, 1 AS amount FROM changes", "gives two columns named amount"),
+        ("SELECT *, 1 - _row AS _row FROM changes", "column _row is computed"),
         ("SELECT id, _row + 100 AS _row FROM changes", "column _row is computed"),
         ("SELECT *, CAST(customer AS INT) AS x FROM changes", "CAST_INVALID_INPUT"),
     ],
