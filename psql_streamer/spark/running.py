@@ -20,6 +20,7 @@ from psql_streamer.spark.failures import failure
 from psql_streamer.spark.images import Sent, image_identity, send
 from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
 from psql_streamer.spark.lacking import bit_of, union
+from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.lineage import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.results import Index, receive
@@ -56,6 +57,8 @@ class Runner:
         self._lineages = Lineages()
         self._schemas: dict[pa.Schema, StructType] = {}
         self._bits: dict[tuple[str, tuple[Column, ...]], tuple[int, ...]] = {}
+        self._named: dict[tuple[str, pa.Schema], Mapping[str, Named]] = {}
+        self._left_out = LeftOut(counts)
         self._told: set[str] = set()
 
     def run(self, spark: SparkSession, rule: Rule, changes: Changes, transactions: Transactions) -> Changes | None:
@@ -78,6 +81,7 @@ class Runner:
             self._lineages.forget(job.rule, sent)
             return self._through(job, sent)
         received = receive(sent, lineage, table, job.where)
+        self._tell_of_left_out(job, sent)
         self._tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
 
@@ -89,6 +93,7 @@ class Runner:
         frame = spark.createDataFrame(sent.table, self._schema(sent))
         if rule.coerce:
             frame = coerced(frame, rule.coerce, where)
+            self._note_types(rule, sent, frame)
         result = rule.apply(frame)
         lineage = self._lineages.find(self.catalyst, rule, sent, result)
         facts = lineage.facts
@@ -114,6 +119,18 @@ class Runner:
         if shape not in self._schemas:
             self._schemas[shape] = schema_of(shape)
         return self._schemas[shape]
+
+    def _note_types(self, rule: Rule, sent: Sent, frame: DataFrame) -> None:
+        """What the types that columns are coerced to have names for."""
+        key = (rule.name, sent.table.schema)
+        if key not in self._named:
+            kinds = {field.name: named_by(field.dataType) for field in frame.schema.fields if field.name in rule.coerce}
+            self._named[key] = {name: named for name, named in kinds.items() if named is not None}
+
+    def _tell_of_left_out(self, job: _Job, sent: Sent) -> None:
+        """Warn of fields of documents that the types do not name."""
+        for name, kind in self._named.get((job.rule.name, sent.table.schema), {}).items():
+            self._left_out.look(job.where, name, sent.typed[sent.names.index(name)], kind)
 
     def _tell_of_unknown(self, job: _Job, sent: Sent, facts: Facts | None, images: Index) -> None:
         """Count the changes that passed because a filter reads what their update left alone."""
