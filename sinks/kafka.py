@@ -23,6 +23,7 @@ from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
 from sinks.kafka_topics import Topics
+from sinks.rejected_rows import deliver_rejected_rows
 
 
 class Encoder(Protocol):
@@ -89,6 +90,7 @@ class KafkaSink(Sink):
         try:
             records = self._encoder.encode(batch)
             rejected = self._write(records)
+            self._write_rejected_rows(batch)
         except StreamerError as error:
             self._counts["retries"] += isinstance(error, SinkUnavailable)
             self._state = Status(False, str(error))
@@ -139,6 +141,18 @@ class KafkaSink(Sink):
         if self._options.verbose:
             self._log_each(records)
         return rejected
+
+    def _write_rejected_rows(self, batch: Batch) -> None:
+        """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
+        topic = self._options.dead_letter_topic
+        if not batch.rejections or self._delivery is None or self._topics is None:
+            return
+        if topic:
+            self._topics.partitions([topic])
+        for records in deliver_rejected_rows(self._delivery, topic, self._encoder.encode, batch):
+            self._counts["dead_lettered"] += len(records)
+            self._skipped.update(records.skipped)
+            self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
     def _outgoing(self, records: Records, topics: Topics) -> Outgoing:
         chosen = np.full(len(records), NO_PARTITION, np.int32)

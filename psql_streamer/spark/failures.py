@@ -24,11 +24,23 @@ _ABOUT_TO_END = 3.0
 
 
 class EngineLost(HandlerUnavailable):
-    """The engine ended, or ran out of memory, while it ran a job."""
+    """The engine ended, or ran out of memory, while it ran a job.
+
+    happened: what the job's message says behind table and rule. how: what a row does that makes it happen.
+    """
+
+    def __init__(self, what: str, remedy: str = "", happened: str = "", how: str = "") -> None:
+        super().__init__(what, remedy)
+        self.happened = happened
+        self.how = how
 
 
 class RowsFailed(HandlerRefused):
     """A job failed on the rows that it was given; with others it may work."""
+
+
+class Uncoercible(RowsFailed):
+    """A value that cannot be cast."""
 
 
 def failure(error: Exception, where: str, ended: Callable[[float], str | None]) -> HandlerError:
@@ -45,7 +57,8 @@ def failure(error: Exception, where: str, ended: Callable[[float], str | None]) 
     passes = condition is None or state is None or state.startswith(_MAY_PASS) or condition.startswith(_SESSION_GONE)
     how = ended(_ABOUT_TO_END if passes else 0.0)
     if how is not None:
-        return EngineLost(f"{where}: the Spark JVM ended ({how})", "it is started again")
+        happened = f"the Spark JVM ended ({how})"
+        return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
     if isinstance(error, ParseException | AnalysisException):
         return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
     if not passes:
@@ -55,7 +68,8 @@ def failure(error: Exception, where: str, ended: Callable[[float], str | None]) 
             'put such rows aside: onError = "dead-letter"',
         )
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
-        return EngineLost(f"{where}: Spark ran out of memory", "raise spark.driver.memory in [spark.conf]")
+        happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
+        return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
     return HandlerUnavailable(f"{where}: Spark ended with {condition or type(error).__name__}")
 
 

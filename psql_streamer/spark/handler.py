@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,15 +15,24 @@ from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import PartOptions
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.failures import EngineLost
+from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.putting_aside import Done, run
 from psql_streamer.spark.rules import Rules
-from psql_streamer.spark.running import Runner
+from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
 from psql_streamer.spark.side_by_side import SideBySide
+from psql_streamer.spark.turns import turns
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_DEATHS = 2
+"""Of the engine by the same batch: the first may be an accident."""
+
+_MOST_NAMED = 3
 
 _NO_RULES = "no rules in [spark.tables]: nothing goes through Spark, and none is started"
 
@@ -45,6 +55,8 @@ class SparkHandler(Handler):
         self._runner = Runner(self._session.ended, self._counts)
         self._tables: SideBySide | None = None
         self._rules = Rules({})
+        self._trouble: Trouble | None = None
+        self._interrupted = threading.Event()
         self._engine = ""
         self._state = Status(True, "not started")
 
@@ -63,12 +75,14 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules = Rules(self._options.tables)
+        self._rules = Rules(self._options.tables, self._options.on_error)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
+        self._interrupted.clear()
         spark = self._begin()
-        if self._session.take_fresh():
+        # A batch waits for an engine that is started again.
+        if self._session.take_fresh() and self._session.starts == 1:
             warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
@@ -82,10 +96,19 @@ class SparkHandler(Handler):
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
-        self._note(ruled, time.monotonic() - began)
+        self._trouble = None
+        self._note(ruled, done, time.monotonic() - began)
         made = dict(zip(map(id, ruled), done, strict=True))
-        changes = (made.get(id(changes), changes) for changes in batch.changes)
-        return replace(batch, changes=tuple(one for one in changes if one is not None))
+        parts = [made.get(id(changes), Done((changes,))) for changes in batch.changes]
+        return replace(
+            batch,
+            changes=tuple(one for part in parts for one in part.made),
+            rejections=(*batch.rejections, *(one for part in parts for one in part.rejections)),
+        )
+
+    def interrupt(self) -> None:
+        """As Handler.interrupt: between two attempts to find a row."""
+        self._interrupted.set()
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
@@ -119,17 +142,48 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
-    def _through_spark(self, batch: Batch, ruled: list[Changes]) -> list[Changes | None]:
-        def run(spark: SparkSession, changes: Changes) -> Changes | None:
-            return self._runner.run(spark, self._rules.of(changes.relation), changes, batch.transactions)
+    def _through_spark(self, batch: Batch, ruled: list[Changes]) -> list[Done]:
+        def through(spark: SparkSession, changes: Changes) -> Done:
+            return run(self._runner, self._job(spark, changes, batch))
 
-        try:
-            return self._running().each(run, ruled)
-        except HandlerUnavailable:
-            self._session.doubt()
-            if not self._session.alive:
-                self._leave()
-            raise
+        trouble = self._trouble_of(batch)
+        if trouble.deaths < _DEATHS:
+            try:
+                with turns.together(self._give_up):
+                    return self._running().each(through, ruled)
+            except HandlerUnavailable as error:
+                self._session.doubt()
+                if not self._session.alive:
+                    self._leave()
+                if not isinstance(error, EngineLost) or self._options.remote is not None:
+                    raise
+                self._trouble = trouble
+                trouble.deaths += 1
+                if trouble.deaths < _DEATHS:
+                    raise _of_all(error, ruled) from None
+        with turns.alone(self._give_up):
+            search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
+            done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
+            self._revived()
+        return done
+
+    def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
+        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions)
+
+    def _trouble_of(self, batch: Batch) -> Trouble:
+        key = key_of(batch)
+        return self._trouble if self._trouble is not None and self._trouble.batch == key else Trouble(key)
+
+    def _revived(self) -> SparkSession:
+        """A session on an engine that lives."""
+        self._give_up()
+        if self._tables is None or not self._session.alive:
+            return self._begin()
+        return self._session.start()
+
+    def _give_up(self) -> None:
+        if self._interrupted.is_set():
+            raise HandlerUnavailable("interrupted before the batch had gone through Spark")
 
     def _running(self) -> SideBySide:
         if self._tables is None:
@@ -144,10 +198,20 @@ class SparkHandler(Handler):
         if tables is not None:
             tables.close()
 
-    def _note(self, ruled: list[Changes], seconds: float) -> None:
+    def _note(self, ruled: list[Changes], done: list[Done], seconds: float) -> None:
         rows = sum(map(len, ruled))
+        aside = sum(len(rejection.changes) for one in done for rejection in one.rejections)
         self._counts.add("batches")
         self._counts.add("rows", rows)
+        self._counts.add("dead_lettered", aside)
         others = f" and {len(ruled) - 1} more" if len(ruled) > 1 else ""
-        what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms"
+        put_aside = f", {aside} of them put aside" if aside else ""
+        what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+
+def _of_all(error: EngineLost, ruled: list[Changes]) -> EngineLost:
+    """Whichever table it was that ended the engine, the others' jobs ended with it."""
+    names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
+    more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""
+    return error if len(ruled) == 1 else EngineLost(f"{names}{more}: {error.happened}", error.remedy, error.happened)

@@ -55,17 +55,17 @@ def sort_out(
 
 
 def sort_out_large(changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:
-    """As sort_out, for failures that come of a row's size: the largest are taken apart first."""
+    """As sort_out with a bad row known to be there, for failures that come of a row's size: the largest go first."""
     large = _large(changes)
-    if large.any() and not large.all():
-        try:
-            found = Sorted([attempt(part(changes, ~large))])
-        except blames:
-            return sort_out(changes, attempt, blames, known=True)
-        for row in np.flatnonzero(large):
-            found.add(_tried(part(changes, np.arange(len(changes)) == row), attempt, blames))
-        return found
-    return sort_out(changes, attempt, blames)
+    if not large.any() or large.all():
+        return sort_out(changes, attempt, blames, known=True)
+    try:
+        found = Sorted([attempt(part(changes, ~large))])
+    except blames:
+        return sort_out(changes, attempt, blames, known=True)
+    for row in np.flatnonzero(large):
+        found.add(_tried(part(changes, np.arange(len(changes)) == row), attempt, blames))
+    return found
 
 
 def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:

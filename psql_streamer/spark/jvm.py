@@ -51,6 +51,9 @@ _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 # Micro-batches want throughput: the parallel collector costs a small batch a quarter less time than G1. The JVM does
 # not start with two collectors chosen.
 _BATCH_COLLECTOR = "-XX:+UseParallelGC"
+# An OutOfMemoryError ends the thread that it hits. Where that is one which hands results to this process, whoever waits
+# for them waits for ever; so it ends the JVM.
+_END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 # Spark's own log holds values of rows (a failed cast quotes them), and a log must not.
@@ -181,7 +184,7 @@ class Jvm:
             settings |= _LOCAL_SETTINGS
         settings |= options.conf
         given = settings.get(_JAVA_OPTIONS, "")
-        java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", given]
+        java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
         if not _COLLECTOR.search(given):
             java_options.append(_BATCH_COLLECTOR)
         return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.errors import HandlerError
 from psql_streamer.model import Changes, Column, Lsn, Transactions
 from psql_streamer.spark.catalyst import Catalyst, Turns
-from psql_streamer.spark.coercion import coerced, uncoercible
+from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
-from psql_streamer.spark.failures import failure
+from psql_streamer.spark.failures import Uncoercible, failure
 from psql_streamer.spark.images import Sent, image_identity, send
 from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
 from psql_streamer.spark.lacking import bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.lineage import Lineage, Lineages, refuse_without_row, schema_of
-from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
+from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.results import Index, receive
 from psql_streamer.spark.rules import Rule
 
@@ -34,14 +35,22 @@ log = logging.getLogger("psql_streamer.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """A table on its way through its rule."""
 
     spark: SparkSession
     rule: Rule
-    where: str
     changes: Changes
     transactions: Transactions
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return f"{self.changes.relation}, rule {self.rule.name!r}"
+
+    def of(self, changes: Changes) -> Job:
+        """The same with some of the changes."""
+        return replace(self, changes=changes)
 
 
 class Runner:
@@ -61,17 +70,39 @@ class Runner:
         self._left_out = LeftOut(counts)
         self._told: set[str] = set()
 
-    def run(self, spark: SparkSession, rule: Rule, changes: Changes, transactions: Transactions) -> Changes | None:
-        """What the rule makes of the changes; None when it leaves nothing."""
-        job = _Job(spark, rule, named(rule, changes), changes, transactions)
-        sent = send(changes, transactions, rule.names, self._bits.get((rule.name, changes.columns), ()))
+    def run(self, job: Job) -> Changes | None:
+        """What the rule makes of the changes; None when it leaves nothing.
+
+        Raises Uncoercible and RowsFailed for what some of the rows are to blame for, EngineLost when the engine ended.
+        """
+        sent = self._sent(job)
         try:
             return self._through(job, sent)
         except Exception as error:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
             raise self._failure(error, job, sent) from None
 
-    def _through(self, job: _Job, sent: Sent) -> Changes | None:
+    def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
+        """By column of the changes: the changes that have a value there which cannot be coerced, of which each is with
+        one column only.
+        """
+        sent = self._sent(job)
+        frame = job.spark.createDataFrame(sent.table, self._schema(sent))
+        try:
+            found = uncoercible_rows(frame, job.rule.coerce).toArrow()
+        except Exception as error:
+            raise self._failure(error, job, sent) from None
+        changes = job.changes
+        rows = np.concatenate((changes.after.rows, changes.before.rows))[found.column(0).to_numpy() >> IMAGE_SHIFT]
+        columns = np.full(len(changes), -1)
+        columns[rows] = found.column(1).to_numpy()
+        return {int(column): columns == column for column in np.unique(columns[columns >= 0])}
+
+    def _sent(self, job: Job) -> Sent:
+        bits = self._bits.get((job.rule.name, job.changes.columns), ())
+        return send(job.changes, job.transactions, job.rule.names, bits)
+
+    def _through(self, job: Job, sent: Sent) -> Changes | None:
         result, lineage = self.planned(job.spark, job.rule, sent, job.where)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
@@ -107,7 +138,7 @@ class Runner:
             lineage = replace(lineage, fields=(*lineage.fields, Field(ROW, len(sent.names) - 1)))
         return result, lineage
 
-    def _with_bits(self, job: _Job, sent: Sent, columns: set[int]) -> Sent:
+    def _with_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
         self._bits[job.rule.name, job.changes.columns] = bits
@@ -127,12 +158,12 @@ class Runner:
             kinds = {field.name: named_by(field.dataType) for field in frame.schema.fields if field.name in rule.coerce}
             self._named[key] = {name: named for name, named in kinds.items() if named is not None}
 
-    def _tell_of_left_out(self, job: _Job, sent: Sent) -> None:
+    def _tell_of_left_out(self, job: Job, sent: Sent) -> None:
         """Warn of fields of documents that the types do not name."""
         for name, kind in self._named.get((job.rule.name, sent.table.schema), {}).items():
             self._left_out.look(job.where, name, sent.typed[sent.names.index(name)], kind)
 
-    def _tell_of_unknown(self, job: _Job, sent: Sent, facts: Facts | None, images: Index) -> None:
+    def _tell_of_unknown(self, job: Job, sent: Sent, facts: Facts | None, images: Index) -> None:
         """Count the changes that passed because a filter reads what their update left alone."""
         if facts is None:
             return
@@ -147,22 +178,18 @@ class Runner:
             names = ", ".join(sent.changes.columns[column].name for column in sorted(read & unchanged.keys()))
             log.warning("%s: a filter reads %s, which some updates leave alone: their rows pass", job.where, names)
 
-    def _failure(self, error: Exception, job: _Job, sent: Sent) -> HandlerError:
+    def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
         found = uncoercible(error)
         if found is not None:
             column, image = found
             commit_lsn, seq = image_identity(sent, job.transactions, image)
-            return HandlerRefused(
+            return Uncoercible(
                 f"{job.where}: the value of column {sent.changes.columns[column].name} in change "
                 f"({Lsn(commit_lsn)}, {seq}) cannot be coerced",
-                "choose a type that holds every value, or convert it in the rule's sql",
+                "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
+                'onError = "dead-letter"',
             )
         return failure(error, job.where, self._ended)
-
-
-def named(rule: Rule, changes: Changes) -> str:
-    """What messages call a table on its way through its rule."""
-    return f"{changes.relation}, rule {rule.name!r}"
 
 
 def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
