@@ -17,7 +17,7 @@ from psql_streamer import __version__, logs
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
-from psql_streamer.plugins import nearest
+from psql_streamer.nearest import nearest
 from psql_streamer.redaction import redact
 
 OK = 0

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.nearest import nearest
 
 PASSTHROUGH = "passthrough"
 """The handler name that stands for no handler at all."""
@@ -71,15 +70,6 @@ def sink_class(type_name: str) -> type[Sink]:
     if isinstance(found, type) and issubclass(found, Sink):
         return found
     raise _not_a(Kind.SINK, type_name)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to say after a name that is not known: `; did you mean postgres?`, else what is known."""
-    by_fold = {candidate.lower(): candidate for candidate in known}
-    close = get_close_matches(name.lower(), by_fold, n=1)
-    if close:
-        return f"; did you mean {by_fold[close[0]]}?"
-    return f"; known: {', '.join(by_fold.values())}" if by_fold else ""
 
 
 def _load(kind: Kind, type_name: str) -> object:

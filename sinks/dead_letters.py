@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -33,25 +32,12 @@ class _Letter:
 
 
 def deliver_dead_letters(delivery: Delivery, topic: str, records: Records, rejected: Rejections) -> Rejections:
-    """Write the records that Kafka rejected to `topic`; returns those that cannot be written there either."""
-    return deliver_letters(delivery, topic, records, {index: error.str() for index, error in rejected.items()})
-
-
-def deliver_letters(
-    delivery: Delivery,
-    topic: str,
-    records: Records,
-    reasons: Mapping[int, str],
-    about: Mapping[str, str] = MappingProxyType({}),
-) -> Rejections:
-    """Write records to `topic`; returns those that cannot be written there.
-
-    reasons: index of a record -> why it goes there. about: more headers, by their names without PREFIX.
+    """Write the rejected records to `topic`; returns those that cannot be written there either.
 
     Key and value are the original bytes. What is too large for `topic` as well is cut, in halves, until it
     fits, and the header dead_letter_truncated_from has its original size.
     """
-    letters = {index: _letter(records, index, {"reason": reason, **about}) for index, reason in reasons.items()}
+    letters = {index: _letter(records, index, error) for index, error in rejected.items()}
     refused: dict[int, KafkaError] = {}
     while letters:
         order = list(letters)
@@ -75,9 +61,9 @@ def advice(error: KafkaError) -> str:
     return f"{REJECTED[error.code()]}, or set deadLetterTopic to put such records aside"
 
 
-def _letter(records: Records, index: int, more: Mapping[str, str]) -> _Letter:
+def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
     about = {
-        **more,
+        "reason": error.str(),
         "topic": records.topic_of(index),
         "table": records.table_of(index),
         "commit_lsn": str(Lsn(int(records.commit_lsn[index]))),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.model import Batch, Bounds, Rejection, Tallies
 from psql_streamer.records import Records
-from sinks.dead_letters import advice, deliver_letters, describe
+from sinks.dead_letters import PREFIX, advice, deliver_dead_letters, describe
 from sinks.kafka_delivery import Delivery
 
 
@@ -26,13 +27,23 @@ def deliver_rejected_rows(
         what = f"rule {batch.rejections[0].rule!r} puts rows aside and there is no place for them"
         raise SinkRefused(what, 'set deadLetterTopic, or onError = "stop"')
     for rejection in batch.rejections:
-        records = encode(_alone(batch, rejection))
-        about = {"rule": rejection.rule} | ({} if rejection.column is None else {"column": rejection.column})
-        reasons = dict.fromkeys(range(len(records)), rejection.reason)
-        refused = deliver_letters(delivery, topic, records, reasons, about) if len(records) else {}
+        records = _about(rejection, encode(_alone(batch, rejection)))
+        reason = KafkaError(KafkaError.INVALID_RECORD, rejection.reason)
+        rejected = dict.fromkeys(range(len(records)), reason)
+        refused = deliver_dead_letters(delivery, topic, records, rejected) if rejected else {}
         for index, error in refused.items():
             raise _refused(topic, records, index, error)
         yield records
+
+
+def _about(rejection: Rejection, records: Records) -> Records:
+    """The records with headers that name the rule, and the column if it is one."""
+    about = {"rule": rejection.rule, "column": rejection.column}
+    headers = {
+        PREFIX + name: pa.repeat(pa.scalar(None if text is None else text.encode(), pa.binary()), len(records))
+        for name, text in about.items()
+    }
+    return replace(records, headers={**records.headers, **headers})
 
 
 def _alone(batch: Batch, rejection: Rejection) -> Batch:

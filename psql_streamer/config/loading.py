@@ -15,8 +15,9 @@ from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.nearest import nearest
 from psql_streamer.options import PartOptions
-from psql_streamer.plugins import PASSTHROUGH, Kind, nearest
+from psql_streamer.plugins import PASSTHROUGH, Kind
 
 AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
 Options = TypeVar("Options", bound=PartOptions)
@@ -173,6 +174,17 @@ class _Loader:
             if name not in sources and sources:
                 self._problems.add(path, f'there is no source "{name}"{nearest(name, sources)}')
 
+    def _check_dead_letters(
+        self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
+    ) -> None:
+        """Rows that a handler puts aside need a place; a sink without such an option counts them."""
+        for name, sink in sinks.items():
+            for handler in sink.strings("handlers"):
+                puts_aside = handler in handlers and getattr(handlers[handler][1].options, "puts_rows_aside", False)
+                if puts_aside and getattr(sink.options, "dead_letter_topic", None) == "":
+                    what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
+                    self._problems.add((Kind.SINK.value, name, "deadLetterTopic"), what)
+
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")
         named = section.strings("handlers")
@@ -187,17 +199,6 @@ class _Loader:
                     plugins.handler_class(name)
                 except ConfigError as error:
                     self._problems.add_all(path, error.problems)
-
-    def _check_dead_letters(
-        self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
-    ) -> None:
-        """Rows that a handler puts aside need a place; a sink without such an option counts them."""
-        for name, sink in sinks.items():
-            for handler in sink.strings("handlers"):
-                puts_aside = handler in handlers and getattr(handlers[handler][1].options, "puts_rows_aside", False)
-                if puts_aside and getattr(sink.options, "dead_letter_topic", None) == "":
-                    what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
-                    self._problems.add((Kind.SINK.value, name, "deadLetterTopic"), what)
 
     def _check_slots(self, sources: Mapping[str, Section[Any]]) -> None:
         """A replication slot has one reader."""

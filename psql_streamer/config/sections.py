@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from psql_streamer.config.document import Document, KeyPath, fold
 from psql_streamer.config.problems import Problems
-from psql_streamer.plugins import nearest
+from psql_streamer.nearest import nearest
 
 Options = TypeVar("Options", bound=BaseModel)
 

@@ -20,6 +20,7 @@ TIERS = [
         "psql_streamer.checkpoint",
         "psql_streamer.events",
         "psql_streamer.merging",
+        "psql_streamer.nearest",
         "psql_streamer.partitioner",
         "psql_streamer.pgoutput",
         "psql_streamer.records",
