@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Severity, Status
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import PartOptions
 from psql_streamer.spark.catalyst import Catalyst
@@ -19,6 +19,7 @@ from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.putting_aside import Done, run
+from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
@@ -72,6 +73,16 @@ class SparkHandler(Handler):
                 Rules({name: rule})
             except HandlerRefused as error:
                 yield Finding(Severity.ERROR, error.what, error.remedy)
+
+    def review(self, published: Published) -> Iterable[Finding]:
+        """As Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
+        if not self._options.tables:
+            return
+        self._rules = Rules(self._options.tables, self._options.on_error)
+        tables = [table for of_source in published.values() for table in of_source]
+        yield from review_names(self._options.tables, tables)
+        spark = self._revived()
+        yield from review_rules(self._rules, tables, self._runner, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""

@@ -44,11 +44,9 @@ def _unchanged(images: Images) -> pa.Array:
     """A list of column names an image."""
     masks = images.lacking.unchanged()
     names = pa.array([images.changes.columns[column].name for column in masks], pa.string())
-    if not masks:
-        return pa.repeat(pa.scalar([], pa.list_(pa.string())), images.lacking.images)
-    lacks = np.column_stack(list(masks.values()))
+    lacks = np.array(list(masks.values()), np.bool_).reshape(len(masks), images.lacking.images).T
     offsets = np.concatenate(([0], np.cumsum(lacks.sum(axis=1)))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(lacks)[1])))
+    return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(lacks)[1], pa.int64())))
 
 
 METADATA: Mapping[str, Callable[[Images], pa.Array]] = {

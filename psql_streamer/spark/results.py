@@ -53,7 +53,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
     if kept.rows.size == 0:
         return Received(None, images)
     data = [(at, field) for at, field in enumerate(fields) if not _is_ours(sent, field)]
-    names = _distinct([field.name for _, field in data], where)
+    names = column_names(sent, fields, where)
     if len(back):
         _refuse_without_key(sent, [field for _, field in data], names, where)
     given = _Given(sent, images, np.isin(images, back), names)
@@ -83,7 +83,9 @@ def _reads(lineage: Lineage, at: int) -> frozenset[int]:
     return lineage.facts.reads[at] if lineage.facts is not None else frozenset()
 
 
-def _distinct(names: list[str], where: str) -> set[str]:
+def column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
+    """The names of a result's columns that become part of events; HandlerRefused when two have the same."""
+    names = [field.name for field in fields if not _is_ours(sent, field)]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise HandlerRefused(
@@ -91,6 +93,12 @@ def _distinct(names: list[str], where: str) -> set[str]:
             f"name one of them otherwise; SELECT * EXCEPT ({twice[0]}), ... AS {twice[0]} replaces a column",
         )
     return set(names)
+
+
+def key_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
+    """The columns of the changes that are in a result under whatever name, or that it has a column in the place of."""
+    found = (_source(sent, field) for field in fields if not _is_ours(sent, field))
+    return {source for source in found if source is not None}
 
 
 def _is_ours(sent: Sent, field: Field) -> bool:

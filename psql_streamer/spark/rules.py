@@ -88,10 +88,17 @@ class Rules:
         for name in names:
             if name in self._rules:
                 return self._rules[name]
-        for pattern, rule in self._rules.items():
-            if any(mark in pattern for mark in _GLOB) and any(fnmatchcase(name, pattern) for name in names):
-                return rule
-        return IDENTITY
+        return next((rule for pattern, rule in self._rules.items() if fits(pattern, relation)), IDENTITY)
+
+
+def fits(pattern: str, relation: Relation) -> bool:
+    """Whether a name of [spark.tables] stands for this table, whatever other names do, too."""
+    names = (f"{relation.schema}.{relation.table}", relation.table)
+    return pattern in names or (_is_glob(pattern) and any(fnmatchcase(name, pattern) for name in names))
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(mark in pattern for mark in _GLOB)
 
 
 def _place(error: Exception) -> str:

@@ -82,6 +82,15 @@ class Runner:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
             raise self._failure(error, job, sent) from None
 
+    def analysed(self, job: Job) -> tuple[Sent, Lineage]:
+        """What Spark's analysis says of the rule over a table; no job runs."""
+        sent = self._sent(job)
+        try:
+            _, lineage = self.planned(job.spark, job.rule, sent, job.where)
+        except Exception as error:
+            raise self._failure(error, job, sent) from None
+        return sent, lineage
+
     def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
         """By column of the changes: the changes that have a value there which cannot be coerced, of which each is with
         one column only.
