@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
             f"[spark] remote needs a package that is not installed ({error})", "pip install 'pyspark[connect]'"
         ) from None
     try:
+        # What it says when it gives up is said by the error.
+        warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
         # Nothing is sent before the policy is set.
         session: Any = RemoteSession.builder.remote(url).create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=_ATTEMPTS, max_backoff=5000)])

@@ -74,7 +74,7 @@ class Search:
                 return run(self.runner, Job(self.engine(), job.rule, changes, job.transactions))
             except EngineLost as error:
                 if len(changes) == 1:
-                    self.trouble.culprits[identity(changes, job.transactions)[0]] = error
+                    self._note(job.of(changes), error)
                 raise
 
         if not known:
@@ -84,3 +84,9 @@ class Search:
                 if len(job.changes) == 1:
                     return Sorted([], [(job.changes, error)])
         return sort_out_large(job.changes, attempt, EngineLost)
+
+    def _note(self, row: Job, error: EngineLost) -> None:
+        """Remember it, also when the engine does not start again; the first of a rule that stops is enough."""
+        self.trouble.culprits[identity(row.changes, row.transactions)[0]] = error
+        if row.rule.on_error == "stop":
+            dispose_of_fatal(row, error, self.memory())

@@ -69,15 +69,20 @@ def images_to_put_back(sent: Sent, facts: Facts | None, came: Index) -> Index:
     if facts is None:
         return np.empty(0, np.int64)
     lacking = sent.lacking
-    looked_at = facts.drops.union(*(condition.reads for condition in facts.conditions))
+    read = looked_at(facts)
     stays = np.zeros(lacking.images, np.bool_)
-    if sent.place(KEY_ONLY) not in looked_at:
+    if sent.place(KEY_ONLY) not in read:
         stays |= lacking.is_key_only
-    if sent.place(UNCHANGED) not in looked_at:
+    if sent.place(UNCHANGED) not in read:
         unchanged = lacking.unchanged()
         stays |= union((unchanged[column] for column in facts.drops if column in unchanged), lacking.images)
     stays[came] = False
     return np.flatnonzero(stays)
+
+
+def looked_at(facts: Facts) -> frozenset[int]:
+    """The sent columns that whatever may drop rows reads."""
+    return facts.drops.union(*(condition.reads for condition in facts.conditions))
 
 
 def _key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:

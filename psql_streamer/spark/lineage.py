@@ -77,15 +77,18 @@ class Lineages:
         """What was found for this query before."""
         return self._of_queries.get((rule.name, sent.table.schema)) if rule.function is None else None
 
-    def find(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Lineage:
-        """The lineage of a result, with facts where something is lacking or `_row` is not there.
+    def find(
+        self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame, thorough: bool = False
+    ) -> Lineage:
+        """The lineage of a result, with facts where something is lacking or `_row` is not there, or if thorough.
 
         catalyst: None on a Spark Connect server.
         """
         lineage = self.known(rule, sent)
         if lineage is None:
             lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
-        if lineage.facts is None and (sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)):
+        wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
+        if wanted and lineage.facts is None:
             lineage = self._with_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
             self._of_queries[rule.name, sent.table.schema] = lineage

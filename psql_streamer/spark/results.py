@@ -29,6 +29,11 @@ from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, METADATA, ROW, U
 _ROW_TYPE = pa.int64()
 _PLAIN_TEXT_OIDS = frozenset({18, 19, casts.TEXT_OID, 1042, 1043})  # "char", name, text, bpchar, varchar
 
+LET_PASS = (
+    f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of inner ones"
+)
+"""What to do about a rule that drops what it cannot judge."""
+
 Index = NDArray[np.int64]
 
 
@@ -55,7 +60,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
     data = [(at, field) for at, field in enumerate(fields) if not _is_ours(sent, field)]
     names = column_names(sent, fields, where)
     if len(back):
-        _refuse_without_key(sent, [field for _, field in data], names, where)
+        _refuse_without_key(sent, fields, where)
     given = _Given(sent, images, np.isin(images, back), names)
     survivors = [
         given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
@@ -107,18 +112,27 @@ def _is_ours(sent: Sent, field: Field) -> bool:
     return not is_theirs and (field.name == ROW or field.name in METADATA)
 
 
-def _refuse_without_key(sent: Sent, fields: Sequence[Field], names: set[str], where: str) -> None:
-    """A row that the rule dropped can be put back as far as the rule passes its columns on."""
-    for field in fields:
+def computed_key(sent: Sent, fields: Sequence[Field]) -> str | None:
+    """A key column that a result computes: a row without it cannot be put back."""
+    theirs = [field for field in fields if not _is_ours(sent, field)]
+    names = {field.name for field in theirs}
+    for field in theirs:
         source = _source(sent, field)
         passed = field.source is not None and field.source < sent.own_columns
         if source is not None and not passed and _is_key(sent.changes.columns[source], field, names):
-            raise HandlerRefused(
-                f"{where}: the rule drops rows that it cannot judge, because values are missing in them, and computes "
-                f"their key column {field.name}, so that they cannot be put back",
-                f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of "
-                "inner ones",
-            )
+            return field.name
+    return None
+
+
+def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None:
+    """A row that the rule dropped can be put back as far as the rule passes its columns on."""
+    key = computed_key(sent, fields)
+    if key is not None:
+        raise HandlerRefused(
+            f"{where}: the rule drops rows that it cannot judge, because values are missing in them, and computes "
+            f"their key column {key}, so that they cannot be put back",
+            LET_PASS,
+        )
 
 
 # --- order

@@ -11,13 +11,15 @@ import pyarrow as pa
 
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.model import Changes, Image, Relation, Transactions
+from psql_streamer.model import Changes, Image, Relation, ReplicaIdentity, Transactions
 from psql_streamer.nearest import nearest
 from psql_streamer.pgoutput import casts
 from psql_streamer.spark.images import Sent
+from psql_streamer.spark.kept import looked_at
 from psql_streamer.spark.lineage import Lineage
+from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
-from psql_streamer.spark.results import column_names, key_columns
+from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
 from psql_streamer.spark.rules import Rule, Rules, fits
 from psql_streamer.spark.running import Job, Runner
 
@@ -93,6 +95,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     else:
         yield from _review_key(job, sent, lineage)
+        yield from _review_drops(job, sent, lineage)
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -102,6 +105,16 @@ def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
         if column not in kept:
             problem = f"{job.where}: the key column {name} is left out, so that events have no whole key"
             yield Finding(Severity.WARNING, problem, f"add {name} to what the rule gives")
+
+
+def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
+    """Whether rows that hold their key alone could be dropped, and then not put back."""
+    if job.changes.relation.replica_identity is ReplicaIdentity.FULL or lineage.facts is None:
+        return
+    key = computed_key(sent, lineage.fields)
+    if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
+        problem = f"{job.where}: the rule may drop deletes, which hold the key alone, and computes the key column {key}"
+        yield Finding(Severity.WARNING, f"{problem}: one that is dropped stops the pipeline", LET_PASS)
 
 
 _NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))

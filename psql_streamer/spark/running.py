@@ -83,10 +83,10 @@ class Runner:
             raise self._failure(error, job, sent) from None
 
     def analysed(self, job: Job) -> tuple[Sent, Lineage]:
-        """What Spark's analysis says of the rule over a table; no job runs."""
+        """What Spark's analysis says of the rule over a table, facts included; no job runs."""
         sent = self._sent(job)
         try:
-            _, lineage = self.planned(job.spark, job.rule, sent, job.where)
+            _, lineage = self._planned(job, sent, thorough=True)
         except Exception as error:
             raise self._failure(error, job, sent) from None
         return sent, lineage
@@ -112,7 +112,7 @@ class Runner:
         return send(job.changes, job.transactions, job.rule.names, bits)
 
     def _through(self, job: Job, sent: Sent) -> Changes | None:
-        result, lineage = self.planned(job.spark, job.rule, sent, job.where)
+        result, lineage = self._planned(job, sent)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
             return self._through(job, self._with_bits(job, sent, unknown))
@@ -125,21 +125,22 @@ class Runner:
         self._tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
 
-    def planned(self, spark: SparkSession, rule: Rule, sent: Sent, where: str) -> tuple[DataFrame, Lineage]:
+    def _planned(self, job: Job, sent: Sent, thorough: bool = False) -> tuple[DataFrame, Lineage]:
         """The rule's result over what was sent, with `_row`, and with filters that let pass what they cannot judge.
 
         No job runs.
         """
-        frame = spark.createDataFrame(sent.table, self._schema(sent))
+        rule = job.rule
+        frame = job.spark.createDataFrame(sent.table, self._schema(sent))
         if rule.coerce:
-            frame = coerced(frame, rule.coerce, where)
+            frame = coerced(frame, rule.coerce, job.where)
             self._note_types(rule, sent, frame)
         result = rule.apply(frame)
-        lineage = self._lineages.find(self.catalyst, rule, sent, result)
+        lineage = self._lineages.find(self.catalyst, rule, sent, result, thorough)
         facts = lineage.facts
         if facts is None:
             return result, lineage
-        refuse_without_row(facts, where)
+        refuse_without_row(facts, job.where)
         masks = _masks(facts, sent)
         if self.catalyst is not None and (masks or facts.row is RowOrigin.MISSING):
             result = self.catalyst.with_row(result, facts, masks)

@@ -6,6 +6,7 @@ views do not meet.
 
 from __future__ import annotations
 
+import logging
 import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class Session:
         problem = pyspark_problem()
         if problem is not None:
             raise HandlerRefused(*problem)
-        _silence_query_log()
+        _silence_what_quotes_values()
         if self._options.remote is not None:
             self._spark = connect(self._options.remote, self._options.conf)
         else:
@@ -106,11 +107,19 @@ def java_problem() -> tuple[str, str] | None:
     return None
 
 
-def _silence_query_log() -> None:
-    """pyspark logs every failed query to stderr, whole, with the values that its message quotes."""
+def _silence_what_quotes_values() -> None:
+    """pyspark logs every failed query whole, and py4j every lost connection with the exceptions before it: both quote
+    values of rows. What is to be told of them is in the errors that are raised.
+    """
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    # py4j logs this on the root logger itself.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "/py4j/" not in record.pathname
 
 
 _lock = threading.Lock()

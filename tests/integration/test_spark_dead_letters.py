@@ -141,6 +141,8 @@ def test_a_row_that_ends_the_jvm_whenever_it_is_tried_is_named_or_put_aside() ->
         capture_output=True, text=True, timeout=250, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
+    assert "Traceback" not in result.stderr
+    assert "a batch ended Spark 2 times: looking for the row" in result.stderr
     first, second, put_aside, reason, after = result.stdout.splitlines()
     ended = "(exit code 3, out of memory: java.lang.OutOfMemoryError: Java heap space)"
     assert first == (
