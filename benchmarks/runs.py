@@ -28,6 +28,9 @@ class Pipeline:
     sink: str
 
 
+# A rule, or nothing would go through Spark.
+_SPARK = '[spark]\nmaster = "local[2]"\n[spark.tables."*"]\nsql = "SELECT * FROM changes"\n'
+
 _KAFKA = 'type = "kafka"\nhosts = ["{hosts}"]\ntopicPrefix = "{topic}"'
 
 PASSTHROUGH_TO_DISCARD = Pipeline("passthrough -> stub_discard", '["passthrough"]', 'type = "stub_discard"')
@@ -68,7 +71,7 @@ def drain(folder: Path, pipeline: Pipeline, backlog: Backlog, slot: str, hosts: 
 def write_config(folder: Path, dsn: str, slot: str, sink: str, handlers: str) -> Path:
     """A configuration file, named after the slot, of one source and one sink."""
     path = folder / f"{slot}.toml"
-    spark = '[spark]\nmaster = "local[2]"\n' if "spark" in handlers else ""
+    spark = _SPARK if "spark" in handlers else ""
     path.write_text(
         f"""
 http = "127.0.0.1:0"

@@ -20,6 +20,7 @@ from psql_streamer.model import (
     Column,
     Image,
     LogicalMessage,
+    Rejection,
     Relation,
     SchemaChange,
     Tallies,
@@ -44,12 +45,14 @@ def merge(batches: Sequence[Batch]) -> Batch:
     truncates: list[Truncate] = []
     messages: list[LogicalMessage] = []
     schema_changes: list[SchemaChange] = []
+    rejections: list[Rejection] = []
     for batch, rows, transactions in zip(batches, rows_before, transactions_before, strict=True):
         for changes in batch.changes:
             shapes.setdefault((changes.relation, changes.columns), []).append(_moved(changes, rows, transactions))
         truncates += _moved_singles(batch.truncates, rows, transactions)
         messages += _moved_singles(batch.messages, rows, transactions)
         schema_changes += _moved_singles(batch.schema_changes, rows, transactions)
+        rejections += (replace(one, changes=_moved(one.changes, rows, transactions)) for one in batch.rejections)
     merged = replace(
         batches[-1],
         transactions=_all_transactions(batches, transactions_before),
@@ -60,6 +63,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         begins=_all_bounds([batch.begins for batch in batches], rows_before, transactions_before),
         ends=_all_bounds([batch.ends for batch in batches], rows_before, transactions_before),
         tallies=_all_tallies([batch.tallies for batch in batches], transactions_before),
+        rejections=tuple(rejections),
         received_at=batches[0].received_at,
     )
     return replace(merged, nbytes=merged.overhead + sum(batch.nbytes - batch.overhead for batch in batches))
@@ -86,13 +90,15 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
             begins=_bounds_between(batch.begins, batch.begins.ordinal, first, last),
             # An end goes with the change before it, if there is one.
             ends=_bounds_between(batch.ends, np.maximum(batch.ends.ordinal - 1, 0), first, last),
+            rejections=tuple(_rejections_between(batch.rejections, first, last)),
             nbytes=batch.nbytes * rows // end,
         )
 
 
 def _next_ordinal(batch: Batch) -> int:
     """The first ordinal that is free behind a batch: changes that were dropped leave gaps."""
-    largest = [int(changes.ordinal.max(initial=-1)) for changes in batch.changes]
+    parts = [*batch.changes, *(rejection.changes for rejection in batch.rejections)]
+    largest = [int(changes.ordinal.max(initial=-1)) for changes in parts]
     single = [truncate.ordinal for truncate in batch.truncates] + [message.ordinal for message in batch.messages]
     begins, ends = batch.begins.ordinal.max(initial=-1), batch.ends.ordinal.max(initial=0)
     return max(max([*largest, *single, int(begins)]) + 1, int(ends))
@@ -189,6 +195,13 @@ def _between(changes: Changes, first: int, last: int) -> Changes:
         after=_part(changes.after, begin, end),
         before=_part(changes.before, begin, end),
     )
+
+
+def _rejections_between(rejections: Iterable[Rejection], first: int, last: int) -> Iterator[Rejection]:
+    for rejection in rejections:
+        changes = _between(rejection.changes, first, last)
+        if len(changes):
+            yield replace(rejection, changes=changes)
 
 
 def _part(image: Image, begin: int, end: int) -> Image:

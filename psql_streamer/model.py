@@ -206,6 +206,20 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """Row changes that a handler cannot take and puts aside, for a dead-letter topic.
+
+    changes: as they were before the rule. reason: a sentence without values. column: whose value it is about, if it is
+    one column's. rule: the name of the handler's rule.
+    """
+
+    changes: Changes
+    reason: str
+    column: str | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """A TRUNCATE of one table; one statement over several tables gives several, each with its own seq."""
 
@@ -308,6 +322,7 @@ class Batch:
     begins: the transactions whose first change it has. ends: those whose commit it has; tallies is of these.
         Transactions without changes are in neither, and an end may come in a batch without rows. All three are empty
         where no sink wants transaction metadata.
+    rejections: what handlers put aside; the position counts only when they are durable as well.
     nbytes: what it holds in memory, roughly, `overhead` included; queues are bounded by it.
     """
 
@@ -321,13 +336,14 @@ class Batch:
     begins: Bounds = field(default_factory=Bounds)
     ends: Bounds = field(default_factory=Bounds)
     tallies: Tallies = field(default_factory=Tallies)
+    rejections: tuple[Rejection, ...] = ()
     nbytes: int = 0
     received_at: float = 0.0  # time.monotonic() when its last byte arrived
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing in it that a sink could write."""
-        return not (len(self) or self.schema_changes or len(self.begins) or len(self.ends))
+        return not (len(self) or self.schema_changes or len(self.begins) or len(self.ends) or self.rejections)
 
     @property
     def overhead(self) -> int:
@@ -335,6 +351,7 @@ class Batch:
         return _BATCH_OBJECTS + sum(_CHANGES_OBJECTS + len(one.columns) * _COLUMN_OBJECTS for one in self.changes)
 
     def __len__(self) -> int:
+        """Changes, truncates and messages; not what was put aside."""
         return sum(map(len, self.changes)) + len(self.truncates) + len(self.messages)
 
     def counts(self) -> Iterator[tuple[str, str, Op, int]]:

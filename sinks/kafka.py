@@ -27,6 +27,7 @@ from sinks.kafka_producer import Outgoing
 from sinks.kafka_review import KafkaReview
 from sinks.kafka_shipment import Shipment
 from sinks.kafka_topics import Topics
+from sinks.rejected_rows import RejectedRows
 
 
 class Encoder(Protocol):
@@ -44,6 +45,7 @@ class _Unfinished:
     records: Records
     shipment: Shipment
     letters: DeadLetters | None = None
+    rejected_rows: RejectedRows | None = None
 
 
 class KafkaSink(Sink):
@@ -170,6 +172,7 @@ class KafkaSink(Sink):
             raise SinkRefused("the sink is not started")
         records = unfinished.records
         try:
+            self._write_rejected_rows(self._delivery, self._topics, unfinished)
             rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
             if rejected:
                 self._put_aside(self._delivery, self._topics, unfinished, rejected)
@@ -185,6 +188,18 @@ class KafkaSink(Sink):
         if shipment.waiting:
             shipment.direct(self._partitions(shipment.records, topics))
         return delivery.deliver(shipment)
+
+    def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished) -> None:
+        """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
+        topic = self._options.dead_letter_topic
+        if unfinished.rejected_rows is None:
+            unfinished.rejected_rows = RejectedRows(topic, self._encoder.encode, unfinished.batch)
+        if topic and unfinished.rejected_rows:
+            topics.partitions([topic])
+        for records in unfinished.rejected_rows.deliver(delivery):
+            self._counts["dead_lettered"] += len(records)
+            self._skipped.update(records.skipped)
+            self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
     def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
         """Where each record goes, by what is known of the topics now."""

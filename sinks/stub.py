@@ -27,7 +27,7 @@ class StubDiscardSink(Sink):
 
     def __init__(self, name: str, options: StubOptions) -> None:
         super().__init__(name, options)
-        self._counts = {"events": 0, "bytes": 0, "batches": 0}
+        self._counts = {"events": 0, "bytes": 0, "batches": 0, "dead_lettered": 0}
         self._line_per_batch = options.debug
         self._logger = logging.getLogger(f"psql_streamer.sink.{name}")
 
@@ -43,6 +43,7 @@ class StubDiscardSink(Sink):
         self._counts["events"] += len(batch)
         self._counts["bytes"] += batch.nbytes
         self._counts["batches"] += 1
+        self._counts["dead_lettered"] += sum(len(rejection.changes) for rejection in batch.rejections)
         if self._line_per_batch or self.options.verbose:
             self._log(batch)
 
@@ -57,7 +58,7 @@ class StubDiscardSink(Sink):
         return Status(True, f"took {self._counts['events']} events")
 
     def stats(self) -> Stats:
-        """events, bytes (of the batches in memory), batches."""
+        """events, bytes (of the batches in memory), batches, dead_lettered: rows that a handler put aside."""
         return dict(self._counts)
 
     def set_debug(self, on: bool) -> None:

@@ -61,6 +61,7 @@ class _Loader:
         used_handlers.pop(PASSTHROUGH, None)
         handlers = self._handlers(used_handlers, handler_tables)
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
+        self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
             return None
         self._warn_of_unused(sources, sinks, [name for name in handler_tables if name not in used_handlers])
@@ -173,6 +174,17 @@ class _Loader:
         for name in dict.fromkeys(named):
             if name not in sources and sources:
                 self._problems.add(path, f'there is no source "{name}"{nearest(name, sources)}')
+
+    def _check_dead_letters(
+        self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
+    ) -> None:
+        """Rows that a handler puts aside need a place; a sink without such an option counts them."""
+        for name, sink in sinks.items():
+            for handler in sink.strings("handlers"):
+                puts_aside = handler in handlers and getattr(handlers[handler][1].options, "puts_rows_aside", False)
+                if puts_aside and getattr(sink.options, "dead_letter_topic", None) == "":
+                    what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
+                    self._problems.add((Kind.SINK.value, name, "deadLetterTopic"), what)
 
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")

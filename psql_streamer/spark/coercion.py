@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.spark.images import ROW
+from psql_streamer.spark.metadata import IMAGE_SHIFT, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
 _MARK = "psql-streamer cannot coerce"
 _CORRUPT = "psql_streamer_corrupt"
-_FOUND = re.compile(rf"{_MARK} column (\d+) of image (\d+)")
+_FOUND = re.compile(rf"{_MARK} column (\d+) of row (\d+)")
 
 
 def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFrame:
@@ -35,27 +35,41 @@ def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFra
     )
 
 
+def uncoercible_rows(changes: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    """`_row` and the index of a column, for every row that has a value which cannot be cast. No value fails the job."""
+    cases = " ".join(
+        f"WHEN {_quoted(name)} IS NOT NULL AND {_converted(_quoted(name), types[name])[1]} THEN {at}"
+        for at, name in enumerate(changes.columns)
+        if name in types
+    )
+    return changes.selectExpr(ROW, f"CASE {cases} END AS failed").where("failed IS NOT NULL")
+
+
 def uncoercible(error: Exception) -> tuple[int, int] | None:
     """(column, image) of the value that failed a job, if it was one that could not be cast."""
     found = _FOUND.search(str(error))
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(found[1]), int(found[2]) >> IMAGE_SHIFT) if found else None
 
 
 def _cast(at: int, name: str, kind: str) -> str:
     column = _quoted(name)
-    message = f"concat('{_MARK} column {at} of image ', {ROW})"
-    value, failed = _from_json(column, kind) if _NESTED.match(kind) else _from_text(column, kind)
+    message = f"concat('{_MARK} column {at} of row ', {ROW})"
+    value, failed = _converted(column, kind)
     return f"CASE WHEN {column} IS NOT NULL AND {failed} THEN raise_error({message}) ELSE {value} END"
 
 
-def _from_text(column: str, kind: str) -> tuple[str, str]:
+def _converted(column: str, kind: str) -> tuple[str, str]:
     """SQL of the value, and of whether it could not be had."""
+    return _from_json(column, kind) if _NESTED.match(kind) else _from_text(column, kind)
+
+
+def _from_text(column: str, kind: str) -> tuple[str, str]:
     value = f"try_cast({column} AS {kind})"
     return value, f"{value} IS NULL"
 
 
 def _from_json(column: str, kind: str) -> tuple[str, str]:
-    """As _from_text. Spark tells of a field of the wrong type, at any depth, in a column for corrupt records only,
+    """Spark tells of a field of the wrong type, at any depth, in a column for corrupt records only,
     which has its place in a struct: so the document goes into one."""
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
     schema = f"value {kind}, {_CORRUPT} STRING".replace("'", "\\'")

@@ -6,30 +6,70 @@ and the whole message only where it was found while the query was analysed, befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
 _MAY_PASS = ("08", "53", "57", "58", "XX")
 
+# Of a Spark Connect server that restarted, and of the client that has heard of it.
+_SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
-def failure(error: Exception, where: str, alive: bool) -> HandlerError:
-    """The error to raise for what Spark raised. where: table and rule. alive: whether the JVM still runs."""
+_NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
+
+_ABOUT_TO_END = 3.0
+"""Seconds that a JVM may take to end behind the error of the job that it fails."""
+
+
+class EngineLost(HandlerUnavailable):
+    """The engine ended, or ran out of memory, while it ran a job.
+
+    happened: what the job's message says behind table and rule. how: what a row does that makes it happen.
+    """
+
+    def __init__(self, what: str, remedy: str = "", happened: str = "", how: str = "") -> None:
+        super().__init__(what, remedy)
+        self.happened = happened
+        self.how = how
+
+
+class RowsFailed(HandlerRefused):
+    """A job failed on the rows that it was given; with others it may work."""
+
+
+class Uncoercible(RowsFailed):
+    """A value that cannot be cast."""
+
+
+def failure(error: Exception, where: str, ended: Callable[[float], str | None]) -> HandlerError:
+    """The error to raise for what Spark raised.
+
+    where: table and rule. ended: how the JVM ended, None while it runs; given the seconds in which it may be about to.
+    """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     if isinstance(error, HandlerError):
         return error
-    if not alive:
-        return HandlerUnavailable(f"{where}: the Spark JVM ended", "it is started again")
-    if isinstance(error, ParseException | AnalysisException):
-        return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     state = error.getSqlState() if isinstance(error, PySparkException) else None
-    if condition and state and not state.startswith(_MAY_PASS):
-        return HandlerRefused(
+    passes = condition is None or state is None or state.startswith(_MAY_PASS) or condition.startswith(_SESSION_GONE)
+    how = ended(_ABOUT_TO_END if passes else 0.0)
+    if how is not None:
+        happened = f"the Spark JVM ended ({how})"
+        return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
+    if isinstance(error, ParseException | AnalysisException):
+        return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
+    if not passes:
+        return RowsFailed(
             f"{where}: Spark ended with {condition}",
-            "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take",
+            "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take, or "
+            'put such rows aside: onError = "dead-letter"',
         )
+    if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
+        happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
+        return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
     return HandlerUnavailable(f"{where}: Spark ended with {condition or type(error).__name__}")
 
 

@@ -1,34 +1,48 @@
-"""The Spark handler: every table of a micro-batch goes to Spark typed, through its rule, and comes back in order."""
+"""The Spark handler: every table that has a rule goes to Spark typed, through its rule, and comes back in order."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
 
-import pyarrow as pa
-
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Severity
-from psql_streamer.model import Batch, Changes, Lsn, Transactions
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
+from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import PartOptions
-from psql_streamer.spark.coercion import coerced, uncoercible
-from psql_streamer.spark.failures import failure
-from psql_streamer.spark.images import ROW, Sent, image_identity, receive, send
-from psql_streamer.spark.lineage import fields_of, schema_of, with_row
+from psql_streamer.spark.catalyst import Catalyst
+from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.failures import EngineLost
+from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.rules import Rule, Rules
-from psql_streamer.spark.session import Session, java_problem
+from psql_streamer.spark.putting_aside import Done, run
+from psql_streamer.spark.reviewing import review_names, review_rules
+from psql_streamer.spark.rules import Rules
+from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.session import Session, java_problem, pyspark_problem
 from psql_streamer.spark.side_by_side import SideBySide
+from psql_streamer.spark.turns import turns
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+
+_DEATHS = 2
+"""Of the engine by the same batch: the first may be an accident."""
+
+_MOST_NAMED = 3
+
+_NO_RULES = "no rules in [spark.tables]: nothing goes through Spark, and none is started"
 
 
 class SparkHandler(Handler):
-    """Types every column, applies the rules of [spark.tables], and gives the changes back in commit order."""
+    """Types the columns of tables that have a rule, applies it, and gives the changes back in commit order.
+
+    What no rule is for is handed on as it came. Without any rule there is no engine.
+    """
 
     Options: ClassVar[type[PartOptions]] = SparkOptions
     # A Spark job costs some 40 ms before the first row.
@@ -38,95 +52,177 @@ class SparkHandler(Handler):
         super().__init__(name, options)
         self._options = cast(SparkOptions, options)
         self._session = Session(self._options)
+        self._counts = Counts()
+        self._runner = Runner(self._session.ended, self._counts)
         self._tables: SideBySide | None = None
         self._rules = Rules({})
-        self._schemas: dict[pa.Schema, StructType] = {}
+        self._trouble: Trouble | None = None
+        self._interrupted = threading.Event()
+        self._engine = ""
+        self._state = Status(True, "not started")
 
     def check(self) -> Iterable[Finding]:
-        """Java, and the functions that the rules name. Starts no JVM."""
-        problem = None if self._options.remote else java_problem()
-        if problem is not None:
-            yield Finding(Severity.ERROR, *problem)
+        """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
+        if not self._options.tables:
+            return
+        for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
+            if problem is not None:
+                yield Finding(Severity.ERROR, *problem)
         for name, rule in self._options.tables.items():
             try:
                 Rules({name: rule})
             except HandlerRefused as error:
                 yield Finding(Severity.ERROR, error.what, error.remedy)
 
+    def review(self, published: Published) -> Iterable[Finding]:
+        """As Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
+        if not self._options.tables:
+            return
+        self._rules = Rules(self._options.tables, self._options.on_error)
+        tables = [table for of_source in published.values() for table in of_source]
+        yield from review_names(self._options.tables, tables)
+        spark = self._revived()
+        yield from review_rules(self._rules, tables, self._runner, spark)
+
     def start(self) -> None:
-        """Start the JVM (some seconds), or connect; again after HandlerUnavailable."""
-        self._rules = Rules(self._options.tables)
-        self._leave()
-        spark = self._session.start()
-        warm_up(spark)
-        self._tables = SideBySide(spark, most=1) if self._options.remote else SideBySide(spark)
+        """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
+        self._rules = Rules(self._options.tables, self._options.on_error)
+        if not self._options.tables:
+            self._state = Status(True, _NO_RULES)
+            return
+        self._interrupted.clear()
+        spark = self._begin()
+        # A batch waits for an engine that is started again.
+        if self._session.take_fresh() and self._session.starts == 1:
+            warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
-        """Every table of the batch through Spark."""
-
-        def transform(spark: SparkSession, changes: Changes) -> Changes | None:
-            return self._transform(spark, changes, batch.transactions)
-
+        """Every table of the batch that has a rule through Spark."""
+        ruled = [changes for changes in batch.changes if len(changes) and not self._rules.of(changes.relation).identity]
+        if not ruled:
+            return batch
+        began = time.monotonic()
         try:
-            done = self._running().each(transform, [changes for changes in batch.changes if len(changes)])
-        except HandlerUnavailable:
-            if not self._session.alive:
-                self._leave()
+            done = self._through_spark(batch, ruled)
+        except HandlerError as error:
+            self._state = Status(False, str(error))
             raise
-        return replace(batch, changes=tuple(changes for changes in done if changes is not None))
+        self._trouble = None
+        self._note(ruled, done, time.monotonic() - began)
+        made = dict(zip(map(id, ruled), done, strict=True))
+        parts = [made.get(id(changes), Done((changes,))) for changes in batch.changes]
+        return replace(
+            batch,
+            changes=tuple(one for part in parts for one in part.made),
+            rejections=(*batch.rejections, *(one for part in parts for one in part.rejections)),
+        )
+
+    def interrupt(self) -> None:
+        """As Handler.interrupt: between two attempts to find a row."""
+        self._interrupted.set()
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
         self._leave()
         self._session.stop()
 
+    def status(self) -> Status:
+        """Which engine, and what went through it last; the reason when it did not."""
+        return self._state
+
+    def stats(self) -> Stats:
+        """As Counts has them."""
+        return self._counts.stats()
+
+    def _begin(self) -> SparkSession:
+        """An engine that is there, and what runs on it."""
+        self._leave()
+        restarts = self._session.starts
+        self._state = Status(not restarts, "starting Spark again" if restarts else "starting Spark")
+        try:
+            spark = self._session.start()
+        except HandlerError as error:
+            self._state = Status(False, str(error))
+            raise
+        if restarts and self._session.starts > restarts:
+            self._counts.add("engine_restarts")
+        remote = self._options.remote is not None
+        self._runner.catalyst = None if remote else Catalyst(spark)
+        self._tables = SideBySide(spark, most=1) if remote else SideBySide(spark)
+        self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
+        self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
+        return spark
+
+    def _through_spark(self, batch: Batch, ruled: list[Changes]) -> list[Done]:
+        def through(spark: SparkSession, changes: Changes) -> Done:
+            return run(self._runner, self._job(spark, changes, batch))
+
+        trouble = self._trouble_of(batch)
+        if trouble.deaths < _DEATHS:
+            try:
+                with turns.together(self._give_up):
+                    return self._running().each(through, ruled)
+            except HandlerUnavailable as error:
+                self._session.doubt()
+                if not self._session.alive:
+                    self._leave()
+                if not isinstance(error, EngineLost) or self._options.remote is not None:
+                    raise
+                self._trouble = trouble
+                trouble.deaths += 1
+                if trouble.deaths < _DEATHS:
+                    raise _of_all(error, ruled) from None
+        with turns.alone(self._give_up):
+            search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
+            done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
+            self._revived()
+        return done
+
+    def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
+        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions)
+
+    def _trouble_of(self, batch: Batch) -> Trouble:
+        key = key_of(batch)
+        return self._trouble if self._trouble is not None and self._trouble.batch == key else Trouble(key)
+
+    def _revived(self) -> SparkSession:
+        """A session on an engine that lives."""
+        self._give_up()
+        if self._tables is None or not self._session.alive:
+            return self._begin()
+        return self._session.start()
+
+    def _give_up(self) -> None:
+        if self._interrupted.is_set():
+            raise HandlerUnavailable("interrupted before the batch had gone through Spark")
+
+    def _running(self) -> SideBySide:
+        if self._tables is None:
+            self._begin()
+        how = self._session.ended(0.0)
+        if how is not None:
+            raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
+        return cast(SideBySide, self._tables)
+
     def _leave(self) -> None:
         tables, self._tables = self._tables, None
         if tables is not None:
             tables.close()
 
-    def _transform(self, spark: SparkSession, changes: Changes, transactions: Transactions) -> Changes | None:
-        rule = self._rules.of(changes.relation)
-        where = f"{changes.relation}, rule {rule.name!r}" if rule.name else f"{changes.relation}"
-        sent = send(changes, transactions, rule.names)
-        try:
-            return self._run(spark, sent, rule, where)
-        except Exception as error:
-            # Not `from error`: Spark's messages quote values, and a traceback would show them.
-            raise self._failure(error, sent, transactions, where) from None
+    def _note(self, ruled: list[Changes], done: list[Done], seconds: float) -> None:
+        rows = sum(map(len, ruled))
+        aside = sum(len(rejection.changes) for one in done for rejection in one.rejections)
+        self._counts.add("batches")
+        self._counts.add("rows", rows)
+        self._counts.add("dead_lettered", aside)
+        others = f" and {len(ruled) - 1} more" if len(ruled) > 1 else ""
+        put_aside = f", {aside} of them put aside" if aside else ""
+        what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
+        self._state = Status(True, f"{self._engine}, last batch: {what}")
 
-    def _run(self, spark: SparkSession, sent: Sent, rule: Rule, where: str) -> Changes | None:
-        frame = spark.createDataFrame(sent.table, self._schema(sent))
-        if rule.coerce:
-            frame = coerced(frame, rule.coerce, where)
-        result = with_row(rule.apply(frame))
-        if result is None:
-            raise HandlerRefused(
-                f"{where}: the result does not say which change a row belongs to",
-                f"add {ROW} to its select list; a result of aggregates has no changes to belong to",
-            )
-        return receive(sent, fields_of(result), result.toArrow(), where)
 
-    def _running(self) -> SideBySide:
-        if self._tables is None:
-            self.start()
-        return cast(SideBySide, self._tables)
-
-    def _schema(self, sent: Sent) -> StructType:
-        """One schema object per shape of a table, so that Spark meets its generated code again."""
-        shape = sent.table.schema
-        if shape not in self._schemas:
-            self._schemas[shape] = schema_of(shape)
-        return self._schemas[shape]
-
-    def _failure(self, error: Exception, sent: Sent, transactions: Transactions, where: str) -> HandlerError:
-        found = uncoercible(error)
-        if found is not None:
-            column, image = found
-            commit_lsn, seq = image_identity(sent, transactions, image)
-            return HandlerRefused(
-                f"{where}: the value of column {sent.changes.columns[column].name} in change "
-                f"({Lsn(commit_lsn)}, {seq}) cannot be coerced",
-                "choose a type that holds every value, or convert it in the rule's sql",
-            )
-        return failure(error, where, self._session.alive)
+def _of_all(error: EngineLost, ruled: list[Changes]) -> EngineLost:
+    """Whichever table it was that ended the engine, the others' jobs ended with it."""
+    names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
+    more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""
+    return error if len(ruled) == 1 else EngineLost(f"{names}{more}: {error.happened}", error.remedy, error.happened)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import PartOptions
+
+OnError: TypeAlias = Literal["stop", "dead-letter"]
+"""What becomes of a row that a rule cannot take: it stops the pipeline, or is put aside."""
 
 
 def _spark_setting(value: object) -> object:
@@ -26,11 +29,15 @@ class TableRule(PartOptions):
     coerce: column -> Spark type, applied before `sql` and `function`.
     sql: a query over the view `changes`.
     function: "module:function" that takes and gives a DataFrame.
+    on_error: what becomes of a row that the rule cannot take; None: what [spark] says.
+    optional: the rule may fit no table yet.
     """
 
     coerce: dict[str, str] = Field(default_factory=dict)
     sql: str | None = Field(default=None, min_length=1)
     function: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    on_error: OnError | None = None
+    optional: bool = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TableRule:
@@ -44,6 +51,7 @@ class SparkOptions(PartOptions):
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
     conf: any spark.* setting; it wins over what the handler sets itself.
+    on_error: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
     """
 
@@ -53,4 +61,10 @@ class SparkOptions(PartOptions):
     conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
         default_factory=dict
     )
+    on_error: OnError = "stop"
     tables: dict[str, TableRule] = Field(default_factory=dict)
+
+    @property
+    def puts_rows_aside(self) -> bool:
+        """Whether batches may come with rows for a dead-letter topic."""
+        return any((rule.on_error or self.on_error) == "dead-letter" for rule in self.tables.values())

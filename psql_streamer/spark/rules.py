@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
-from psql_streamer.spark.options import TableRule
+from psql_streamer.spark.options import OnError, TableRule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +24,13 @@ _GLOB = "*?["
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, ready to run. `name` is its key in [spark.tables]."""
+    """A rule, ready to run. name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take."""
 
     name: str
     sql: str | None = None
     function: Callable[[DataFrame], DataFrame] | None = None
     coerce: Mapping[str, str] = field(default_factory=dict)
+    on_error: OnError = "stop"
 
     @property
     def identity(self) -> bool:
@@ -73,10 +74,13 @@ IDENTITY = Rule("")
 
 
 class Rules:
-    """All rules. Constructing it imports the functions that they name; HandlerRefused when one is not there."""
+    """All rules. Constructing it imports the functions that they name; HandlerRefused when one is not there.
 
-    def __init__(self, tables: Mapping[str, TableRule]) -> None:
-        self._rules = {name: _rule(name, options) for name, options in tables.items()}
+    on_error: of every rule that does not say so itself.
+    """
+
+    def __init__(self, tables: Mapping[str, TableRule], on_error: OnError = "stop") -> None:
+        self._rules = {name: _rule(name, options, on_error) for name, options in tables.items()}
 
     def of(self, relation: Relation) -> Rule:
         """The rule of a table: "schema.table", else "table", else the first glob that fits one of them."""
@@ -84,10 +88,17 @@ class Rules:
         for name in names:
             if name in self._rules:
                 return self._rules[name]
-        for pattern, rule in self._rules.items():
-            if any(mark in pattern for mark in _GLOB) and any(fnmatchcase(name, pattern) for name in names):
-                return rule
-        return IDENTITY
+        return next((rule for pattern, rule in self._rules.items() if fits(pattern, relation)), IDENTITY)
+
+
+def fits(pattern: str, relation: Relation) -> bool:
+    """Whether a name of [spark.tables] stands for this table, whatever other names do, too."""
+    names = (f"{relation.schema}.{relation.table}", relation.table)
+    return pattern in names or (_is_glob(pattern) and any(fnmatchcase(name, pattern) for name in names))
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(mark in pattern for mark in _GLOB)
 
 
 def _place(error: Exception) -> str:
@@ -96,9 +107,9 @@ def _place(error: Exception) -> str:
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
-def _rule(name: str, options: TableRule) -> Rule:
+def _rule(name: str, options: TableRule, on_error: OnError) -> Rule:
     function = None if options.function is None else _function(name, options.function)
-    return Rule(name, options.sql, function, options.coerce)
+    return Rule(name, options.sql, function, options.coerce, options.on_error or on_error)
 
 
 def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:

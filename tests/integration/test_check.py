@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -15,6 +17,7 @@ import pytest
 
 from psql_streamer.cli import main
 from psql_streamer.embedded import java
+from psql_streamer.spark.handler import SparkHandler
 from tests.config_files import written
 from tests.database import Database
 
@@ -125,18 +128,53 @@ def test_no_java_is_found_with_the_command_that_installs_one(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    file.write_text(f'{file.read_text()}\n[spark.tables.orders]\nsql = "SELECT * FROM changes"\n')
     [finding] = findings(file, capsys, 3)
     assert finding["part"] == "handler.spark"
     assert "no Java 17 or later" in finding["problem"]
     assert "install" in finding["remedy"]
 
 
-def test_without_spark_nobody_misses_java(
+def test_without_rules_and_without_spark_nobody_misses_java(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    assert findings(file, capsys, 0) == []
     edit(file, 'sources = ["db1"]', 'sources = ["db1"]\nhandlers = ["passthrough"]')
     assert findings(file, capsys, 0) == []
+
+
+def test_rules_are_held_against_the_tables_that_are_there(
+    file: Path, capsys: pytest.CaptureFixture[str], engine: SparkHandler
+) -> None:
+    file.write_text(
+        f"""{file.read_text()}
+        [spark]
+        master = "local[2]"
+        [spark.tables."public.orders"]
+        sql = "SELECT id, amount FROM changes"
+        [spark.tables.order]
+        sql = "SELECT id FROM changes"
+        """
+    )
+    misspelt, unresolved = findings(file, capsys, 3)
+    assert misspelt["problem"] == "[spark.tables] 'order' fits no table that is published; did you mean orders?"
+    assert unresolved["part"] == "handler.spark"
+    assert "UNRESOLVED_COLUMN" in unresolved["problem"]
+
+
+@pytest.mark.slow
+def test_a_setting_that_spark_refuses_when_it_starts_is_found(file: Path) -> None:
+    rule = '[spark.tables.orders]\nsql = "SELECT * FROM changes"'
+    file.write_text(f'{file.read_text()}\n[spark.conf]\n"spark.driver.memory" = "100m"\n{rule}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "psql_streamer", "check", "-config", str(file)],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    [line] = (done.stdout + done.stderr).splitlines()
+    assert "Spark did not start" in line
+    assert "Insufficient driver memory" in line
 
 
 def test_a_folder_in_place_of_the_lmdb_file_is_found(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

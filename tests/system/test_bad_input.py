@@ -308,7 +308,8 @@ def test_an_http_address_that_is_in_use(setup: Setup) -> None:
 
 
 def test_no_java_for_spark(setup: Setup, tmp_path: Path) -> None:
-    ended = setup.replaced('["passthrough"]', '["spark"]').ended(
+    ruled = setup.replaced('["passthrough"]', '["spark"]\n[spark.tables.t]\nsql = "SELECT * FROM changes"\n')
+    ended = ruled.ended(
         environ={"PATH": str(tmp_path), "JAVA_HOME": ""}, command=[sys.executable, "-c", _WITHOUT_USUAL_JAVA]
     )
     _says(ended, FAILED, r"handler\.spark: Spark needs Java: no Java 17 or later found: install one: .*install.*")

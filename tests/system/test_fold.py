@@ -34,6 +34,8 @@ def _config(database: Database, kafka: str, prefix: str, handlers: str, form: st
 {kafka_section(kafka, prefix, format=form, handlers=[handlers])}
 [spark]
 master = "local[1]"
+[spark.tables."*"]
+sql = "SELECT * FROM changes"
 """
 
 

@@ -235,6 +235,15 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             f'{MINIMAL}\n[sink.kafka1.kafka]\n"linger.mss" = 5',
             "linger.mss",
         ),
+        "rows put aside and no place for them": (
+            MINIMAL.replace('["passthrough"]', '["spark"]')
+            + "\n[spark]\nonError = 'dead-letter'\n[spark.tables.orders]\ncoerce = {id = 'int'}",
+            'sink.kafka1.deadLetterTopic: is required, because a rule of [spark] has onError = "dead-letter"',
+        ),
+        "another way with rows that fail": (
+            f"{MINIMAL}\n[spark.tables.orders]\nonError = 'null'",
+            'spark.tables.orders.onError: "null" is not allowed: must be one of "stop" or "dead-letter"',
+        ),
         "unused spark section": (
             f"{MINIMAL}\n[spark]\nmasster = 'x'",
             "spark: unknown key masster; did you mean master?",
@@ -253,6 +262,13 @@ def test_one_problem_gives_one_clear_line(tmp_path: Path, name: str) -> None:
     problems = problems_of(tmp_path, text)
     assert any(expected in problem for problem in problems), problems
     assert len(problems) == 1, problems
+
+
+def test_rows_may_be_put_aside_where_there_is_a_place_for_them_or_no_rule_does_so(tmp_path: Path) -> None:
+    spark = MINIMAL.replace('["passthrough"]', '["spark"]')
+    rule = "\n[spark]\nonError = 'dead-letter'\n[spark.tables.orders]\ncoerce = {id = 'int'}\n"
+    assert load(written(tmp_path, with_line(spark, "[sink.kafka1]", 'deadLetterTopic = "dead"') + rule), {})
+    assert load(written(tmp_path, f"{spark}{rule}onError = 'stop'"), {})
 
 
 def with_second_source(dsn: str, slot: str = "slot1") -> str:

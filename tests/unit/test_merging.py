@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.merging import cut, merge
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Rejection
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
+from tests.spark_changes import shop
 from tests.strategies import History, histories
 
 
@@ -38,3 +41,30 @@ def test_a_single_small_batch_is_not_copied() -> None:
     batch = decoder().decode(b"", [])
     assert merge([batch]) is batch
     assert list(cut(batch, 1)) == [batch]
+
+
+@given(histories(), st.integers(1, 7), st.integers(1, 5))
+def test_what_was_put_aside_keeps_its_place(history: History, size: int, rows: int) -> None:
+    """Of every table a rejection in place of its changes: merged and cut, it is what the changes would have been."""
+    batches = _batches(history, size) or [decoder().decode(b"", [])]
+    merged = merge([_put_aside(batch) for batch in batches])
+    assert len(merged) == len(merged.truncates) + len(merged.messages)
+    assert flatten(_taken_back(merged)) == flatten_all(batches)
+    pieces = list(cut(merged, rows))
+    assert flatten_all([_taken_back(piece) for piece in pieces]) == flatten_all(batches)
+    assert {(one.reason, one.rule) for piece in pieces for one in piece.rejections} <= {("a reason", "a rule")}
+
+
+def _put_aside(batch: Batch) -> Batch:
+    rejections = tuple(Rejection(changes, "a reason", None, "a rule") for changes in batch.changes)
+    return replace(batch, changes=(), rejections=rejections)
+
+
+def _taken_back(batch: Batch) -> Batch:
+    return replace(batch, changes=tuple(one.changes for one in batch.rejections), rejections=())
+
+
+def test_a_batch_of_which_all_was_put_aside_is_not_idle() -> None:
+    batch = decoder().decode(b"", [])
+    assert batch.idle
+    assert not replace(batch, rejections=(Rejection(shop(), "a reason", None, "a rule"),)).idle

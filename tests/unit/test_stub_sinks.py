@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from psql_streamer.model import Batch, Column, Lsn, Origin, Position, Relation, ReplicaIdentity, Transactions, Truncate
+from psql_streamer.model import (
+    Batch,
+    Column,
+    Lsn,
+    Origin,
+    Position,
+    Rejection,
+    Relation,
+    ReplicaIdentity,
+    Transactions,
+    Truncate,
+)
 from sinks.stub import StubDiscardSink, StubLogSink, StubOptions
+from tests.spark_changes import shop
 
 ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
 
@@ -35,9 +48,15 @@ def test_a_stub_counts_what_passes(kind: type[StubDiscardSink]) -> None:
     sink.write(batch_of(2))
     sink.write(batch_of(3))
     sink.stop()
-    assert sink.stats() == {"events": 5, "bytes": 200, "batches": 2}
+    assert sink.stats() == {"events": 5, "bytes": 200, "batches": 2, "dead_lettered": 0}
     assert sink.status().ok
     assert not list(sink.check())
+
+
+def test_a_stub_counts_what_a_handler_put_aside() -> None:
+    sink = StubDiscardSink("stub", options())
+    sink.write(replace(batch_of(2), rejections=(Rejection(shop(), "a reason", None, "a rule"),)))
+    assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (2, 4)
 
 
 def test_the_logging_stub_logs_a_line_per_batch(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,56 @@
+"""A session on a Spark Connect server."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""What tells pyspark.sql.functions, which a rule's function uses, that there is no JVM here."""
+
+_ATTEMPTS = 5
+"""Of every call, with pauses of 50 ms to 5 s: some 10 seconds. The client's own patience is 10 minutes, in which nobody
+would hear what is wrong; whoever calls the handler tries again."""
+
+
+def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
+    """A new session. HandlerUnavailable: the server does not answer. HandlerRefused: the client is not installed."""
+    try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise HandlerRefused(
+            f"[spark] remote needs a package that is not installed ({error})", "pip install 'pyspark[connect]'"
+        ) from None
+    try:
+        # What it says when it gives up is said by the error.
+        warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+        # Nothing is sent before the policy is set.
+        session: Any = RemoteSession.builder.remote(url).create()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_ATTEMPTS, max_backoff=5000)])
+        session.conf._set_all(configs={"spark.sql.session.timeZone": "UTC", **conf}, silent=True)
+    except Exception as error:
+        raise HandlerUnavailable(
+            f"the Spark Connect server of [spark] remote does not answer ({type(error).__name__})",
+            "start it, or correct the address",
+        ) from None
+    os.environ[_CONNECT_MODE] = "1"
+    remote: SparkSession = session
+    return remote
+
+
+def disconnect(session: SparkSession, answers: bool) -> None:
+    """Let a session go. answers: whether the server is there to be told."""
+    os.environ.pop(_CONNECT_MODE, None)
+    remote: Any = session
+    with suppress(Exception):
+        remote.release_session_on_close = answers
+        remote.stop()

@@ -1,0 +1,92 @@
+"""A batch that ended the engine twice: which of its rows it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from psql_streamer.errors import HandlerError
+from psql_streamer.model import Batch, Changes
+from psql_streamer.spark.failures import EngineLost
+from psql_streamer.spark.isolation import Sorted, sort_out_large
+from psql_streamer.spark.parts import part
+from psql_streamer.spark.putting_aside import Done, dispose_of_fatal, identity, run, together
+from psql_streamer.spark.running import Job, Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("psql_streamer.spark")
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A batch that ended the engine. deaths: how often. culprits: rows of which that is known, (commit_lsn, seq)."""
+
+    batch: tuple[object, ...]
+    deaths: int = 0
+    culprits: dict[tuple[int, int], HandlerError] = field(default_factory=dict)
+
+
+def key_of(batch: Batch) -> tuple[object, ...]:
+    """The same batch has the same key when it is tried again."""
+    return batch.origin, batch.position, len(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Runs a batch in parts on an engine that nobody else uses.
+
+    engine: gives a session on a living engine, a new one if need be. memory: spark.driver.memory.
+    """
+
+    runner: Runner
+    engine: Callable[[], SparkSession]
+    memory: Callable[[], str | None]
+    trouble: Trouble
+
+    def run(self, jobs: list[Job]) -> list[Done]:
+        """The tables of a batch, one by one; HandlerRefused by the name of a row that ends the engine."""
+        if not self.trouble.culprits:
+            log.warning("a batch ended Spark %d times: looking for the row", self.trouble.deaths)
+        return [self._table(job, known=len(jobs) == 1) for job in jobs]
+
+    def _table(self, job: Job, known: bool) -> Done:
+        """known: that this table has such a row."""
+        culprits = self.trouble.culprits
+        rows = identity(job.changes, job.transactions)
+        guilty = np.array([one in culprits for one in rows], np.bool_)
+        found = Sorted[Done]()
+        for at in np.flatnonzero(guilty):
+            found.bad.append((part(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
+        if not guilty.all():
+            found.add(self._rest(job.of(part(job.changes, ~guilty)), known and not guilty.any()))
+        refused = (dispose_of_fatal(job.of(row), error, self.memory()) for row, error in found.bad)
+        return together([*found.made, *refused])
+
+    def _rest(self, job: Job, known: bool) -> Sorted[Done]:
+        def attempt(changes: Changes) -> Done:
+            try:
+                return run(self.runner, Job(self.engine(), job.rule, changes, job.transactions))
+            except EngineLost as error:
+                if len(changes) == 1:
+                    self._note(job.of(changes), error)
+                raise
+
+        if not known:
+            try:
+                return Sorted([attempt(job.changes)])
+            except EngineLost as error:
+                if len(job.changes) == 1:
+                    return Sorted([], [(job.changes, error)])
+        return sort_out_large(job.changes, attempt, EngineLost)
+
+    def _note(self, row: Job, error: EngineLost) -> None:
+        """Remember it, also when the engine does not start again; the first of a rule that stops is enough."""
+        self.trouble.culprits[identity(row.changes, row.transactions)[0]] = error
+        if row.rule.on_error == "stop":
+            dispose_of_fatal(row, error, self.memory())

@@ -1,0 +1,278 @@
+"""The local Spark: a JVM that lives and dies with this process, and why it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, Any
+
+from psql_streamer.embedded.java import find_java
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.redaction import redact
+from psql_streamer.spark.last_words import last_words, way_it_ended
+from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.properties import write_java_options, write_properties
+from psql_streamer.spark.scratch import Scratch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: dict[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    # Small jobs, many of them: no replanning between stages, few partitions, no pages about past jobs.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "1",
+    # Rows are unpacked by the tasks, not on the driver before the job starts: twice as fast from 10,000 rows on.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    # A micro-batch is one Arrow record batch, and so one task: half of a small batch's time is spent per task.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.driver.memory": "1g",
+}
+"""What the handler sets; the user's conf wins."""
+
+_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+# Micro-batches want throughput: the parallel collector costs a small batch a quarter less time than G1. The JVM does
+# not start with two collectors chosen.
+_BATCH_COLLECTOR = "-XX:+UseParallelGC"
+# An OutOfMemoryError ends the thread that it hits. Where that is one which hands results to this process, whoever waits
+# for them waits for ever; so it ends the JVM.
+_END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+
+# Spark's own log holds values of rows (a failed cast quotes them), and a log must not.
+_LOG4J = """\
+rootLogger.level = off
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %c: %m%n
+"""
+
+_STOP_SECONDS = 10
+_MEMORY = "spark.driver.memory"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+class Jvm:
+    """The JVM with the one SparkContext that pyspark allows a process. Spark's launcher starts it, in a process group
+    of its own.
+
+    Its standard input is a pipe from this process: Spark ends when that closes, also after SIGKILL. Signals of
+    a terminal or an init that go to our process group do not reach it, so that a stop can finish its batch.
+
+    fresh: nothing has run on it yet. users: how many sessions hold it.
+    """
+
+    def __init__(self, options: SparkOptions) -> None:
+        self.options = options
+        self.users = 0
+        self.fresh = True
+        self._scratch = Scratch()
+        self._folder = self._scratch.path
+        self._stderr = self._folder / "stderr"
+        self._gateway: Any = None
+        try:
+            self.spark = self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._gateway is not None and self._gateway.proc.poll() is None
+
+    @property
+    def memory(self) -> str:
+        """The heap that it was given, as spark.driver.memory has it."""
+        return self.options.conf.get(_MEMORY, SETTINGS[_MEMORY])
+
+    def ended(self, patience: float) -> str | None:
+        """How it ended, and its last words; None while it runs. patience: seconds in which it may be about to end."""
+        if self._gateway is None:
+            return "it is stopped"
+        try:
+            code = self._gateway.proc.wait(patience)
+        except TimeoutExpired:
+            return None
+        said = last_words(self._said())
+        return way_it_ended(code) + (f": {redact(said)}" if said else "")
+
+    def stop(self) -> None:
+        """End it, and remove its files."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        # A dead JVM cannot take part in its own stop; pyspark then warns, or trips over the missing gateway.
+        with warnings.catch_warnings(), suppress(Exception):
+            warnings.simplefilter("ignore")
+            context = SparkContext._active_spark_context
+            if context is not None:
+                context.stop()
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        with SparkContext._lock:
+            SparkContext._active_spark_context = None
+            gateway, self._gateway = self._gateway, None
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+        if gateway is not None:
+            _end(gateway)
+        self._scratch.remove()
+
+    def _start(self) -> SparkSession:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        launch: Callable[[SparkConf | None, dict[str, Any]], Any] = launch_gateway
+        settings = self._settings()
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        try:
+            environment = _environment_of(self.options, self._submit_arguments(settings))
+            with _environment(environment), self._stderr.open("wb") as stderr, _own_signals():
+                streams = {"start_new_session": True, "stdout": stderr, "stderr": stderr}
+                self._gateway = launch(None, streams)
+                return SparkSession(SparkContext(conf=conf, gateway=self._gateway))
+        except Exception as error:
+            refused = self._not_started(error)
+            _let_go(error)
+            raise refused from None
+
+    def _submit_arguments(self, settings: Mapping[str, str]) -> str:
+        """What spark-submit is called with. pyspark would pass every setting on the command line, which any user of
+        the machine can read; files of this folder are ours alone."""
+        java_options = self._folder / "java-options"
+        write_java_options(java_options, settings[_JAVA_OPTIONS])
+        properties = self._folder / "spark.properties"
+        # The launcher of a JVM takes its options out of a file that is named with @ (java(1), "argument files").
+        write_properties(properties, {**settings, _JAVA_OPTIONS: f"@{java_options}"})
+        given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        return f"--properties-file {shlex.quote(str(properties))} {given}"
+
+    def _settings(self) -> dict[str, str]:
+        options = self.options
+        (self._folder / "log4j2.properties").write_text(_LOG4J)
+        settings = SETTINGS | {
+            "spark.master": options.master,
+            "spark.app.name": options.app_name,
+            "spark.local.dir": str(self._folder),
+            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            # Where pandas is missing pyspark falls back to this, with a warning for every function.
+            "spark.sql.execution.pythonUDF.arrow.enabled": str(find_spec("pandas") is not None).lower(),
+        }
+        if options.master.startswith("local"):
+            settings |= _LOCAL_SETTINGS
+            if "PYSPARK_PYTHON" not in os.environ:  # another Python may not have us
+                settings["spark.python.daemon.module"] = "psql_streamer.spark.daemon"
+        settings |= options.conf
+        given = settings.get(_JAVA_OPTIONS, "")
+        java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
+        if not _COLLECTOR.search(given):
+            java_options.append(_BATCH_COLLECTOR)
+        return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}
+
+    def _not_started(self, error: Exception) -> HandlerError:
+        if self.alive and not self.options.master.startswith("local"):
+            return HandlerUnavailable(f"Spark master {self.options.master} did not take the application")
+        why = _refusal(error) or last_words(self._said()) or _last_line(self._said())
+        what = f"Spark did not start ({type(error).__name__}{': ' + redact(why) if why else ''})"
+        return HandlerRefused(what, "correct master and conf in [spark]")
+
+    def _said(self) -> list[str]:
+        return self._stderr.read_text(errors="replace").splitlines() if self._stderr.exists() else []
+
+
+def _let_go(error: Exception) -> None:
+    """pyspark leaves the pipe of a launcher that failed to the garbage collector, which warns of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        traceback.clear_frames(error.__traceback__)
+
+
+def _refusal(error: Exception) -> str:
+    """What Spark says of its settings. It has seen no row yet, so that its own words may be shown."""
+    java: Any = getattr(error, "java_exception", None)
+    if java is None:
+        return ""
+    with suppress(Exception):
+        return str(java.getMessage()).strip().splitlines()[0]
+    return ""
+
+
+def _last_line(said: list[str]) -> str:
+    lines = [line for line in said if line.strip() and not line.startswith(("\tat", "Using", "To "))]
+    return next((line for line in lines if line.startswith("Error")), lines[-1] if lines else "")
+
+
+def _end(gateway: Any) -> None:
+    """End the JVM: close what keeps it alive, wait, and kill it if it stays."""
+    with suppress(Exception):
+        gateway.shutdown()
+    process = gateway.proc
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _environment_of(options: SparkOptions, submit_arguments: str) -> dict[str, str]:
+    """JAVA_HOME for Spark's launcher; our Python for Python functions; no lookup of this host's name if local."""
+    environment = {
+        "JAVA_HOME": str(find_java().resolve().parent.parent),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_SUBMIT_ARGS": submit_arguments,
+    }
+    if options.master.startswith("local"):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep our SIGINT handler: a SparkContext made in the main thread puts its own in its place.
+
+    The launcher's preexec_fn makes Python 3.12 and later warn about a fork with threads; it only ignores SIGINT.
+    """
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield

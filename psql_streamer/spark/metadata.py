@@ -1,0 +1,62 @@
+"""The columns that rules may use beside the table's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.model import Changes, Op, Transactions
+from psql_streamer.spark.lacking import Lacking
+
+ROW = "_row"
+"""Which image a row is, and what it lacks; rides along whatever a rule does."""
+
+UNCHANGED = "_unchanged"
+KEY_ONLY = "_key_only"
+
+IMAGE_SHIFT = 32
+"""`_row` is the image's place times 2**32, plus Lacking.flags: sorted by it, images are in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """rows: of the changes, by image."""
+
+    changes: Changes
+    transactions: Transactions
+    lacking: Lacking
+    rows: NDArray[np.int64]
+
+
+_ACTIONS = pa.array([Op(byte).action if byte in set(Op) else None for byte in range(256)], pa.string())
+_SIDES = pa.array(["before", "after"])
+
+
+def _of_transaction(images: Images, values: NDArray[np.generic]) -> pa.Array:
+    return pa.array(values[images.changes.tx[images.rows]].astype(np.int64))
+
+
+def _unchanged(images: Images) -> pa.Array:
+    """A list of column names an image."""
+    masks = images.lacking.unchanged()
+    names = pa.array([images.changes.columns[column].name for column in masks], pa.string())
+    lacks = np.array(list(masks.values()), np.bool_).reshape(len(masks), images.lacking.images).T
+    offsets = np.concatenate(([0], np.cumsum(lacks.sum(axis=1)))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(lacks)[1], pa.int64())))
+
+
+METADATA: Mapping[str, Callable[[Images], pa.Array]] = {
+    "_op": lambda images: _ACTIONS.take(pa.array(images.changes.op[images.rows])),
+    "_image": lambda images: _SIDES.take(pa.array(images.lacking.is_new.astype(np.int8))),
+    "_commit_lsn": lambda images: _of_transaction(images, images.transactions.commit_lsn),
+    "_seq": lambda images: pa.array(images.changes.seq[images.rows]),
+    "_xid": lambda images: _of_transaction(images, images.transactions.xid),
+    "_commit_ts": lambda images: _of_transaction(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
+    UNCHANGED: _unchanged,
+    KEY_ONLY: lambda images: pa.array(images.lacking.is_key_only),
+}
+"""Name -> what it holds, an element an image. They do not become part of events under these names."""

@@ -1,0 +1,101 @@
+"""What becomes of rows that a rule cannot take: they stop the pipeline, or are put aside as the rule says."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.model import Changes, Lsn, Rejection, Transactions
+from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
+from psql_streamer.spark.isolation import sort_out
+from psql_streamer.spark.parts import part, sizes
+from psql_streamer.spark.running import Job, Runner
+
+log = logging.getLogger("psql_streamer.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a table: what its rule made of it, in parts, and what was put aside."""
+
+    made: tuple[Changes, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+
+    def __add__(self, other: Done) -> Done:
+        return Done(self.made + other.made, self.rejections + other.rejections)
+
+
+def together(parts: Iterable[Done]) -> Done:
+    """All parts as one."""
+    return reduce(Done.__add__, parts, Done())
+
+
+def run(runner: Runner, job: Job) -> Done:
+    """A table through its rule, with the rows put aside that it cannot take if it says so.
+
+    Raises RowsFailed for such rows if it does not.
+    """
+    if job.rule.on_error == "stop":
+        return _made(runner.run(job))
+    try:
+        return _without_uncoercible(runner, job)
+    except RowsFailed:
+        log.warning("%s: a job failed on some row: looking for it", job.where)
+    found = sort_out(job.changes, lambda some: _without_uncoercible(runner, job.of(some)), RowsFailed, known=True)
+    ordinals: dict[str, list[int]] = defaultdict(list)
+    for row, error in found.bad:
+        ordinals[error.what].append(int(row.ordinal[0]))
+    bad = ((part(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
+    return together([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
+
+
+def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:
+    """A single row that ends the engine: put aside, or refused by its name. memory: spark.driver.memory."""
+    changes = job.changes
+    how = error.how if isinstance(error, EngineLost) else "ends Spark"
+    size = int(sizes(changes)[0])
+    if job.rule.on_error == "dead-letter":
+        return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
+    commit_lsn, seq = identity(changes, job.transactions)[0]
+    raise HandlerRefused(
+        f"{job.where}: the row of change ({Lsn(commit_lsn)}, {seq}) has {size} bytes and {how}",
+        f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}, or put such rows aside: "
+        'onError = "dead-letter"',
+    )
+
+
+def identity(changes: Changes, transactions: Transactions) -> list[tuple[int, int]]:
+    """(commit_lsn, seq) of every change."""
+    return list(zip(transactions.commit_lsn[changes.tx].tolist(), changes.seq.tolist(), strict=True))
+
+
+def _made(changes: Changes | None) -> Done:
+    return Done() if changes is None else Done((changes,))
+
+
+def _without_uncoercible(runner: Runner, job: Job) -> Done:
+    try:
+        return _made(runner.run(job))
+    except Uncoercible:
+        by_column = runner.uncoercible(job)
+        if not by_column:
+            raise
+    rejected = []
+    for column, chosen in by_column.items():
+        name = job.changes.columns[column].name
+        reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
+        rejected.append(_rejected(job.of(part(job.changes, chosen)), reason, name))
+    rest = ~np.logical_or.reduce(list(by_column.values()))
+    left = _without_uncoercible(runner, job.of(part(job.changes, rest))) if rest.any() else Done()
+    return left + together(rejected)
+
+
+def _rejected(job: Job, reason: str, column: str | None = None) -> Done:
+    log.warning("%d rows are put aside: %s", len(job.changes), reason)
+    return Done((), (Rejection(job.changes, reason, column, job.rule.name),))

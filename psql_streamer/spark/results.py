@@ -1,0 +1,317 @@
+"""The table that comes back from Spark -> Changes.
+
+`_row` says which image each row is, whatever order they are in. A value that comes back as it went gets its text form
+back, so that what a rule does not change leaves as PostgreSQL wrote it, byte for byte, also where Spark's type cannot
+hold it (and Spark saw null).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Changes, Column, Image
+from psql_streamer.pgoutput import casts
+from psql_streamer.spark.facts import Field
+from psql_streamer.spark.images import Sent
+from psql_streamer.spark.kept import Kept, images_to_put_back
+from psql_streamer.spark.lacking import Mask, union
+from psql_streamer.spark.lineage import Lineage, row_column
+from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, METADATA, ROW, UNCHANGED
+
+_ROW_TYPE = pa.int64()
+_PLAIN_TEXT_OIDS = frozenset({18, 19, casts.TEXT_OID, 1042, 1043})  # "char", name, text, bpchar, varchar
+
+LET_PASS = (
+    f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of inner ones"
+)
+"""What to do about a rule that drops what it cannot judge."""
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """changes: None when the rule left nothing. images: which came back or were put back, sorted."""
+
+    changes: Changes | None
+    images: Index
+
+
+def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Received:
+    """The changes that a rule's result stands for.
+
+    lineage: of the columns of `result`. Raises HandlerRefused when `_row` is missing, repeated or null.
+    """
+    fields = lineage.fields
+    order, came = _order(result.column(row_column(fields, len(sent.names) - 1)), sent, where)
+    back = images_to_put_back(sent, lineage.facts, came)
+    images = came if not len(back) else np.sort(np.concatenate((came, back)))
+    kept = Kept.of(sent.changes, images)
+    if kept.rows.size == 0:
+        return Received(None, images)
+    data = [(at, field) for at, field in enumerate(fields) if not _is_ours(sent, field)]
+    names = column_names(sent, fields, where)
+    if len(back):
+        _refuse_without_key(sent, fields, where)
+    given = _Given(sent, images, np.isin(images, back), names)
+    survivors = [
+        given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
+        for at, field in data
+    ]
+    return Received(
+        replace(
+            sent.changes,
+            columns=tuple(survivor.column for survivor in survivors),
+            ordinal=sent.changes.ordinal[kept.rows],
+            op=kept.op,
+            seq=sent.changes.seq[kept.rows],
+            lsn=sent.changes.lsn[kept.rows],
+            tx=sent.changes.tx[kept.rows],
+            tally=sent.changes.tally[kept.rows],
+            after=_image(survivors, kept.after, kept.after_rows),
+            before=_image(survivors, kept.before, kept.before_rows),
+        ),
+        images,
+    )
+
+
+def _reads(lineage: Lineage, at: int) -> frozenset[int]:
+    """A `_row` that was added is behind the columns that the facts are of, and is never asked for."""
+    return lineage.facts.reads[at] if lineage.facts is not None else frozenset()
+
+
+def column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
+    """The names of a result's columns that become part of events; HandlerRefused when two have the same."""
+    names = [field.name for field in fields if not _is_ours(sent, field)]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise HandlerRefused(
+            f"{where} gives two columns named {twice[0]}",
+            f"name one of them otherwise; SELECT * EXCEPT ({twice[0]}), ... AS {twice[0]} replaces a column",
+        )
+    return set(names)
+
+
+def key_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
+    """The columns of the changes that are in a result under whatever name, or that it has a column in the place of."""
+    found = (_source(sent, field) for field in fields if not _is_ours(sent, field))
+    return {source for source in found if source is not None}
+
+
+def _is_ours(sent: Sent, field: Field) -> bool:
+    """Whether it is a metadata column under its own name, or `_row`; under another name it is the rule's."""
+    is_theirs = field.source is not None and field.source < sent.own_columns
+    return not is_theirs and (field.name == ROW or field.name in METADATA)
+
+
+def computed_key(sent: Sent, fields: Sequence[Field]) -> str | None:
+    """A key column that a result computes: a row without it cannot be put back."""
+    theirs = [field for field in fields if not _is_ours(sent, field)]
+    names = {field.name for field in theirs}
+    for field in theirs:
+        source = _source(sent, field)
+        passed = field.source is not None and field.source < sent.own_columns
+        if source is not None and not passed and _is_key(sent.changes.columns[source], field, names):
+            return field.name
+    return None
+
+
+def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None:
+    """A row that the rule dropped can be put back as far as the rule passes its columns on."""
+    key = computed_key(sent, fields)
+    if key is not None:
+        raise HandlerRefused(
+            f"{where}: the rule drops rows that it cannot judge, because values are missing in them, and computes "
+            f"their key column {key}, so that they cannot be put back",
+            LET_PASS,
+        )
+
+
+# --- order
+
+
+def _order(row: pa.ChunkedArray, sent: Sent, where: str) -> tuple[Index | None, Index]:
+    """How to sort the result (None: it is sorted), and the sorted image numbers."""
+    if row.null_count or not row.type.equals(_ROW_TYPE):
+        raise HandlerRefused(
+            f"{where} gives rows that belong to no change ({ROW} is null)",
+            "do not add rows: use an inner or left join with changes on the left side",
+        )
+    ids = row.to_numpy()
+    order = None
+    if np.any(ids[1:] <= ids[:-1]):
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        if np.any(ids[1:] == ids[:-1]):
+            raise HandlerRefused(
+                f"{where} gives several rows for one change",
+                "make the other side of its join unique, or aggregate it before the join",
+            )
+    images = ids >> IMAGE_SHIFT
+    given = sent.row_ids
+    if len(ids) and not (images[0] >= 0 and images[-1] < len(given) and np.array_equal(given[images], ids)):
+        raise HandlerRefused(f"{where} gives {ROW} values that it was not given", f"pass {ROW} on as it is")
+    return order, images
+
+
+# --- columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Survivor:
+    """A column of the result: its values by sorted image, and where its images lack it (None: nowhere)."""
+
+    column: Column
+    values: pa.Array
+    absent: Mask | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The rows of a result. images: sorted. put_back: which of them the rule dropped. names: of its columns."""
+
+    sent: Sent
+    images: Index
+    put_back: Mask
+    names: set[str]
+
+    def complete(self, field: Field, values: pa.Array) -> pa.Array:
+        """The values of a column with those of the rows that are put back: as they were sent, if the column is passed
+        on, else null."""
+        if not self.put_back.any():
+            return values
+        wanted = np.cumsum(~self.put_back) - 1
+        came = values.take(pa.array(wanted, mask=self.put_back))
+        source = field.source
+        if source is None or source >= self.sent.own_columns or not self.sent.typed[source].type.equals(values.type):
+            return came
+        return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
+
+    def survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> _Survivor:
+        """A column of the new changes."""
+        columns = self.sent.changes.columns
+        passed = field.source is not None and field.source < len(columns)
+        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
+        source = _source(self.sent, field)
+        if source is None:
+            return _made(field.name, False, values, absent)
+        column = columns[source]
+        key = _is_key(column, field, self.names)
+        if not _keeps_type(column, self.sent.typed[source].type, values.type, passed):
+            return _made(field.name, key, values, absent)
+        texts = self._texts(source, values, passed)
+        return _Survivor(replace(column, name=field.name, key=key), _without(texts, absent), absent)
+
+    def _absent_of_passed(self, source: int | None) -> Mask | None:
+        mask = None if source is None else self.sent.lacking.absent.get(source)
+        return None if mask is None else mask[self.images]
+
+    def _absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
+        """What is computed from values that are not there is not there either, unless the rule asks for it."""
+        lacking = self.sent.lacking
+        mask = union((lacking.unseen[at] for at in reads if at in lacking.unseen), lacking.images)
+        if self.sent.place(UNCHANGED) in reads:
+            mask &= ~lacking.is_new
+        if self.sent.place(KEY_ONLY) in reads:
+            mask &= lacking.is_new
+        mask = mask[self.images] | self.put_back
+        return mask if mask.any() else None
+
+    def _texts(self, source: int, values: pa.Array, passed: bool) -> pa.BinaryArray:
+        """The text forms: the original where the value is the one that was sent, else the new value's.
+
+        passed: the rule passed the column on as it is, so that null where null was sent is the value that Spark could
+        not hold. A rule that computes the column saw null there, and its null is meant.
+        """
+        sent = self.sent
+        every = len(self.images) == len(sent.typed[source])
+        originals = sent.texts[source] if passed else sent.seen[source]
+        before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
+        texts = originals if every else originals.take(pa.array(self.images))
+        if passed and _same(before, values):
+            return texts
+        equal = pc.fill_null(_equal(before, values), False)
+        if passed:
+            equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(values)))
+        return pc.if_else(equal, texts, casts.to_text(values, sent.changes.columns[source]))
+
+
+def _source(sent: Sent, field: Field) -> int | None:
+    """The column of the changes that a column of the result is, or takes the place of."""
+    if field.source is not None and field.source < sent.own_columns:
+        return field.source
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == field.name), None)
+
+
+def _is_key(column: Column, field: Field, names: set[str]) -> bool:
+    """A renamed key is still the key, unless the column is there under its own name as well."""
+    return column.key and (field.name == column.name or column.name not in names)
+
+
+def _keeps_type(column: Column, sent: pa.DataType, received: pa.DataType, passed: bool) -> bool:
+    """Whether a column stays of its PostgreSQL type. Where Spark has only text for the type (jsonb, arrays, numeric
+    without precision), what a rule computed is text and nothing more."""
+    if column.type_oid == 0 or not received.equals(sent):
+        return False
+    return passed or not pa.types.is_string(received) or column.type_oid in _PLAIN_TEXT_OIDS
+
+
+def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survivor:
+    """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
+    column = casts.column_of(name, values.type, key)
+    if column is None:
+        return _Survivor(Column(name, 0, key=key, arrow=values.type), _without(values, absent), absent)
+    return _Survivor(column, _without(casts.to_text(values, column), absent), absent)
+
+
+def _without(values: pa.Array, absent: Mask | None) -> pa.Array:
+    """Null where an image lacks the column."""
+    if absent is None or not absent.any():
+        return values
+    return pc.if_else(pa.array(absent), pa.scalar(None, values.type), values)
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    bits = _bits(one), _bits(other)
+    return bool(bits[0].equals(bits[1]))
+
+
+def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    return pc.equal(_bits(one), _bits(other))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    """Floats as integers, by which NaN equals NaN and 0 does not equal -0."""
+    if pa.types.is_float64(values.type):
+        return values.view(pa.int64())
+    return values.view(pa.int32()) if pa.types.is_float32(values.type) else values
+
+
+def _image(survivors: list[_Survivor], elements: Index, rows: Index) -> Image:
+    absent = {
+        at: survivor.absent[elements]
+        for at, survivor in enumerate(survivors)
+        if survivor.absent is not None and survivor.absent[elements].any()
+    }
+    return Image(tuple(_elements(survivor.values, elements) for survivor in survivors), rows, absent)
+
+
+def _elements(values: pa.Array, elements: Index) -> pa.Array:
+    """A slice where they are neighbours, which they mostly are."""
+    if len(elements) == 0:
+        return values[:0]
+    first, last = int(elements[0]), int(elements[-1])
+    return values[first : last + 1] if last - first + 1 == len(elements) else values.take(pa.array(elements))
+
+
+def _taken(values: pa.ChunkedArray, order: Index | None) -> pa.Array:
+    array = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    return array if order is None else array.take(pa.array(order))

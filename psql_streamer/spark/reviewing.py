@@ -1,0 +1,138 @@
+"""The rules of [spark.tables] against the tables that are there: analysed by Spark, without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.errors import HandlerError, HandlerUnavailable
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.model import Changes, Image, Relation, ReplicaIdentity, Transactions
+from psql_streamer.nearest import nearest
+from psql_streamer.pgoutput import casts
+from psql_streamer.spark.images import Sent
+from psql_streamer.spark.kept import looked_at
+from psql_streamer.spark.lineage import Lineage
+from psql_streamer.spark.metadata import KEY_ONLY
+from psql_streamer.spark.options import TableRule
+from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
+from psql_streamer.spark.rules import Rule, Rules, fits
+from psql_streamer.spark.running import Job, Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Shape = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Tables that a rule sees alike."""
+
+    rule: Rule
+    first: Relation
+    count: int = 1
+
+    @property
+    def others(self) -> str:
+        """What to say of those that are not named."""
+        return f" (and {self.count - 1} more tables)" if self.count > 1 else ""
+
+
+def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
+    """Rules that fit no table: what they should mask or leave out would go out as it is."""
+    for name, rule in rules.items():
+        if not rule.optional and not any(fits(name, table) for table in tables):
+            known = {str(table) if "." in name else table.table for table in tables}
+            problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
+            yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
+
+
+def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark: SparkSession) -> Iterator[Finding]:
+    """What Spark's analysis says of every rule over the columns of the tables that have it.
+
+    Tables that a rule sees alike are looked at once.
+    """
+    for group in _by_rule_and_shape(rules, tables):
+        job = Job(spark, group.rule, _nothing(group.first), _NO_TRANSACTIONS)
+        for finding in _review(job, runner):
+            yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
+
+
+def _by_rule_and_shape(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]:
+    groups: dict[tuple[str, Shape], _Tables] = {}
+    for table in tables:
+        rule = rules.of(table)
+        if rule.identity:
+            continue
+        shape = tuple((column.name, column.key, casts.arrow_type(column)) for column in table.columns)
+        group = groups.get((rule.name, shape))
+        if group is None:
+            groups[rule.name, shape] = _Tables(rule, table)
+        else:
+            group.count += 1
+    return groups.values()
+
+
+def _review(job: Job, runner: Runner) -> Iterator[Finding]:
+    names = [column.name for column in job.changes.columns]
+    missing = [name for name in job.rule.coerce if name not in names]
+    for name in missing:
+        problem = f"{job.where}: there is no column {name} to coerce{nearest(name, names)}"
+        yield Finding(Severity.ERROR, problem, "correct its name")
+    if missing:
+        return
+    try:
+        sent, lineage = runner.analysed(job)
+        column_names(sent, lineage.fields, job.where)
+    except HandlerUnavailable:
+        raise
+    except HandlerError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+    else:
+        yield from _review_key(job, sent, lineage)
+        yield from _review_drops(job, sent, lineage)
+
+
+def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
+    kept = key_columns(sent, lineage.fields)
+    for column in job.changes.relation.key_columns:
+        name = job.changes.columns[column].name
+        if column not in kept:
+            problem = f"{job.where}: the key column {name} is left out, so that events have no whole key"
+            yield Finding(Severity.WARNING, problem, f"add {name} to what the rule gives")
+
+
+def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
+    """Whether rows that hold their key alone could be dropped, and then not put back."""
+    if job.changes.relation.replica_identity is ReplicaIdentity.FULL or lineage.facts is None:
+        return
+    key = computed_key(sent, lineage.fields)
+    if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
+        problem = f"{job.where}: the rule may drop deletes, which hold the key alone, and computes the key column {key}"
+        yield Finding(Severity.WARNING, f"{problem}: one that is dropped stops the pipeline", LET_PASS)
+
+
+_NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+
+
+def _nothing(table: Relation) -> Changes:
+    """No changes of a table."""
+    none = Image(tuple(pa.array([], pa.binary()) for _ in table.columns), np.empty(0, np.int64))
+    numbers = np.empty(0, np.int64)
+    return Changes(
+        table,
+        table.columns,
+        ordinal=numbers,
+        op=np.empty(0, np.uint8),
+        seq=numbers,
+        lsn=np.empty(0, np.uint64),
+        tx=np.empty(0, np.int32),
+        tally=numbers,
+        after=none,
+        before=none,
+    )

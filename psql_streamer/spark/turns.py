@@ -1,0 +1,58 @@
+"""Who uses the engine that all handlers of the process share: many at once, or one alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_POLL = 0.2
+
+
+class Turns:
+    """A handler that looks for the row which ends the engine must be alone with it: else another's job ends with it, or
+    another's row is to blame."""
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._users = 0
+        self._alone = False
+
+    @contextmanager
+    def together(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """Together with others. give_up: called now and then while it waits; may raise."""
+        with self._free:
+            self._wait(lambda: not self._alone, give_up)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._free:
+                self._users -= 1
+                self._free.notify_all()
+
+    @contextmanager
+    def alone(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """When the others have ended what they are at; nobody begins anything meanwhile. give_up: as in `together`."""
+        with self._free:
+            self._wait(lambda: not self._alone, give_up)
+            self._alone = True
+            try:
+                self._wait(lambda: not self._users, give_up)
+            except BaseException:
+                self._alone = False
+                raise
+        try:
+            yield
+        finally:
+            with self._free:
+                self._alone = False
+                self._free.notify_all()
+
+    def _wait(self, ready: Callable[[], bool], give_up: Callable[[], None]) -> None:
+        while not self._free.wait_for(ready, _POLL):
+            give_up()
+
+
+turns = Turns()
+"""Of this process's engine."""

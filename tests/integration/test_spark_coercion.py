@@ -1,0 +1,97 @@
+"""The `coerce` of a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Changes, Column
+from tests.spark_changes import INSERT, NUMERIC_12_2, Texts, batch, changes, column, only, values
+
+
+def test_coerce_gives_a_column_another_type(spark: Any) -> None:
+    columns = (column("id", 23, key=True), column("amount", 1700), column("meta", 3802))
+    given = changes([INSERT], {0: [b"1", b"12.5", b'{"a": 7, "b": ["x"]}']}, {}, columns)
+    rule = {"coerce": {"amount": "decimal(12,2)", "meta": "struct<a: int, b: array<string>>"}}
+    result = only(spark(orders=rule).handle(batch(given)))
+    assert result.columns[1] == Column("amount", 1700, NUMERIC_12_2)
+    assert values(result, "amount") == [b"12.50"]
+    assert values(result, "meta") == [{"a": 7, "b": ["x"]}]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("int", "customer"), ("struct<a: int>", "meta")])
+def test_a_value_that_cannot_be_coerced_is_refused_by_its_identity_not_its_value(
+    spark: Any, kind: str, name: str
+) -> None:
+    given = changes(
+        [INSERT, INSERT], {0: [b"1", None, b"7", b"{}"], 1: [b"2", None, b"secret", b'{"a": "secret"}']}, {}
+    )
+    with pytest.raises(HandlerRefused) as refused:
+        spark(orders={"coerce": {name: kind}}).handle(batch(given))
+    assert f"column {name} in change (16/B374D848, 1) cannot be coerced" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+DOCUMENTS = (column("id", 23, key=True), column("meta", 3802))
+
+
+def documents(*texts: bytes) -> Changes:
+    rows: dict[int, Texts] = {row: [b"%d" % row, text] for row, text in enumerate(texts)}
+    return changes([INSERT] * len(rows), rows, {}, DOCUMENTS)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message.partition(": documents have a field ")[2].partition(",")[0] for record in caplog.records]
+
+
+def test_fields_that_the_type_does_not_name_are_told_once_and_counted(
+    spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = spark(
+        orders={"coerce": {"meta": "struct<a: int, deep: struct<b: string>, items: array<struct<sku: int>>>"}}
+    )
+    given = documents(
+        b'{"a": 1, "A": 2, "deep": {"b": "x", "secret": "hunter2"}}',
+        b'{"a": 1, "items": [{"sku": 1, "qty": 2}, {"sku": 2, "qty": 3}, {"sku": 3}]}',
+    )
+    for times in (1, 2):
+        result = only(handler.handle(batch(given)))
+        assert handler.stats()["fields_left_out"] == 4 * times
+    assert warnings_of(caplog) == ["meta.A", "meta.deep.secret", "meta.items[].qty"]
+    assert all(record.message.startswith("public.orders, rule 'orders': ") for record in caplog.records)
+    assert "hunter2" not in caplog.text
+    assert values(result, "meta")[0] == {"a": 1, "deep": {"b": "x"}, "items": None}, "what is missing is null"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "left_out"),
+    [
+        ("struct<a: string>", b'{"a": {"whatever": [1]}}', []),
+        ("map<string, int>", b'{"a": 1, "b": 2}', []),
+        ("map<string, struct<a: int>>", b'{"k1": {"a": 1, "b": 2}}', ["meta{}.b"]),
+        ("array<struct<a: int>>", b'[{"a": 1}, {"b": 2}]', ["meta[].b"]),
+        ("struct<m: map<string, array<struct<a: int>>>>", b'{"m": {"k": [{"x": 1}]}}', ["meta.m{}[].x"]),
+        ("struct<a: int>", b'{"a": 1, "ann@example.com": 2}', ["meta.?"]),
+        ("struct<a: int>", b'{"a": 1, "b": 1, "b": 2}', ["meta.b"]),
+        ("struct<a: int>", b'{"a": 1,\n "b": "\xe2\x80\xa8\\n}"}', ["meta.b"]),
+        ("struct<a: int>", b'{"big": "' + b"x" * 100_000 + b'"}', ["meta.big"]),
+    ],
+)  # fmt: skip
+def test_a_path_says_where_a_field_is(
+    spark: Any, caplog: pytest.LogCaptureFixture, kind: str, text: bytes, left_out: list[str]
+) -> None:
+    spark(orders={"coerce": {"meta": kind}}).handle(batch(documents(text)))
+    assert warnings_of(caplog) == left_out
+
+
+def test_documents_of_which_each_looks_different_are_looked_at_all_the_same(
+    spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = spark(orders={"coerce": {"meta": "struct<a: string>"}})
+    given = [b'{"a": %s, "f%d": 1}' % (b"1" if row % 2 else b'"x"', row) for row in range(500)]
+    handler.handle(batch(documents(*given)))
+    assert handler.stats()["fields_left_out"] == 500
+    assert len(caplog.records) == 20
+    assert caplog.records[-1].message.endswith("fields that are found after this one are counted only")

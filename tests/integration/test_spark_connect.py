@@ -1,0 +1,111 @@
+"""The Spark handler on a Spark Connect server; skipped where `pip install 'pyspark[connect]'` was not done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+from psql_streamer.model import ReplicaIdentity
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
+from tests.connect_server import ConnectServer
+from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, column, lacking, names, only, shop, values
+
+pytest.importorskip("grpc", reason="Spark Connect's packages are not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+DOCS = (column("id", 23, key=True), column("title", 25), column("body", 25))
+BY_KEY = ReplicaIdentity.DEFAULT
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    made = ConnectServer(tmp_path_factory.mktemp("connect") / "log")
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes handlers with the rules given; stops them afterwards."""
+    monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
+    made: list[SparkHandler] = []
+
+    def make(**tables: Any) -> SparkHandler:
+        handler = SparkHandler("spark", SparkOptions(remote=server.url, tables=tables))
+        made.append(handler)
+        handler.start()
+        return handler
+
+    yield make
+    for handler in made:
+        handler.stop()
+
+
+def test_a_rule_works_as_on_a_local_engine(remote: Any) -> None:
+    handler = remote(orders={"sql": "SELECT *, CAST(amount * 2 AS DECIMAL(13,2)) AS twice FROM changes"})
+    result = only(handler.handle(batch(shop())))
+    assert names(result) == ["id", "amount", "customer", "meta", "twice"]
+    assert values(result, "twice") == [b"20.00", b"41.00", b"-2.00"]
+    assert handler.status().reason.startswith("Spark 4")
+
+
+def test_what_is_computed_is_taken_to_be_made_of_every_column_that_the_query_names(remote: Any) -> None:
+    rows: dict[int, Texts] = {0: [b"1", b"a", b"abc"], 1: [b"2", b"b", None]}
+    given = changes([INSERT, UPDATE], rows, {}, DOCS, {2: [False, True]}, identity=BY_KEY)
+    sql = "SELECT sha2(CAST(id AS STRING), 256) AS id, title, upper(title) AS t, length(body) AS n, _row FROM changes"
+    result = only(remote(orders={"sql": sql}).handle(batch(given)))
+    assert lacking(result) == {"t": [False, True], "n": [False, True]}
+    assert values(result, "title") == [b"a", b"b"]
+
+
+def test_what_cannot_be_judged_is_put_back(remote: Any) -> None:
+    rows: dict[int, Texts] = {0: [b"1", b"a", b"abc"], 1: [b"2", b"b", None]}
+    given = changes([INSERT, UPDATE], rows, {1: [b"9", None, None]}, DOCS, {2: [False, True]}, identity=BY_KEY)
+    handler = remote(orders={"sql": "SELECT id, title, length(body) AS n, _row FROM changes WHERE length(body) > 5"})
+    result = only(handler.handle(batch(given)))
+    assert values(result, "id") == [b"2"]
+    assert values(result, "title") == [b"b"]
+    assert values(result, "id", "before") == [b"9"]
+    assert lacking(result) == {"n": [True]}
+    assert handler.stats()["passed_unknown"] == 1
+
+
+def test_a_computed_row_is_refused(remote: Any) -> None:
+    handler = remote(orders={"sql": "SELECT *, 1 - _row AS _row FROM changes"})
+    with pytest.raises(HandlerRefused, match="column _row is computed"):
+        handler.handle(batch(shop()))
+
+
+def test_a_rule_that_does_not_give_the_row_is_told_to(remote: Any) -> None:
+    with pytest.raises(HandlerRefused, match="add _row to its select list"):
+        remote(orders={"sql": "SELECT id FROM changes"}).handle(batch(shop()))
+
+
+def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectServer) -> None:
+    handler = remote(orders={"sql": "SELECT * FROM changes"})
+    assert len(handler.handle(batch(shop()))) == 4
+    server.kill()
+    server.start()
+    with pytest.raises(HandlerUnavailable):
+        handler.handle(batch(shop()))
+    handler.start()
+    assert len(handler.handle(batch(shop()))) == 4
+    assert handler.stats()["engine_restarts"] == 1
+
+
+def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: ConnectServer) -> None:
+    handler = remote(orders={"sql": "SELECT * FROM changes"})
+    server.kill()
+    with pytest.raises(HandlerUnavailable):
+        handler.handle(batch(shop()))
+    with pytest.raises(HandlerUnavailable, match=r"the Spark Connect server of .* does not answer"):
+        handler.start()
+    assert not handler.status().ok
+    server.start()
+    handler.start()
+    assert len(handler.handle(batch(shop()))) == 4

@@ -1,0 +1,189 @@
+"""Rows that a rule cannot take: they stop the pipeline, or are put aside and the others go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.model import Changes, Rejection
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.rules import Rules
+from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, batch, changes, column, only, values
+
+DOCUMENTS = (column("id", 23, key=True), column("amount", 25), column("meta", 3802))
+ASIDE = {"on_error": "dead-letter"}
+
+
+def documents(*rows: tuple[bytes, bytes], table: str = "docs") -> Changes:
+    texts: dict[int, Texts] = {at: [b"%d" % at, *row] for at, row in enumerate(rows)}
+    return changes([INSERT] * len(rows), texts, {}, DOCUMENTS, table=table)
+
+
+def runs_of(handler: SparkHandler, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each attempt to run a rule has, from now on."""
+    runs: list[int] = []
+    run = handler._runner.run
+
+    def counting(job: Any) -> Any:
+        runs.append(len(job.changes))
+        return run(job)
+
+    monkeypatch.setattr(handler._runner, "run", counting)
+    return runs
+
+
+def told(rejections: tuple[Rejection, ...]) -> list[tuple[str, str | None, list[int]]]:
+    return [(one.reason, one.column, one.changes.seq.tolist()) for one in rejections]
+
+
+def test_values_that_cannot_be_coerced_are_put_aside_in_one_go(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = {"coerce": {"amount": "int", "meta": "struct<a: int>"}, "sql": "SELECT * FROM changes WHERE id <> 1"}
+    handler = spark(docs={**rule, **ASIDE})
+    runs = runs_of(handler, monkeypatch)
+    good, bad, worse = (b"1", b'{"a": 1}'), (b"secret", b'{"a": 1}'), (b"1", b'{"a": "secret"}')
+    given = documents(good, good, bad, worse, *[bad, good] * 200)
+    result = handler.handle(batch(given))
+    assert runs == [404, 202]
+    assert only(result).seq.tolist() == [0, *range(5, 404, 2)]
+    of_amount, of_meta = result.rejections
+    assert of_amount.changes.seq.tolist() == [2, *range(4, 404, 2)]
+    assert told((of_meta,)) == [
+        ("public.docs, rule 'docs': the value of column meta cannot be coerced to struct<a: int>", "meta", [3])
+    ]
+    assert (of_amount.rule, of_amount.column) == ("docs", "amount")
+    assert of_amount.changes.columns == DOCUMENTS
+    assert values(of_amount.changes, "amount")[0] == b"secret"
+    assert of_amount.changes.ordinal.tolist()[:2] == [20, 40]
+    assert handler.stats()["dead_lettered"] == 202
+    assert handler.status().reason.endswith("202 of them put aside")
+    assert "secret" not in caplog.text
+    assert not any("202" in record.getMessage() for record in caplog.records)
+    assert "201 rows are put aside: public.docs, rule 'docs': the value of column amount" in caplog.text
+
+
+def test_a_bad_old_image_takes_its_whole_change_aside(spark: Any) -> None:
+    given = changes(
+        [INSERT, UPDATE, DELETE],
+        {0: [b"1", b"1", None], 1: [b"2", b"2", None]},
+        {1: [b"2", b"bad", None], 2: [b"3", b"3", None]},
+        DOCUMENTS,
+        table="docs",
+    )
+    result = spark(docs={"coerce": {"amount": "int"}, **ASIDE}).handle(batch(given))
+    assert only(result).seq.tolist() == [0, 2]
+    assert values(result.rejections[0].changes, "amount", "before") == [b"bad"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"sql": "SELECT id, CAST(amount AS INT) AS n FROM changes"}, "Spark ended with CAST_INVALID_INPUT"),
+        ({"function": f"{__name__}:inverse"}, "Spark ended with UDF_ERROR.PAYLOAD"),
+    ],
+)
+def test_rows_on_which_a_job_fails_are_found_and_put_aside(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, rule: dict[str, str], reason: str
+) -> None:
+    handler = spark(docs={**rule, **ASIDE})
+    runs = runs_of(handler, monkeypatch)
+    texts = [b"5"] * 100
+    texts[17] = texts[18] = b"secret"
+    result = handler.handle(batch(documents(*((text, b"{}") for text in texts))))
+    seqs = [seq for part in result.changes for seq in part.seq.tolist()]
+    assert seqs == [seq for seq in range(100) if seq not in (17, 18)]
+    assert [one.changes.seq.tolist() for one in result.rejections] == [[17, 18]]
+    assert "secret" not in result.rejections[0].reason
+    assert result.rejections[0].reason.startswith("public.docs, rule 'docs': Spark ended with")
+    assert len(runs) < 25
+
+
+def inverse(df: Any) -> Any:
+    """A rule by function, with Python code that runs on every value."""
+    from pyspark.sql.functions import udf
+
+    return df.withColumn("n", udf(lambda amount: str(1 / int(amount)))("amount"))
+
+
+def test_the_default_of_all_rules_can_be_changed_and_a_rule_says_otherwise(spark: Any) -> None:
+    handler = spark(ASIDE, docs={"coerce": {"amount": "int"}}, strict={"coerce": {"amount": "int"}, "on_error": "stop"})
+    rows = [(b"1", b"{}"), (b"bad", b"{}")]
+    assert [len(one.changes) for one in handler.handle(batch(documents(*rows))).rejections] == [1]
+    with pytest.raises(HandlerRefused, match=r"amount in change .* cannot be coerced"):
+        handler.handle(batch(documents(*rows, table="strict")))
+
+
+def test_a_rule_that_can_never_work_stops_all_the_same(spark: Any) -> None:
+    handler = spark(docs={"sql": "SELECT nothing FROM changes", **ASIDE})
+    with pytest.raises(HandlerRefused, match="UNRESOLVED_COLUMN"):
+        handler.handle(batch(documents((b"1", b"{}"))))
+
+
+def test_what_was_put_aside_by_an_earlier_handler_stays(spark: Any) -> None:
+    earlier = Rejection(documents((b"1", b"{}")), "a reason", None, "another rule")
+    handler = spark(docs={"coerce": {"amount": "int"}, **ASIDE})
+    given = batch(documents((b"bad", b"{}")), rejections=(earlier,))
+    assert [one.rule for one in handler.handle(given).rejections] == ["another rule", "docs"]
+
+
+@pytest.mark.slow
+def test_a_row_that_ends_the_jvm_whenever_it_is_tried_is_named_or_put_aside() -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.meet_a_huge_row()"],
+        capture_output=True, text=True, timeout=250, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "Traceback" not in result.stderr
+    assert "a batch ended Spark 2 times: looking for the row" in result.stderr
+    first, second, put_aside, reason, after = result.stdout.splitlines()
+    ended = "(exit code 3, out of memory: java.lang.OutOfMemoryError: Java heap space)"
+    assert first == (
+        f"HandlerUnavailable: public.others, public.docs: the Spark JVM ended {ended}: it is started again"
+    )
+    assert second == (
+        f"HandlerRefused: public.docs, rule 'docs': the row of change (16/B374D848, 2) has {HUGE + 3} bytes and ends "
+        f"the Spark JVM {ended}: raise spark.driver.memory in [spark.conf], which is 512m, or put such rows aside: "
+        'onError = "dead-letter"'
+    )
+    assert put_aside == "[[2]] aside, [[0], [0, 1, 3]] made"
+    assert reason == f"public.docs, rule 'docs': the row has {HUGE + 3} bytes and ends the Spark JVM {ended}"
+    assert after == "goes on: 1 row"
+
+
+HUGE = 160 << 20
+
+
+def meet_a_huge_row() -> None:
+    """Runs in a process of its own: the JVM of this one is shared by all tests."""
+    rules: Any = {"*": {"sql": "SELECT *, length(amount) AS n FROM changes"}, "docs": {"sql": "SELECT * FROM changes"}}
+    conf = {"spark.driver.memory": "512m"}
+    handler = SparkHandler("spark", SparkOptions(master="local[2]", tables=rules, conf=conf))
+    with patch("psql_streamer.spark.handler.warm_up"):
+        handler.start()
+    rows = [(b"1", b"{}"), (b"2", b"{}"), (b"x" * HUGE, b"{}"), (b"4", b"{}")]
+    given = batch(documents((b"1", b"{}"), table="others"), documents(*rows))
+    for _ in range(2):
+        try:
+            handler.handle(given)
+        except HandlerError as error:
+            kind = "HandlerRefused" if isinstance(error, HandlerRefused) else "HandlerUnavailable"
+            print(f"{kind}: {error}", flush=True)
+            if kind == "HandlerUnavailable":
+                handler.start()
+    handler._options = SparkOptions(**{**handler._options.model_dump(), "on_error": "dead-letter"})
+    handler._rules = Rules(handler._options.tables, "dead-letter")
+    result = handler.handle(given)
+    aside = [one.changes.seq.tolist() for one in result.rejections]
+    print(f"{aside} aside, {[part.seq.tolist() for part in result.changes]} made")
+    print(result.rejections[0].reason)
+    small = batch(documents((b"1", b"{}")))
+    print(f"goes on: {len(handler.handle(small))} row", flush=True)
+    handler.stop()

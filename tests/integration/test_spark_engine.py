@@ -1,0 +1,244 @@
+"""The engine behind the Spark handler: started, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import pytest
+
+from psql_streamer.errors import HandlerError, HandlerRefused, StreamerError
+from psql_streamer.interfaces import Status
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.last_words import last_words, way_it_ended
+from psql_streamer.spark.options import SparkOptions
+from tests.spark_changes import EVERY, INSERT, batch, changes, shop
+
+
+def test_the_sigint_handler_of_the_service_is_still_its_own(engine: SparkHandler) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's packages are installed")
+def test_spark_connect_without_its_packages_names_the_install_line() -> None:
+    with pytest.raises(HandlerRefused, match=r"pip install 'pyspark\[connect\]'"):
+        SparkHandler("spark", SparkOptions(remote="sc://localhost:15002", tables=EVERY)).start()
+
+
+def test_two_masters_in_one_process_are_refused(engine: SparkHandler) -> None:
+    with pytest.raises(HandlerRefused, match="give them one"):
+        SparkHandler("spark", SparkOptions(master="local[1]", tables=EVERY)).start()
+
+
+def test_no_java_is_a_finding_with_an_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> Path:
+        raise StreamerError("no Java 17 or later found", "install one: apt-get install openjdk-17-jre-headless")
+
+    monkeypatch.setattr("psql_streamer.spark.session.find_java", nothing)
+    (finding,) = SparkHandler("spark", SparkOptions(tables=EVERY)).check()
+    assert str(finding) == (
+        "error: Spark needs Java: no Java 17 or later found: install one: apt-get install openjdk-17-jre-headless"
+    )
+
+
+def test_pyspark_that_is_not_installed_is_a_finding_and_refused_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psql_streamer.spark.session.find_spec", lambda _: None)
+    handler = SparkHandler("spark", SparkOptions(tables=EVERY))
+    told = "the Spark handler needs pyspark, which is not installed: pip install 'pyspark>=4,<5'"
+    assert [str(finding) for finding in handler.check()] == [f"error: {told}"]
+    with pytest.raises(HandlerRefused) as refused:
+        handler.start()
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "told"),
+    [
+        (52, ["Setting default log level"], "exit code 52, out of memory"),
+        (1, ['Exception in thread "main" a.b.CException: secret'], "exit code 1: a.b.CException"),
+        (
+            3,
+            ["java.lang.OutOfMemoryError: Java heap space", "\tat a.b.C"],
+            "java.lang.OutOfMemoryError: Java heap space",
+        ),
+        (-6, ["#  SIGSEGV (0xb) at pc=0x0", "# /tmp/hs_err_pid12.log"], "SIGABRT, it crashed: /tmp/hs_err_pid12.log"),
+        (-9, [], "SIGKILL, as the kernel sends it when memory runs out"),
+    ],
+)
+def test_the_end_of_a_jvm_is_told_by_its_exit_code_and_its_last_words(code: int, said: list[str], told: str) -> None:
+    last = last_words(said)
+    assert (way_it_ended(code) + (f": {last}" if last else "")).endswith(told)
+
+
+def test_without_rules_there_is_no_engine_and_batches_come_back_as_they_are(engine: SparkHandler) -> None:
+    handler = SparkHandler("spark", SparkOptions(master="local[1]"))  # another engine would be refused
+    assert list(handler.check()) == []
+    handler.start()
+    given = batch(shop())
+    assert handler.handle(given) is given
+    assert handler.status() == Status(
+        True, "no rules in [spark.tables]: nothing goes through Spark, and none is started"
+    )
+    handler.stop()
+
+
+def test_a_table_that_no_rule_fits_does_not_go_to_spark(spark: Any) -> None:
+    handler = spark(orders={"sql": "SELECT id FROM changes"})
+    others = changes([INSERT], {0: [b"1", None, None, None]}, {}, table="others")
+    result = handler.handle(batch(others, shop(), replace(others)))
+    assert result.changes[0] is others
+    assert [part.relation.table for part in result.changes] == ["others", "orders", "others"]
+    assert handler.stats()["rows"] == 4
+    alone = batch(others)
+    assert handler.handle(alone) is alone
+    assert handler.stats()["batches"] == 1
+
+
+def test_the_status_tells_the_engine_the_last_batch_and_why_one_failed(spark: Any) -> None:
+    handler = spark(orders={"sql": "SELECT * FROM changes"}, bad={"coerce": {"customer": "int"}})
+    assert handler.status() == Status(True, f"Spark {version('pyspark')} on local[2], nothing has gone through it yet")
+    others = changes([INSERT], {0: [b"1", None, b"no number", None]}, {}, table="bad")
+    handler.handle(batch(shop()))
+    assert handler.status().ok
+    assert re.search(r"on local\[2\], last batch: 4 rows of public\.orders in \d+ ms", handler.status().reason)
+    with pytest.raises(HandlerRefused) as refused:
+        handler.handle(batch(others))
+    assert handler.status() == Status(False, str(refused.value))
+    handler.handle(batch(shop()))
+    assert handler.status().ok
+    assert handler.stats() == {
+        "batches": 2, "rows": 8, "passed_unknown": 0, "fields_left_out": 0, "dead_lettered": 0, "engine_restarts": 0,
+    }  # fmt: skip
+
+
+SECRET = "hunter2 : = \\ ü"
+SCRIPT = textwrap.dedent(f"""
+    import sys
+    from psql_streamer.spark.session import Session
+    from psql_streamer.spark.options import SparkOptions
+    secret = {SECRET!r}
+    conf = {{"spark.hadoop.fs.s3a.secret.key": secret, "spark.driver.extraJavaOptions": "-Dpassword='hunter2 x'"}}
+    session = Session(SparkOptions(master="local[1]", conf=conf))
+    spark = session.start()
+    print(session._jvm._gateway.proc.pid, session._jvm._folder, flush=True)
+    arrived = spark._jvm.System.getProperty("password")
+    print(spark.sparkContext.getConf().get("spark.hadoop.fs.s3a.secret.key") == secret, arrived, flush=True)
+    sys.stdin.read()
+    session.stop()
+""")
+
+
+@pytest.mark.slow
+def test_the_jvm_shows_no_setting_survives_signals_to_our_group_and_dies_with_us(tmp_path: Path) -> None:
+    with CommandLines() as shown:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )  # fmt: skip
+        assert process.stdout is not None
+        jvm, folder = process.stdout.readline().split()
+    assert process.stdout.readline() == "True hunter2 x\n"
+    assert shown.with_word("org.apache.spark.deploy.SparkSubmit")
+    assert [line for line in shown.with_word("hunter2") if SCRIPT not in line] == []
+    for name in ("spark.properties", "java-options"):
+        assert stat.S_IMODE((Path(folder) / name).stat().st_mode) == 0o600
+    assert os.getpgid(int(jvm)) != os.getpgid(process.pid)
+    process.kill()
+    process.communicate()
+    wait_for_end(int(jvm))
+
+
+class CommandLines:
+    """All command lines of the machine while it is entered, as any user can read them."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def with_word(self, word: str) -> list[str]:
+        return [line for line in self._seen if word in line]
+
+    def _look(self) -> None:
+        while not self._done.wait(0.01):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    self._seen.add(path.read_text(errors="replace").replace("\0", " "))
+
+
+@pytest.mark.slow
+def test_a_killed_jvm_is_unavailable_and_tried_again_until_one_starts() -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.kill_and_start_again()"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    settings, killed, not_again, restarted = result.stdout.splitlines()
+    assert settings.startswith("HandlerRefused: Spark did not start")
+    assert "Insufficient driver memory" in settings
+    assert killed == (
+        "HandlerUnavailable: the Spark JVM ended (SIGKILL, as the kernel sends it when memory runs out): "
+        "it is started again"
+    )
+    assert not_again.startswith("HandlerUnavailable: the Spark JVM cannot be started again")
+    assert restarted == "works again: 4 rows, 1 restart"
+
+
+def kill_and_start_again() -> None:
+    """Runs in a process of its own: the JVM of this one is shared by all tests."""
+    small = SparkOptions(master="local[1]", tables=EVERY, conf={"spark.driver.memory": "100m"})
+    show_failure(SparkHandler("spark", small).start)
+    handler = SparkHandler("spark", SparkOptions(master="local[1]", tables=EVERY))
+    handler.start()
+    handler.handle(batch(shop()))
+    jvm: Any = handler._session._jvm
+    jvm._gateway.proc.kill()
+    jvm._gateway.proc.wait()
+    show_failure(lambda: handler.handle(batch(shop())))
+    with patch("psql_streamer.spark.session.find_java", side_effect=StreamerError("no Java 17 or later found")):
+        show_failure(handler.start)
+    handler.start()
+    rows = len(handler.handle(batch(shop())))
+    print(f"works again: {rows} rows, {handler.stats()['engine_restarts']} restart")
+    handler.stop()
+
+
+def show_failure(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except HandlerError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+
+
+def wait_for_end(pid: int) -> None:
+    """Returns when the process is gone; the test's timeout is the limit."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)

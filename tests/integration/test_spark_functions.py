@@ -1,0 +1,112 @@
+"""Rules that are Python functions."""
+
+from __future__ import annotations
+
+import traceback
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
+from tests.spark_changes import UPDATE, batch, changes, lacking, names, only, shop, values
+
+
+def enrich(df: Any) -> Any:
+    """A rule by function."""
+    from pyspark.sql import functions as f
+
+    return df.where("amount > 0").select("id", f.upper("customer").alias("customer"))
+
+
+def exclaim(df: Any) -> Any:
+    """A rule by function, with Python code that runs on every value."""
+    from pyspark.sql.functions import udf
+
+    return df.withColumn("customer", udf(lambda name: 1 // len(name.replace("carl", "")) or name + "!")("customer"))
+
+
+def broken(df: Any) -> Any:
+    raise KeyError("a value that must not be shown")
+
+
+def test_a_function_rule_works(spark: Any) -> None:
+    result = only(spark(orders={"function": f"{__name__}:enrich"}).handle(batch(shop())))
+    assert names(result) == ["id", "customer"]
+    assert values(result, "customer") == [b"ANN", b"BOB"]
+    assert values(result, "customer", "before") == [b"OLD BOB", b"CARL"]
+
+
+def test_python_code_that_fails_on_a_value_is_refused_without_the_value(
+    spark: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HandlerRefused, match="PYTHON_EXCEPTION") as refused:
+        spark(orders={"function": f"{__name__}:exclaim"}).handle(batch(shop()))
+    assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
+
+
+def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> None:
+    with pytest.raises(HandlerRefused, match="raised KeyError") as refused:
+        spark(orders={"function": f"{__name__}:broken"}).handle(batch(shop()))
+    assert "must not be shown" not in str(refused.value)
+
+
+def test_a_function_that_does_not_exist_is_a_finding_and_refused_at_start() -> None:
+    options = SparkOptions(tables={"orders": {"function": f"{__name__}:missing"}})  # type: ignore[dict-item] # as from TOML
+    handler = SparkHandler("spark", options)
+    assert [str(finding) for finding in handler.check()] == [
+        f"error: [spark.tables] 'orders': function '{__name__}:missing' does not exist in {__name__}: correct the name"
+    ]
+    with pytest.raises(HandlerRefused, match="does not exist"):
+        handler.start()
+
+
+def again(df: Any) -> Any:
+    """Makes another table of the changes."""
+    return df.sparkSession.createDataFrame(df.selectExpr("id", "upper(customer) AS customer", "_row").toArrow())
+
+
+def swapped(df: Any) -> Any:
+    """Gives a change the place of another one."""
+    return df.selectExpr("*", "1 - _row AS _row")
+
+
+def swapped_in_another_table(df: Any) -> Any:
+    """As swapped, behind code of its own."""
+    return again(df).selectExpr("id", "-_row AS _row")
+
+
+def in_pandas(df: Any) -> Any:
+    """Goes through code of its own."""
+    return df.mapInPandas(_shouted, "id int, customer string, _row long")
+
+
+def _shouted(frames: Any) -> Any:
+    for frame in frames:
+        yield frame[["id", "customer", "_row"]].assign(customer=frame["customer"].str.upper())
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["again", pytest.param("in_pandas", marks=pytest.mark.skipif(find_spec("pandas") is None, reason="no pandas"))],
+)
+def test_the_row_may_go_through_a_functions_own_code(spark: Any, function: str) -> None:
+    result = only(spark(orders={"function": f"{__name__}:{function}"}).handle(batch(shop())))
+    assert values(result, "customer") == [b"ANN", b"BOB", b"DAN"]
+    assert result.seq.tolist() == [0, 1, 2, 3]
+    assert result.columns[0].key
+
+
+@pytest.mark.parametrize("function", ["swapped", "swapped_in_another_table"])
+def test_a_row_that_an_expression_computed_is_refused(spark: Any, function: str) -> None:
+    with pytest.raises(HandlerRefused, match=r"column _row is computed.*pass _row on as it is"):
+        spark(orders={"function": f"{__name__}:{function}"}).handle(batch(shop()))
+
+
+def test_what_a_functions_own_code_makes_of_a_missing_value_is_missing(spark: Any) -> None:
+    given = changes([UPDATE], {0: [b"1", b"1.00", None, None]}, {}, absent={2: [True]})
+    result = only(spark(orders={"function": f"{__name__}:again"}).handle(batch(given)))
+    assert lacking(result) == {"customer": [True]}
+    assert values(result, "id") == [b"1"]

@@ -1,0 +1,127 @@
+"""Rules are held against the tables that are there before anything streams."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from psql_streamer.interfaces import Finding, Published, Severity
+from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
+from tests.spark_changes import ORDERS, batch, column, shop
+
+
+def table(name: str, columns: tuple[Column, ...] = ORDERS) -> Relation:
+    return Relation(1, "public", name, ReplicaIdentity.DEFAULT, columns)
+
+
+SHOP: Published = {"db1": [table("orders"), table("customers", (column("id", 23, key=True), column("email", 25)))]}
+
+
+TO_COME = ": correct the name, or set optional = true for a table to come"
+
+
+def told(findings: Any) -> list[str]:
+    return [str(finding) for finding in findings]
+
+
+def no_rows(df: Any) -> Any:
+    """A rule by function that fails when it is called."""
+    raise KeyError(df.columns[0])
+
+
+def test_rules_that_fit_are_passed_over_in_silence(spark: Any) -> None:
+    rules = {
+        "public.orders": {"coerce": {"meta": "struct<a: int>"}, "sql": "SELECT *, meta.a AS a FROM changes"},
+        "customers": {"sql": "SELECT id, sha2(email, 256) AS email FROM changes WHERE _op <> 'delete'"},
+    }
+    assert told(spark(**rules).review(SHOP)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "finding"),
+    [
+        ({"sql": "SELECT nothing FROM changes"}, "error: public.orders, rule 'orders': [UNRESOLVED_COLUMN"),
+        ({"sql": "SELEC * FROM changes"}, "error: public.orders, rule 'orders': [PARSE_SYNTAX_ERROR]"),
+        ({"sql": "SELECT * FROM lookup"}, "error: public.orders, rule 'orders': [TABLE_OR_VIEW_NOT_FOUND]"),
+        ({"sql": "SELECT count(*) AS n FROM changes"}, "does not say which change a row belongs to: add _row"),
+        ({"sql": "SELECT id, 1 - _row AS _row FROM changes"}, "the result's column _row is computed"),
+        ({"sql": "SELECT *, 1 AS amount FROM changes"}, "gives two columns named amount"),
+        ({"coerce": {"amout": "int"}}, "there is no column amout to coerce; did you mean amount?: correct its name"),
+        ({"coerce": {"amount": "decimel(12,2)"}}, "[UNSUPPORTED_DATATYPE] Unsupported data type \"DECIMEL(12,2)\""),
+        ({"coerce": {"meta": "struct<a int"}}, "[PARSE_SYNTAX_ERROR]"),
+        ({"function": f"{__name__}:no_rows"}, "the function of [spark.tables] 'orders' raised KeyError"),
+        ({"sql": "SELECT amount FROM changes"}, "the key column id is left out, so that events have no whole key: add"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, Any], finding: str) -> None:
+    [found] = told(spark(orders=rule).review(SHOP))
+    assert finding in found
+    assert found.startswith(("error: public.orders", "error: the function", "warning: "))
+
+
+def test_a_rule_that_could_drop_a_delete_which_it_cannot_give_back_is_warned_of(spark: Any) -> None:
+    sql = "SELECT sha2(CAST(c.id AS STRING), 256) AS id FROM changes c {} (VALUES ('a')) AS l(x) ON l.x = c.customer {}"
+    [found] = told(spark(orders={"sql": sql.format("JOIN", "")}).review(SHOP))
+    assert "may drop deletes, which hold the key alone, and computes the key column id" in found
+    assert "OR _key_only" in found
+    for harmless in (
+        sql.format("LEFT JOIN", "WHERE amount > 0"),
+        "SELECT *, id + 1 AS next FROM changes WHERE amount > 0",
+    ):
+        assert told(spark(orders={"sql": harmless}).review(SHOP)) == []
+
+
+def test_a_renamed_key_is_not_left_out(spark: Any) -> None:
+    assert told(spark(orders={"sql": "SELECT id AS order_id FROM changes"}).review(SHOP)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("public.order", "; did you mean public.orders?"),
+        ("custmers", "; did you mean customers?"),
+        ("sales.*", "; known: public.customers, public.orders"),
+    ],
+)
+def test_a_rule_that_fits_no_table_is_an_error_unless_the_table_is_to_come(spark: Any, name: str, known: str) -> None:
+    rule = {"sql": "SELECT id FROM changes"}
+    assert told(spark(**{name: rule}).review(SHOP)) == [
+        f"error: [spark.tables] {name!r} fits no table that is published{known}{TO_COME}"
+    ]
+    assert told(spark(**{name: {**rule, "optional": True}}).review(SHOP)) == []
+
+
+def test_ten_thousand_tables_with_the_same_columns_are_looked_at_once(spark: Any) -> None:
+    handler = spark(**{"public.part_*": {"sql": "SELECT nothing FROM changes"}})
+    many = {"db1": [table(f"part_{number}") for number in range(10_000)]}
+    began = time.monotonic()
+    [found] = told(handler.review(many))
+    assert time.monotonic() - began < 5
+    assert found.startswith("error: public.part_0, rule 'public.part_*': [UNRESOLVED_COLUMN")
+    assert "(and 9999 more tables)" in found
+
+
+def test_without_rules_a_review_starts_nothing() -> None:
+    handler = SparkHandler("spark", SparkOptions(master="nowhere"))
+    assert list(handler.review(SHOP)) == []
+    handler.stop()
+
+
+def test_a_review_starts_the_engine_and_the_handler_goes_on_with_it(engine: SparkHandler) -> None:
+    rules: Any = {"orders": {"sql": "SELECT id FROM changes"}}
+    handler = SparkHandler("spark", SparkOptions(master="local[2]", tables=rules))
+    try:
+        assert list(handler.review({"db1": [table("orders")]})) == []
+        assert len(handler.handle(batch(shop()))) == 4
+    finally:
+        handler.stop()
+
+
+def test_a_finding_tells_its_severity(spark: Any) -> None:
+    [found] = spark(orders={"sql": "SELECT amount FROM changes"}).review(SHOP)
+    assert isinstance(found, Finding)
+    assert found.severity is Severity.WARNING
