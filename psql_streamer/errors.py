@@ -12,7 +12,6 @@
         HandlerRefused       a rule that can never work                      -> stop
       SinkError
         SinkUnavailable      brokers away, delivery not confirmed in time    -> retry
-        RecordRejected       a record that can never be delivered            -> dead letter
         SinkRefused          not authorised, a topic that cannot be made     -> stop
       StoreError             the position cannot be read or written          -> stop
 
@@ -29,7 +28,6 @@ class Outcome(Enum):
 
     RETRY = "retry"
     STOP = "stop"
-    DEAD_LETTER = "dead-letter"
 
 
 class StreamerError(Exception):
@@ -92,10 +90,6 @@ class SinkUnavailable(SinkError):
     """The sink is out of reach, or did not confirm in time. The batch does not count as durable."""
 
 
-class RecordRejected(SinkError):
-    """A record can never be delivered as it is (too large, refused by the broker)."""
-
-
 class SinkRefused(SinkError):
     """The sink will refuse everything until somebody changes something."""
 
@@ -108,7 +102,6 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     SourceUnavailable: Outcome.RETRY,
     HandlerUnavailable: Outcome.RETRY,
     SinkUnavailable: Outcome.RETRY,
-    RecordRejected: Outcome.DEAD_LETTER,
     StreamerError: Outcome.STOP,
 }
 

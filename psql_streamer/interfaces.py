@@ -206,7 +206,9 @@ class Handler(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats."""
+        """Counters for /stats: rows, passed_unknown, fields_left_out, dead_lettered, engine_restarts where they
+        apply.
+        """
         return {}
 
 
@@ -272,7 +274,7 @@ class Service(Protocol):
         """A Status by part: `source.db1`, `handler.spark`, `sink.kafka1`."""
 
     def stats(self) -> Mapping[str, Stats]:
-        """Counters of sources and sinks, named as in `status`."""
+        """Counters of every part, named as in `status`; of a handler that several sinks have over all of them."""
 
     def set_debug(self, on: bool) -> None:
         """Switch debug messages of all parts."""

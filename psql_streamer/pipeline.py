@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from psql_streamer import logs
 from psql_streamer.arrow_memory import return_freed_pages
 from psql_streamer.bounded import Call
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
+from psql_streamer.handler_instances import sum_by_name, worst_by_name
 from psql_streamer.interfaces import Service, Severity, Status
 from psql_streamer.keeper import Keeper
 from psql_streamer.metrics import Metrics
@@ -167,20 +168,20 @@ class Pipeline(Service):
 
     def status(self) -> Mapping[str, Status]:
         """As Service.status."""
-        of_handlers: dict[str, list[Status]] = {}
-        for sink in self._sinks:
-            for name, status in sink.handler_status().items():
-                of_handlers.setdefault(name, []).append(status)
         return {
             **{name: Status(True, LEFT_ALONE) for name in self._left_alone},
             **{runner.name: runner.status() for runner in self._sources.values()},
-            **{name: _worst(statuses) for name, statuses in of_handlers.items()},
+            **worst_by_name(sink.handler_status() for sink in self._sinks),
             **{runner.name: runner.status() for runner in self._sinks},
         }
 
     def stats(self) -> Mapping[str, Stats]:
         """As Service.stats."""
-        return {runner.name: runner.stats() for runner in self._runners()}
+        return {
+            **{runner.name: runner.stats() for runner in self._sources.values()},
+            **sum_by_name(sink.handler_stats() for sink in self._sinks),
+            **{runner.name: runner.stats() for runner in self._sinks},
+        }
 
     def set_debug(self, on: bool) -> None:
         """As Service.set_debug."""
@@ -237,8 +238,3 @@ class Pipeline(Service):
         while not self._supervisor.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))
-
-
-def _worst(statuses: Sequence[Status]) -> Status:
-    """Of a handler that several sinks have, each an instance of its own."""
-    return next((status for status in statuses if not status.ok), statuses[0])

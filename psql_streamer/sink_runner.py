@@ -146,6 +146,10 @@ class SinkRunner:
         used, limit = sum(inbox.used for inbox in self._inboxes), sum(inbox.limit for inbox in self._inboxes)
         return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
 
+    def handler_stats(self) -> Mapping[str, Stats]:
+        """The counters of its handlers, by part."""
+        return {f"handler.{handler.name}": handler.stats() for handler in self.handlers}
+
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
         self._supervisor.start(name, start, 1.0)

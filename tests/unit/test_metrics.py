@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Status
-from psql_streamer.metrics import OTHERS, Metrics
+from psql_streamer.metrics import Metrics
 from psql_streamer.model import (
     Batch,
     Changes,
@@ -33,6 +33,7 @@ from psql_streamer.model import (
     Transactions,
     Truncate,
 )
+from psql_streamer.table_counts import OTHERS
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 NOBODY = Image((), np.zeros(0, dtype=np.int64))
@@ -63,6 +64,14 @@ HEALTHY = Running(
     },
     {
         "source.db1": {"received_lsn": 300, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
+        "handler.spark": {
+            "batches": 3,
+            "rows": 60,
+            "passed_unknown": 2,
+            "fields_left_out": 5,
+            "dead_lettered": 4,
+            "engine_restarts": 1,
+        },
         "sink.kafka1": {
             "events": 7,
             "bytes": 700,
@@ -71,6 +80,7 @@ HEALTHY = Running(
             "queue_bytes": 20,
             "queue_limit_bytes": 64,
             "skipped": {"public.audit": 4, "public.log": 5},
+            "nulled": {"public.orders.at": 3},
         },
         "sink.plain": {"events": 9, "skipped": 6},
         "store": {"entries": 1},
@@ -251,6 +261,10 @@ def test_parts_are_read_at_every_scrape() -> None:
     assert found["sink_bytes_total"] == {("kafka1",): 700}
     assert found["sink_batches_total"] == {("kafka1",): 3}
     assert found["dead_lettered_total"] == {("kafka1",): 1}
+    assert found["sink_nulled_total"] == {("public.orders.at", "kafka1"): 3}
+    of_handlers = {"rows": 60, "passed_unknown": 2, "fields_left_out": 5, "dead_lettered": 4, "engine_restarts": 1}
+    for key, value in of_handlers.items():
+        assert found[f"handler_{key}_total"] == {("spark",): value}
     assert found["queue_bytes"] == {("kafka1",): 20}
     assert found["queue_limit_bytes"] == {("kafka1",): 64}
     assert found["sink_skipped_total"] == {

@@ -10,7 +10,6 @@ from psql_streamer.errors import (
     Outcome,
     PositionRefused,
     ProtocolError,
-    RecordRejected,
     SinkUnavailable,
     SourceRefused,
     SourceUnavailable,
@@ -33,7 +32,6 @@ from psql_streamer.supervisor import Supervisor
         (ProtocolError("unknown pgoutput message '?'"), Outcome.STOP),
         (HandlerRefused("rule"), Outcome.STOP),
         (StoreError("full"), Outcome.STOP),
-        (RecordRejected("too large"), Outcome.DEAD_LETTER),
         (ValueError("a bug"), Outcome.STOP),
     ],
 )

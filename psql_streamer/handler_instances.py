@@ -1,0 +1,30 @@
+"""What the instances of a handler say together: every sink that names it has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from psql_streamer.interfaces import Status
+from psql_streamer.model import Stats
+
+
+def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Status]:
+    """Of every handler the status of an instance that is not well, or of the first one."""
+    worst: dict[str, Status] = {}
+    for of_sink in of_sinks:
+        for name, status in of_sink.items():
+            if name not in worst or (worst[name].ok and not status.ok):
+                worst[name] = status
+    return worst
+
+
+def sum_by_name(of_sinks: Iterable[Mapping[str, Stats]]) -> Mapping[str, Stats]:
+    """Of every handler its numbers, over all instances; of what is not a number the last one's."""
+    total: dict[str, dict[str, Any]] = {}
+    for of_sink in of_sinks:
+        for name, stats in of_sink.items():
+            so_far = total.setdefault(name, {})
+            for key, value in stats.items():
+                so_far[key] = so_far.get(key, 0) + value if isinstance(value, int | float) else value
+    return total

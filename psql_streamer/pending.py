@@ -1,0 +1,55 @@
+"""What was received of every source and is not stored, from which lag is told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from threading import Lock
+
+from psql_streamer.model import Batch, Position
+
+
+class Pending:
+    """Batches that were received and are not stored yet; they are what lag is made of."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._stored: dict[str, Position] = {}
+        self._commits: dict[str, deque[tuple[Position, float]]] = {}
+
+    def expect(self, source: str) -> None:
+        self._commits.setdefault(source, deque())
+
+    def received(self, source: str, batch: Batch) -> None:
+        with self._lock:
+            commits = self._commits.setdefault(source, deque())
+            # A source that started over gives the same changes again.
+            while commits and _order(commits[-1][0]) >= _order(batch.position):
+                commits.pop()
+            if len(batch.transactions):
+                commits.append((batch.position, float(batch.transactions.commit_ts[0]) / 1e6))
+
+    def stored(self, source: str, position: Position) -> None:
+        with self._lock:
+            self._stored[source] = position
+            commits = self._commits.setdefault(source, deque())
+            while commits and _order(commits[0][0]) <= _order(position):
+                commits.popleft()
+
+    def positions(self) -> Mapping[str, Position]:
+        """By source, what the store says."""
+        with self._lock:
+            return self._stored.copy()
+
+    def lags(self, now: float) -> Mapping[str, float]:
+        """By source, the age in seconds of the oldest change that is not durable; 0 when there is none.
+
+        The age of the newest durable change would jump to hours with the first change after a quiet night.
+        """
+        with self._lock:
+            # Two machines' clocks: a commit may seem to lie in the future.
+            return {name: max(0.0, now - commits[0][1]) if commits else 0.0 for name, commits in self._commits.items()}
+
+
+def _order(position: Position) -> tuple[int, int, int]:
+    return position.lsn, position.commit_lsn, position.changes

@@ -1,0 +1,88 @@
+"""Events and bytes of every table since the start, for a number of tables that is bounded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from threading import Lock
+
+import numpy as np
+
+from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.model import Batch, Changes, Op
+
+log = logging.getLogger(__name__)
+
+Labels = tuple[str, ...]
+
+OTHERS = "(others)"
+"""In place of a table's name: all tables beyond those that have series of their own."""
+
+
+class TableCounts:
+    """Events and bytes by source, schema, table and action, in plain dicts.
+
+    The client's own Counter takes a lock and several objects for every series: too much for 10,000 tables.
+    """
+
+    def __init__(self, most_tables: int) -> None:
+        self._most_tables = most_tables
+        self._own_series: set[tuple[str, str, str]] = set()
+        self._lock = Lock()
+        self._events: dict[Labels, float] = {}
+        self._bytes: dict[Labels, float] = {}
+
+    def add(self, source: str, batch: Batch) -> None:
+        counted = list(_counted(batch))
+        with self._lock:
+            for schema, table, op, rows, size in counted:
+                key = (source, *self._series(source, schema, table), op.action)
+                self._events[key] = self._events.get(key, 0) + rows
+                self._bytes[key] = self._bytes.get(key, 0) + size
+
+    def _series(self, source: str, schema: str, table: str) -> tuple[str, str]:
+        own = self._own_series
+        if (source, schema, table) in own:
+            return schema, table
+        if len(own) >= self._most_tables:
+            return "", OTHERS
+        own.add((source, schema, table))
+        if len(own) == self._most_tables:
+            log.warning(
+                "metrics: %d tables have series of their own; from the next on they are counted together as %s: "
+                "raise metricTables if Prometheus can take more",
+                *(self._most_tables, OTHERS),
+            )
+        return schema, table
+
+    def snapshot(self) -> tuple[Mapping[Labels, float], Mapping[Labels, float]]:
+        """Events and bytes so far."""
+        with self._lock:
+            return self._events.copy(), self._bytes.copy()
+
+
+def _counted(batch: Batch) -> Iterator[tuple[str, str, Op, int, int]]:
+    """(schema, table, op, changes, bytes of all column values, old and new); a message counts its content."""
+    for change in batch.changes:
+        for op, rows, size in _counted_by_op(change):
+            yield change.relation.schema, change.relation.table, op, rows, size
+    for truncate in batch.truncates:
+        yield truncate.relation.schema, truncate.relation.table, Op.TRUNCATE, 1, 0
+    for message in batch.messages:
+        yield "", message.prefix, Op.MESSAGE, 1, len(message.content)
+
+
+def _counted_by_op(change: Changes) -> Iterator[tuple[Op, int, int]]:
+    rows = np.bincount(change.op)
+    ops = np.flatnonzero(rows).tolist()
+    images = (change.after, change.before)
+    if len(ops) == 1:
+        yield Op(ops[0]), len(change), sum(nbytes(column) for image in images for column in image.columns)
+        return
+    sizes = np.zeros(len(change), dtype=np.int64)
+    for image in images:
+        for column in image.columns:
+            sizes[image.rows] += np.diff(offsets(column))
+    by_op = np.bincount(change.op, weights=sizes)
+    for op in ops:
+        yield Op(op), int(rows[op]), int(by_op[op])

@@ -1,0 +1,21 @@
+"""What the instances of a handler say together."""
+
+from __future__ import annotations
+
+from psql_streamer.handler_instances import sum_by_name, worst_by_name
+from psql_streamer.interfaces import Status
+
+WELL, AWAY = Status(True, "the engine runs"), Status(False, "the engine ended")
+
+
+def test_a_handler_is_as_well_as_its_worst_instance() -> None:
+    other = Status(True, "nothing has gone through it yet")
+    instances = [{"handler.spark": WELL}, {"handler.spark": AWAY, "handler.own": other}, {"handler.spark": WELL}]
+    told = worst_by_name(instances)
+    assert told == {"handler.spark": AWAY, "handler.own": other}
+
+
+def test_numbers_of_a_handler_are_those_of_all_its_instances() -> None:
+    one = {"rows": 3, "dead_lettered": 0, "engine": "local"}
+    told = sum_by_name([{"handler.spark": one}, {"handler.spark": {**one, "rows": 4}}, {"handler.own": {}}])
+    assert told == {"handler.spark": {"rows": 7, "dead_lettered": 0, "engine": "local"}, "handler.own": {}}
