@@ -33,6 +33,13 @@ class EmbeddedServer(ABC):
         """True while the server's process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of its process. Raises ValueError when there is none."""
+        if self._process is None:
+            raise ValueError(f"{self._name} is not running")
+        return self._process.pid
+
     def __enter__(self) -> Self:
         try:
             self.start()

@@ -60,8 +60,7 @@ def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(
         rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
         section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
         with started(broker.bootstrap, Canned(rows), **section) as sink:
-            assert broker._process is not None
-            pid = broker._process.pid
+            pid = broker.pid
             stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
             stop.start()
             with pytest.raises(SinkUnavailable, match="not acknowledged"):

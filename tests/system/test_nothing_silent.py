@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key
 from tests.kafka_reader import consume
+from tests.mock_brokers import MockBrokers
 from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 from tests.tcp_proxy import TcpProxy
@@ -36,7 +38,7 @@ class Scene:
     database: Database
     server: EmbeddedPostgres
     proxy: TcpProxy
-    broker: EmbeddedKafka
+    broker: EmbeddedKafka | MockBrokers
     prefix: str
     service: Service
     load: WriteLoad
@@ -81,18 +83,24 @@ def scene(
     broker = broker_of_this_module
     if not broker.running:
         broker.start()
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    with _scene(own_postgres, broker, topic_prefix, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def _scene(server: EmbeddedPostgres, broker: EmbeddedKafka | MockBrokers, prefix: str, folder: Path) -> Iterator[Scene]:
+    database = Database("postgres", server.dsn(), server.version)
     database.execute(SCHEMA)
     with ExitStack() as stack:
         proxy = stack.enter_context(TcpProxy(int(parse_dsn(database.dsn)["port"])))
         far = replace(database, dsn=proxy.dsn(database.dsn))
         config = postgres_section(far, startRetryInterval="200ms", receiveTimeout="3s")
-        config += kafka_section(broker.bootstrap, topic_prefix, timeout="500ms", maxAttempts=2)
-        service = stack.enter_context(Service(tmp_path, config))
+        config += kafka_section(broker.bootstrap.split(",")[0], prefix, timeout="500ms", maxAttempts=2)
+        service = stack.enter_context(Service(folder, config))
         service.start()
         load = stack.enter_context(WriteLoad(database))
         load.until_more(50)
-        yield Scene(database, own_postgres, proxy, broker, topic_prefix, service, load)
+        yield Scene(database, server, proxy, broker, prefix, service, load)
 
 
 @contextmanager
@@ -118,9 +126,18 @@ def _server_down(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _broker_away(scene: Scene) -> Iterator[None]:
+    assert isinstance(scene.broker, EmbeddedKafka)
     scene.broker.stop(kill=True)
     yield
     scene.broker.start()
+
+
+@contextmanager
+def _broker_frozen(scene: Scene) -> Iterator[None]:
+    assert isinstance(scene.broker, EmbeddedKafka)
+    os.kill(scene.broker.pid, signal.SIGSTOP)
+    yield
+    os.kill(scene.broker.pid, signal.SIGCONT)
 
 
 PASSING = {
@@ -128,6 +145,7 @@ PASSING = {
     "network frozen": (_frozen_network, "not even an answer"),
     "server down": (_server_down, "server"),
     "broker away": (_broker_away, "attempt"),
+    "broker frozen": (_broker_frozen, "attempt"),
 }
 """Fault -> what brings it and takes it away again, and a word that its complaint holds."""
 
@@ -143,6 +161,26 @@ def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, faul
     scene.load.stop()
     assert scene.is_equal()
     assert scene.service.stop() == 0
+
+
+def test_a_broker_of_two_that_is_away_is_told_and_costs_nothing(
+    own_postgres: EmbeddedPostgres, topic_prefix: str, tmp_path: Path
+) -> None:
+    with MockBrokers(2) as brokers:
+        for topic in (f"{topic_prefix}.{table}" for table in TABLES):
+            brokers.create(topic, 4)
+            for partition in range(4):
+                brokers.lead(topic, partition, 1 + partition % 2)
+        with _scene(own_postgres, brokers, topic_prefix, tmp_path) as scene:
+            brokers.take_down(2)
+            said = scene.until_told()
+            assert "attempt" in said, said
+            brokers.bring_up(2)
+            scene.service.until(lambda: scene.service.status()[0] == 200, "the service to be well again")
+            scene.load.until_more(50)
+            scene.load.stop()
+            assert scene.is_equal()
+            assert scene.service.stop() == 0
 
 
 @pytest.mark.parametrize("moment", range(3))
