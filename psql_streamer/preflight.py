@@ -18,7 +18,8 @@ from psql_streamer.options import PartOptions, SourceOptions
 from psql_streamer.redaction import gives_away, secrets_in
 from psql_streamer.resume import choose_position
 from psql_streamer.review import review
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
 _BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.errors import PositionRefused
 from psql_streamer.model import Position
-from psql_streamer.store import Record
+from psql_streamer.store_format import Record
 
 
 @dataclass(frozen=True, slots=True)

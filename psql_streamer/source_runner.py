@@ -16,7 +16,8 @@ from psql_streamer.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.resume import choose_position, require_same_stream
 from psql_streamer.sink_runner import Item, SinkRunner
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 from psql_streamer.supervisor import Supervisor
 
 _STALLED_AFTER = 60.0

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
 from psql_streamer.errors import StoreError
-from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
+from psql_streamer.model import Relation
+from psql_streamer.store_format import FORMAT, Record, decode_record, decode_relation, encode_record, encode_relation
 
-_POSITIONS, _RELATIONS = b"positions", b"relations"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is remembered of a source: how far its changes are durable, and of which stream that is true.
-
-    override: the place that the source was sent to last (Source.position_override), as text; empty for none.
-    """
-
-    position: Position
-    fence: Mapping[str, str]
-    override: str = ""
+_POSITIONS, _RELATIONS, _META = b"positions", b"relations", b"meta"
+_FORMAT_KEY = b"format"
+_DATABASES = 3
 
 
 class Store:
@@ -52,9 +41,12 @@ class Store:
             )
         self._claim()
         try:
-            self._environment = lmdb.open(str(self._path), map_size=self._map_size, subdir=False, max_dbs=2, mode=0o600)
+            self._environment = self._open(readonly=False)
+            written = self._format()
             self._positions = self._environment.open_db(_POSITIONS)
             self._relations = self._environment.open_db(_RELATIONS)
+            if written < FORMAT:
+                self._write_format()
         except lmdb.Error as error:
             self.close()
             raise self._unusable(error) from None
@@ -66,9 +58,8 @@ class Store:
         """
         holder = self._holder()
         try:
-            self._environment = lmdb.open(
-                str(self._path), map_size=self._map_size, subdir=False, max_dbs=2, mode=0o600, readonly=True
-            )
+            self._environment = self._open(readonly=True)
+            self._format()
             self._positions = self._environment.open_db(_POSITIONS, create=False)
             self._relations = self._environment.open_db(_RELATIONS, create=False)
         except lmdb.Error as error:
@@ -107,24 +98,17 @@ class Store:
 
         relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
         """
-        position = record.position
-        value = json.dumps(
-            {
-                "lsn": str(position.lsn),
-                "commit_lsn": str(position.commit_lsn),
-                "changes": position.changes,
-                "fence": dict(record.fence),
-                "override": record.override,
-            }
-        )
         try:
             with self._environment.begin(write=True) as transaction:
-                transaction.put(source.encode(), value.encode(), db=self._positions)
+                place = source.encode()
+                written = encode_record(record, transaction.get(place, db=self._positions))
+                transaction.put(place, written, db=self._positions)
                 for relation in dropped:
                     transaction.delete(_relation_key(source, str(relation.oid)), db=self._relations)
                 for relation in relations:
                     key = _relation_key(source, str(relation.oid))
-                    transaction.put(key, _encode_relation(relation), db=self._relations)
+                    written = encode_relation(relation, transaction.get(key, db=self._relations))
+                    transaction.put(key, written, db=self._relations)
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
@@ -145,6 +129,38 @@ class Store:
         if self._owner >= 0:
             os.close(self._owner)
             self._owner = -1
+
+    def _open(self, *, readonly: bool) -> Any:
+        return lmdb.open(
+            str(self._path),
+            map_size=self._map_size,
+            subdir=False,
+            max_dbs=_DATABASES,
+            mode=0o600,
+            readonly=readonly,
+        )
+
+    def _format(self) -> int:
+        """The format of the file, 1 where it has none; StoreError for one that is newer than this version."""
+        try:
+            meta = self._environment.open_db(_META, create=False)
+        except lmdb.NotFoundError:
+            return 1
+        with self._environment.begin(db=meta) as transaction:
+            written = int(bytes(transaction.get(_FORMAT_KEY, b"1")))
+        if written > FORMAT:
+            self.close()
+            raise StoreError(
+                f"lmdb: {self._path} was written by a newer version of psql-streamer (format {written}, "
+                f"this version reads up to {FORMAT})",
+                "start that version, or restore the file from a backup",
+            )
+        return written
+
+    def _write_format(self) -> None:
+        """Shapes of format 1 stay as they are until they are written again: both are read."""
+        with self._environment.begin(write=True, db=self._environment.open_db(_META)) as transaction:
+            transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
 
     def _claim(self) -> None:
         """LMDB itself lets several processes write; two of them would move each other's positions."""
@@ -201,18 +217,14 @@ class Store:
 
     def _decode(self, source: str, value: bytes) -> Record:
         try:
-            fields = json.loads(bytes(value))
-            position = Position(Lsn.parse(fields["lsn"]), Lsn.parse(fields["commit_lsn"]), int(fields["changes"]))
-            return Record(position, dict(fields["fence"]), str(fields.get("override", "")))
+            return decode_record(value)
         except (ValueError, KeyError, TypeError):
             raise self._unreadable(source) from None
 
     def _decode_relation(self, source: str, value: bytes) -> Relation:
         try:
-            oid, schema, table, identity, columns, version, keyed = json.loads(bytes(value))
-            shape = tuple(Column(name, type_oid, typmod, key) for name, type_oid, typmod, key, _ in columns)
-            return Relation(oid, schema, table, ReplicaIdentity(identity), shape, version, keyed)
-        except (ValueError, TypeError):
+            return decode_relation(value)
+        except (ValueError, KeyError, TypeError):
             raise self._unreadable(source) from None
 
     def _unreadable(self, source: str) -> StoreError:
@@ -224,10 +236,3 @@ class Store:
 
 def _relation_key(source: str, oid: str) -> bytes:
     return f"{source}\0{oid}".encode()
-
-
-def _encode_relation(relation: Relation) -> bytes:
-    """Without what the source knows of the types: it asks again. In the layout that files of every release have."""
-    columns = [(column.name, column.type_oid, column.typmod, column.key, None) for column in relation.columns]
-    shape = relation.oid, relation.schema, relation.table, relation.replica_identity, columns
-    return json.dumps((*shape, relation.version, relation.keyed)).encode()

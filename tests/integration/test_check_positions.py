@@ -15,7 +15,8 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from psql_streamer.model import Lsn, Position
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 from tests.database import Database
 from tests.sections import postgres_section
 from tests.service import Service

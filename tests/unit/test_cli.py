@@ -17,7 +17,8 @@ from psql_streamer.cli import main
 from psql_streamer.config import Config
 from psql_streamer.errors import SinkRefused
 from psql_streamer.model import Lsn, Position
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 from tests.config_files import MINIMAL, with_line, written
 
 SECRET = "hunter2-in-the-dsn"

@@ -31,6 +31,7 @@ TIERS = [
         "psql_streamer.pgoutput",
         "psql_streamer.records",
         "psql_streamer.routing",
+        "psql_streamer.store_format",
         "psql_streamer.table_patterns",
         "psql_streamer.unchanged",
     },

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from psql_streamer.errors import StoreError
 from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
-from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 
+DATA = Path(__file__).parents[1] / "data" / "stores"
 RECORD = Record(Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41), {"slot": "s1", "timeline": "1"})
 
 
@@ -34,7 +40,8 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
 import os, pathlib, signal
 from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
 from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.store import Record, Store
+from psql_streamer.store import Store
+from psql_streamer.store_format import Record
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
 store.put("db1", Record(Position(Lsn(7)), {{}}))
@@ -96,7 +103,7 @@ def test_a_file_that_is_not_lmdb_is_named_and_left_as_it_is(tmp_path: Path) -> N
 
 
 def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
-    store = Store(tmp_path / "positions.lmdb", map_size=1 << 15)
+    store = Store(tmp_path / "positions.lmdb", map_size=1 << 16)
     store.open()
 
     def fill() -> None:
@@ -148,14 +155,77 @@ def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     store.close()
 
 
-def test_shapes_are_kept_in_the_layout_that_files_of_earlier_releases_have(tmp_path: Path) -> None:
-    kept = b'[7, "s", "t", 102, [["id", 23, -1, true, null], ["n", 1700, 786438, false, null]], 3, true]'
-    columns = Column("id", 23, key=True), Column("n", 1700, 786438, type=BY_OID[1700])
-    shape = Relation(7, "s", "t", ReplicaIdentity.FULL, columns, 3, keyed=True)
+@pytest.fixture
+def of_format_1(tmp_path: Path) -> Path:
+    """A file as it was written before files had a format version."""
+    path = tmp_path / "positions.lmdb"
+    path.write_bytes(gzip.decompress((DATA / "format-1.lmdb.gz").read_bytes()))
+    return path
+
+
+ORDERS = Relation(
+    *(16390, "public", "orders", ReplicaIdentity.DEFAULT),
+    (Column("id", 20, key=True), Column("amount", 1700, 786438), Column("état", 25)),
+)
+LOG = Relation(
+    16401, "audit", "log", ReplicaIdentity.FULL, (Column("at", 1184, key=True), Column("what", 25)), 3, keyed=True
+)
+STORED = Record(
+    Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41),
+    {"slot": "s1", "timeline": "1", "system": "7412"},
+    "0/16B3748",
+)
+
+
+@pytest.mark.parametrize("opened", [Store.open, Store.open_to_read])
+def test_a_file_without_a_format_version_is_read_as_it_is(of_format_1: Path, opened: Callable[[Store], object]) -> None:
+    store = Store(of_format_1)
+    opened(store)
+    assert store.all() == {"shop": STORED, "other": Record(Position(Lsn(7)), {})}
+    assert store.relations("shop") == [ORDERS, LOG]
+    store.close()
+
+
+def test_a_file_without_a_format_version_is_written_in_todays(of_format_1: Path) -> None:
+    store = Store(of_format_1)
+    store.open()
+    moved = replace(STORED, position=Position(Lsn(0x16_B374_F000)))
+    store.put("shop", moved, [replace(ORDERS, version=2)])
+    store.close()
+    store.open()
+    assert store.get("shop") == moved
+    assert store.relations("shop") == [replace(ORDERS, version=2), LOG]
+    store.close()
+
+
+def test_a_file_of_a_newer_format_is_refused_and_left_as_it_is(of_format_1: Path) -> None:
+    with lmdb.open(str(of_format_1), subdir=False, max_dbs=3) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True, db=meta) as transaction:
+            transaction.put(b"format", b"3")
+    before = of_format_1.read_bytes()
+    store = Store(of_format_1)
+    for opened in (store.open, store.open_to_read):
+        with pytest.raises(
+            StoreError, match=r"newer version of psql-streamer \(format 3, this version reads up to 2\)"
+        ):
+            opened()
+    assert of_format_1.read_bytes() == before
+
+
+def test_fields_that_are_not_known_are_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    store.put("db1", RECORD, [shape])
-    with store._environment.begin(db=store._relations) as transaction:
-        assert [bytes(value) for _, value in transaction.cursor()] == [kept]
-    assert store.relations("db1") == [shape]
+    store.put("db1", RECORD, [ORDERS])
+    for database in (store._positions, store._relations):
+        with store._environment.begin(write=True, db=database) as transaction:
+            [(key, value)] = transaction.cursor()
+            transaction.put(key, json.dumps({**json.loads(value), "snapshot": "done"}).encode())
+    store.put("db1", STORED, [replace(ORDERS, version=2)])
+    assert store.get("db1") == STORED
+    assert store.relations("db1") == [replace(ORDERS, version=2)]
+    for database in (store._positions, store._relations):
+        with store._environment.begin(db=database) as transaction:
+            [value] = [json.loads(value) for _, value in transaction.cursor()]
+            assert value["snapshot"] == "done"
     store.close()
