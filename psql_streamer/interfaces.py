@@ -15,7 +15,7 @@ from enum import Enum
 from typing import ClassVar, Protocol, TypeAlias
 
 from psql_streamer.model import Batch, Position, Relation, Stats
-from psql_streamer.options import PartOptions, SinkOptions, SourceOptions
+from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
 
 
 class Severity(Enum):
@@ -161,10 +161,10 @@ class Handler(ABC):
     a batch costs much, whatever its size.
     """
 
-    Options: ClassVar[type[PartOptions]]
+    Options: ClassVar[type[HandlerOptions]]
     batches_at_once: ClassVar[int] = 1
 
-    def __init__(self, name: str, options: PartOptions) -> None:
+    def __init__(self, name: str, options: HandlerOptions) -> None:
         self.name = name
         self.options = options
 

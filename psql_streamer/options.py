@@ -78,6 +78,10 @@ class PartOptions(BaseModel):
         """
         return ()
 
+    def warnings(self) -> Iterable[str]:
+        """What the section asks for and may be sorry for, a sentence each; logged at the start and by `validate`."""
+        return ()
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """What is under the key of a secret is hidden, here and in tables."""
         for name, value in super().__repr_args__():
@@ -98,15 +102,33 @@ class SourceOptions(PartOptions):
     debug: bool = False
 
 
+class HandlerOptions(PartOptions):
+    """What the pipeline asks of every handler's section."""
+
+    @property
+    def puts_rows_aside(self) -> bool:
+        """Whether batches may come with Batch.rejections, for which a sink needs a place."""
+        return False
+
+
 class SinkOptions(PartOptions):
     """What every sink's section may hold.
 
+    handlers: what batches pass on their way to the sink, in order; none: they come as the source gave them.
     queue_bytes: memory that batches may take while they wait for the sink (for each of its handlers as much again);
     when it is full, reading stops.
     """
 
     type: str
     sources: tuple[str, ...] = Field(min_length=1)
+    handlers: tuple[str, ...] = ()
     queue_bytes: Annotated[ByteSize, Field(gt=0)] = 32 << 20
     verbose: bool = False
     debug: bool = False
+
+    @property
+    def key_of_rejected_rows(self) -> str | None:
+        """The key that must be set before rows which handlers put aside have a place; None when they have one, or are
+        counted and nothing else.
+        """
+        return None

@@ -210,8 +210,13 @@ class KafkaSinkOptions(SinkOptions):
         """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
         return self.properties() | {"enable.idempotence": "false"}
 
+    @property
+    def key_of_rejected_rows(self) -> str | None:
+        """As SinkOptions.key_of_rejected_rows."""
+        return None if self.dead_letter_topic else "deadLetterTopic"
+
     def warnings(self) -> Iterator[str]:
-        """What the section asks for and may be sorry for."""
+        """As PartOptions.warnings."""
         if self.required_acks == 0:
             yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
         elif self.required_acks > 0:

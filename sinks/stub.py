@@ -11,21 +11,12 @@ from psql_streamer.model import Batch, Stats
 from psql_streamer.options import SinkOptions
 
 
-class StubOptions(SinkOptions):
-    """A stub sink's section.
-
-    handlers: none by default, batches come as the source gave them; `["spark"]` measures Spark without Kafka.
-    """
-
-    handlers: tuple[str, ...] = ()
-
-
 class StubDiscardSink(Sink):
     """Counts and discards. `debug` logs a line per batch, `verbose` one per table and action; never row values."""
 
-    Options = StubOptions
+    Options = SinkOptions
 
-    def __init__(self, name: str, options: StubOptions) -> None:
+    def __init__(self, name: str, options: SinkOptions) -> None:
         super().__init__(name, options)
         self._counts = {"events": 0, "bytes": 0, "batches": 0, "dead_lettered": 0}
         self._line_per_batch = options.debug
@@ -78,7 +69,7 @@ class StubDiscardSink(Sink):
 class StubLogSink(StubDiscardSink):
     """As StubDiscardSink, with a line per batch always."""
 
-    def __init__(self, name: str, options: StubOptions) -> None:
+    def __init__(self, name: str, options: SinkOptions) -> None:
         super().__init__(name, options)
         self._line_per_batch = True
 

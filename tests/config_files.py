@@ -58,6 +58,9 @@ class MemoryOptions(SinkOptions):
     def resources(self) -> Iterable[str]:
         return [f'the greeting "{self.greeting}"']
 
+    def warnings(self) -> Iterable[str]:
+        return ["greeting is long"] if len(self.greeting) > 10 else []
+
 
 class MemorySink(Sink):
     """A third party's sink, as little as it can be."""

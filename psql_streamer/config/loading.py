@@ -163,8 +163,8 @@ class _Loader:
 
     def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
         section = validate(self._document, self._problems, options, path, table)
-        warnings: Callable[[], Iterable[str]] = getattr(section.options, "warnings", tuple)
-        self._warnings += [f"{self._document.where(path)}: {text}" for text in warnings()]
+        if section.options is not None:
+            self._warnings += [f"{self._document.where(path)}: {text}" for text in section.options.warnings()]
         return section
 
     def _check_sources(self, sink: str, named: tuple[str, ...], sources: Mapping[str, Any]) -> None:
@@ -178,13 +178,17 @@ class _Loader:
     def _check_dead_letters(
         self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
     ) -> None:
-        """Rows that a handler puts aside need a place; a sink without such an option counts them."""
+        """Rows that a handler puts aside need a place."""
+        putting_aside = {
+            name
+            for name, (_, handler) in handlers.items()
+            if handler.options is not None and handler.options.puts_rows_aside
+        }
         for name, sink in sinks.items():
-            for handler in sink.strings("handlers"):
-                puts_aside = handler in handlers and getattr(handlers[handler][1].options, "puts_rows_aside", False)
-                if puts_aside and getattr(sink.options, "dead_letter_topic", None) == "":
-                    what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
-                    self._problems.add((Kind.SINK.value, name, "deadLetterTopic"), what)
+            key = None if sink.options is None else sink.options.key_of_rejected_rows
+            for handler in putting_aside.intersection(sink.strings("handlers")) if key else ():
+                what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
+                self._problems.add((Kind.SINK.value, name, str(key)), what)
 
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")

@@ -11,7 +11,15 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BeforeValidator, Field
 
 from psql_streamer.interfaces import Handler, Sink, Source
-from psql_streamer.options import ByteSize, Duration, PartOptions, PositiveDuration, SinkOptions, SourceOptions
+from psql_streamer.options import (
+    ByteSize,
+    Duration,
+    HandlerOptions,
+    PartOptions,
+    PositiveDuration,
+    SinkOptions,
+    SourceOptions,
+)
 
 AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
 Options = TypeVar("Options", bound=PartOptions)
@@ -110,15 +118,10 @@ class Config:
     start_timeout: float
     log: LogOptions
     sources: Mapping[str, Part[Source, SourceOptions]]
-    handlers: Mapping[str, Part[Handler, PartOptions]]
+    handlers: Mapping[str, Part[Handler, HandlerOptions]]
     sinks: Mapping[str, Part[Sink, SinkOptions]]
     warnings: tuple[str, ...] = ()
 
     def handler_names(self, sink: str) -> tuple[str, ...]:
         """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""
-        return tuple(name for name in handlers_of(self.sinks[sink].options) if name in self.handlers)
-
-
-def handlers_of(options: SinkOptions) -> tuple[str, ...]:
-    """What a sink's `handlers` holds; sinks that have no such key take batches as they are."""
-    return tuple(getattr(options, "handlers", ()))
+        return tuple(name for name in self.sinks[sink].options.handlers if name in self.handlers)

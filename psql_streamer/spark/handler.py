@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
-from psql_streamer.options import PartOptions
+from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.failures import EngineLost
@@ -44,11 +44,11 @@ class SparkHandler(Handler):
     What no rule is for is handed on as it came. Without any rule there is no engine.
     """
 
-    Options: ClassVar[type[PartOptions]] = SparkOptions
+    Options: ClassVar[type[HandlerOptions]] = SparkOptions
     # A Spark job costs some 40 ms before the first row.
     batches_at_once: ClassVar[int] = 4
 
-    def __init__(self, name: str, options: PartOptions) -> None:
+    def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)
         self._options = cast(SparkOptions, options)
         self._session = Session(self._options)

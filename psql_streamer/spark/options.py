@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from psql_streamer.options import PartOptions
+from psql_streamer.options import HandlerOptions, PartOptions
 
 OnError: TypeAlias = Literal["stop", "dead-letter"]
 """What becomes of a row that a rule cannot take: it stops the pipeline, or is put aside."""
@@ -46,7 +46,7 @@ class TableRule(PartOptions):
         return self
 
 
-class SparkOptions(PartOptions):
+class SparkOptions(HandlerOptions):
     """Which Spark, and what it does per table.
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
@@ -66,5 +66,5 @@ class SparkOptions(PartOptions):
 
     @property
     def puts_rows_aside(self) -> bool:
-        """Whether batches may come with rows for a dead-letter topic."""
+        """As HandlerOptions.puts_rows_aside."""
         return any((rule.on_error or self.on_error) == "dead-letter" for rule in self.tables.values())

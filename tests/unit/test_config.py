@@ -391,3 +391,16 @@ def test_settings_without_effect_give_warnings(tmp_path: Path) -> None:
     assert "sink.kafka1: async = true has no effect" in warnings
     assert "sink.kafka1: requiredAcks = 0" in warnings
     assert "spark: has no effect: no sink has it among its handlers" in warnings
+
+
+def test_a_sink_of_ones_own_has_handlers_and_warnings_like_others(tmp_path: Path) -> None:
+    text = f"""{MINIMAL}
+        [sink.own]
+        type = "{PARTS}:MemorySink"
+        sources = ["db1"]
+        greeting = "too long a greeting"
+        handlers = ["spark"]
+        """
+    config = load(written(tmp_path, text), {})
+    assert config.handler_names("own") == ("spark",)
+    assert [line.partition("sink.own: ")[2] for line in config.warnings] == ["greeting is long"]

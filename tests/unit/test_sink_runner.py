@@ -14,7 +14,7 @@ from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import OUTSIDE, Batch, LogicalMessage, Lsn, Origin, Position, Stats, Transactions
-from psql_streamer.options import PartOptions, SinkOptions
+from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.supervisor import Supervisor
 
@@ -63,7 +63,7 @@ class Engine(Handler):
     """Starts when it is let; fails as often as it was told to."""
 
     def __init__(self, failures: int = 0) -> None:
-        super().__init__("engine", PartOptions())
+        super().__init__("engine", HandlerOptions())
         self.failures = failures
         self.may_start = threading.Event()
 

@@ -21,7 +21,8 @@ from psql_streamer.model import (
     Transactions,
     Truncate,
 )
-from sinks.stub import StubDiscardSink, StubLogSink, StubOptions
+from psql_streamer.options import SinkOptions
+from sinks.stub import StubDiscardSink, StubLogSink
 from tests.spark_changes import shop
 
 ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
@@ -37,8 +38,8 @@ def batch_of(truncates: int) -> Batch:
     )
 
 
-def options(**section: Any) -> StubOptions:
-    return StubOptions.model_validate({"type": "stub_log", "sources": ["db1"]} | section)
+def options(**section: Any) -> SinkOptions:
+    return SinkOptions.model_validate({"type": "stub_log", "sources": ["db1"]} | section)
 
 
 @pytest.mark.parametrize("kind", [StubDiscardSink, StubLogSink])
