@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,6 +26,7 @@ class Tracker:
     def __init__(self) -> None:
         self._in_flight: deque[_InFlight] = deque()
         self._by_ticket: dict[int, _InFlight] = {}
+        self._owed = Counter[str]()
         self._tickets = 0
         self._durable: Position | None = None
         self._durable_ticket = 0
@@ -34,19 +35,26 @@ class Tracker:
         """A batch goes to these sinks (none: it is durable as soon as all before it are); its ticket."""
         self._tickets += 1
         entry = _InFlight(self._tickets, position, now, set(sinks))
-        self._in_flight.append(entry)
-        self._by_ticket[entry.ticket] = entry
+        if not entry.waiting_for:
+            self._add_empty(entry)
+        else:
+            self._in_flight.append(entry)
+            self._by_ticket[entry.ticket] = entry
+            self._owed.update(entry.waiting_for)
         self._settle()
         return entry.ticket
 
     def done(self, ticket: int, sink: str) -> None:
         """A sink has everything of the batch durably."""
-        self._by_ticket[ticket].waiting_for.discard(sink)
+        waiting_for = self._by_ticket[ticket].waiting_for
+        if sink in waiting_for:
+            waiting_for.discard(sink)
+            self._owed[sink] -= 1
         self._settle()
 
     def owed(self, sink: str) -> int:
         """How many batches a sink does not have yet."""
-        return sum(sink in entry.waiting_for for entry in self._in_flight)
+        return self._owed[sink]
 
     @property
     def durable(self) -> Position | None:
@@ -69,8 +77,14 @@ class Tracker:
         first = self._in_flight[0]
         return first.since, frozenset(first.waiting_for)
 
+    def _add_empty(self, entry: _InFlight) -> None:
+        """Empty batches behind one another are one: WAL of other tables makes many of them while a sink is away."""
+        if self._in_flight and self._in_flight[-1].ticket not in self._by_ticket:
+            entry.since = self._in_flight.pop().since
+        self._in_flight.append(entry)
+
     def _settle(self) -> None:
         while self._in_flight and not self._in_flight[0].waiting_for:
             entry = self._in_flight.popleft()
-            del self._by_ticket[entry.ticket]
+            self._by_ticket.pop(entry.ticket, None)
             self._durable, self._durable_ticket = entry.position, entry.ticket

@@ -30,6 +30,10 @@ _STARTING = Status(False, "starting")
 log = logging.getLogger("psql_streamer.pipeline")
 
 
+_TICKET_BYTES = 1000
+"""What a batch leaves behind when it is put together with others: its place among those in flight, and its lag."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A batch on its way to one sink; tickets: its numbers at the source's tracker, several when it was merged."""
@@ -39,8 +43,8 @@ class Item:
 
     @property
     def nbytes(self) -> int:
-        """What the batch holds in memory."""
-        return self.batch.nbytes
+        """What the batch holds in memory, and what is kept until it is durable."""
+        return self.batch.nbytes + _TICKET_BYTES * len(self.tickets)
 
 
 class SinkRunner:

@@ -59,6 +59,20 @@ def test_an_empty_batch_moves_the_position_only_behind_the_ones_in_flight() -> N
     assert len(tracker) == 0
 
 
+def test_empty_batches_behind_one_that_waits_are_one() -> None:
+    tracker = Tracker()
+    first = tracker.add(_at(1), ["a"], now=0.0)
+    for lsn in range(2, 1000):
+        tracker.add(_at(lsn), [], now=float(lsn))
+    assert len(tracker) == 2
+    second = tracker.add(_at(1000), ["a"], now=1000.0)
+    tracker.done(second, "a")
+    tracker.add(_at(1001), [], now=1001.0)
+    assert len(tracker) == 4
+    tracker.done(first, "a")
+    assert (tracker.durable, tracker.durable_ticket, len(tracker)) == (_at(1001), 1001, 0)
+
+
 def test_the_oldest_batch_says_since_when_and_for_whom_it_waits() -> None:
     tracker = Tracker()
     assert tracker.oldest() is None
