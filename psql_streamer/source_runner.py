@@ -23,6 +23,9 @@ from psql_streamer.supervisor import Supervisor
 _STALLED_AFTER = 60.0
 """Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
 
+_STORE_STALLED_AFTER = 10.0
+"""Seconds that the disk may take for a position before /status says so."""
+
 _LARGE = 128 << 10
 """Bytes of a batch from which on the next one is read while the sinks are at work on it."""
 
@@ -65,6 +68,7 @@ class SourceRunner:
         self._override = ""
         self._problem = ""
         self._stored: Position | None = None
+        self._storing_since: float | None = None
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
         self._look_for_dropped_at = 0.0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -114,8 +118,9 @@ class SourceRunner:
             durable, ticket = self._tracker.durable, self._tracker.durable_ticket
         if durable is None or durable == self._stored:
             return
-        began = time.monotonic()
+        self._storing_since = began = time.monotonic()
         self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket), self._dropped_until(durable))
+        self._storing_since = None
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self._metrics.position_stored(self.part.name, durable)
@@ -134,6 +139,9 @@ class SourceRunner:
         if self._problem:
             return Status(False, self._problem)
         status = self.part.status()
+        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER:
+            age = time.monotonic() - began
+            return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")
         with self._lock:
             oldest = self._tracker.oldest()
         if status.ok and oldest is not None:
