@@ -23,11 +23,12 @@ class Pending:
     def received(self, source: str, batch: Batch) -> None:
         with self._lock:
             commits = self._commits.setdefault(source, deque())
+            if not len(batch.transactions):
+                return  # it moves the position on, or is where the last one was
             # A source that started over gives the same changes again.
             while commits and _order(commits[-1][0]) >= _order(batch.position):
                 commits.pop()
-            if len(batch.transactions):
-                commits.append((batch.position, float(batch.transactions.commit_ts[0]) / 1e6))
+            commits.append((batch.position, float(batch.transactions.commit_ts[0]) / 1e6))
 
     def stored(self, source: str, position: Position) -> None:
         with self._lock:

@@ -232,6 +232,15 @@ def test_lag_ends_with_the_last_piece_of_a_transaction_and_not_before() -> None:
     assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
+def test_an_empty_batch_at_the_same_position_makes_no_lag_disappear() -> None:
+    metrics = Metrics()
+    waiting = batch(changes("orders", [Op.DELETE]), lsn=100, committed=time.time() - 500)
+    none = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+    metrics.batch_received("db1", waiting)
+    metrics.batch_received("db1", Batch(waiting.origin, waiting.position, none))
+    assert samples(metrics)["lag_seconds"][("db1",)] > 400
+
+
 def test_changes_received_again_after_a_reconnect_are_one_lag() -> None:
     metrics = Metrics()
     now = time.time()
