@@ -226,8 +226,8 @@ class PostgresSource(Source):
         for relation in decoder.keys_in_doubt:
             key = ", ".join(relation.columns[at].name for at in relation.key_columns) or "nothing"
             log.warning(
-                "source %s: the primary key of %s was changed, or the table dropped, behind its next rows in the WAL: "
-                "which key they had is not certain, and their events are keyed by %s",
+                "source %s: the primary key of %s was changed, or the table dropped, and whether before or behind its "
+                "next rows in the WAL is not certain: their events are keyed by %s",
                 *(self.name, relation, key),
             )
         self._keys_in_doubt += len(decoder.keys_in_doubt)

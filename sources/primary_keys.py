@@ -10,7 +10,7 @@ from sources.catalog import Catalog
 # A primary key's index has a row of pg_index, made or last changed by the transaction in its xmin. age() counts
 # transactions back from now, so what is older has the greater age. An index that was dropped leaves no trace.
 _QUERY = """
-    SELECT c.oid IS NULL, i.names, coalesce(i.age < age(asked.xid::text::xid), false)
+    SELECT c.oid IS NULL, i.names, coalesce(i.age <= age(asked.xid::text::xid), false)
     FROM unnest(%s::bigint[], %s::bigint[]) WITH ORDINALITY asked(oid, xid, place)
     LEFT JOIN pg_catalog.pg_class c ON c.oid = asked.oid
     LEFT JOIN LATERAL (
@@ -34,4 +34,4 @@ class PrimaryKeys:
         """As full_identity.AskKeys. SourceUnavailable when nobody answers."""
         with self._catalog.session() as session:
             rows = session.rows(_QUERY, [one.relation.oid for one in asked], [one.xid for one in asked])
-        return [CatalogKey(tuple(names or ()), gone or newer) for gone, names, newer in rows]
+        return [CatalogKey(None if gone else tuple(names or ()), newer) for gone, names, newer in rows]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from psql_streamer.model import Batch, Lsn, Op, Position
+from psql_streamer.model import Batch, Lsn, Op, Position, Relation
 from sources.postgres import PostgresSource
 from sources.postgres_options import PostgresOptions
 from tests.database import Database
@@ -22,12 +22,15 @@ def source_of(database: Database, **options: Any) -> PostgresSource:
 
 
 @contextmanager
-def streaming(database: Database, position: Position | None = None, **options: Any) -> Iterator[PostgresSource]:
+def streaming(
+    database: Database, position: Position | None = None, shapes: Iterable[Relation] = (), **options: Any
+) -> Iterator[PostgresSource]:
     """A source of this database, started as the pipeline starts it, stopped at the end.
 
-    position: as it is stored; the first start goes where walPositionOverride says.
+    position, shapes: as they are stored; the first start goes where walPositionOverride says.
     """
     source = source_of(database, **options)
+    source.remember(shapes)
     try:
         source.fence()
         source.start(source.position_override or position)

@@ -1,8 +1,10 @@
 """The key of a table with REPLICA IDENTITY FULL.
 
 Its Relation messages flag every column as part of the identity, so the primary key has to be asked of the catalog,
-which shows what is true now; the row may be older than that. A catalog's key that is newer than the row is told by the
-transaction that made it; then the key holds that the table had when it was last seen.
+which shows what is true now; the row may be older than that. Which transaction made the key tells that the key is older
+than the row; it does not tell that it is newer. A change of the key invalidates the table's relation cache entry, so
+the server describes the table anew before its next row: a description in the middle of a session speaks for a change
+before the row, the first of a session says nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CatalogKey:
-    """What the catalog says of a table. names: the columns of its primary key; none where it has none, or is gone.
+    """What the catalog says of a table. names: the columns of its primary key; None when the table is gone.
 
-    is_newer: the key was made by a transaction that began to write after the one asked for, or the table is gone.
+    may_be_newer: the key was made by the row's own transaction, or by one that began to write after it, as a savepoint
+    does: the row may be from before.
     """
 
-    names: tuple[str, ...]
-    is_newer: bool = False
+    names: tuple[str, ...] | None
+    may_be_newer: bool = False
 
 
 AskKeys: TypeAlias = Callable[[Sequence[Asked]], Sequence[CatalogKey]]
@@ -48,16 +51,18 @@ def with_primary_key(
 
     before: the shape that the table had last, in this session or (not seen_in_session) at its start.
     """
-    previous = _key_of(before)
-    if previous is None or set(previous) - _names_of(seen):
-        # Nothing is known but the catalog; where that is newer than the row, the key may have been another one.
-        return _keyed(seen, catalog.names), not catalog.is_newer
-    if catalog.is_newer and catalog.names != previous:
-        return _keyed(seen, previous), False
-    if not catalog.names and previous and not seen_in_session:
-        # It was dropped before this row, or after: the catalog no longer says when.
-        return _keyed(seen, previous), False
-    return _keyed(seen, catalog.names), True
+    names = _names_of(seen)
+    previous, current = _among(names, _key_of(before)), _among(names, catalog.names)
+    if previous is None:
+        return _keyed(seen, current or ()), current is not None and not catalog.may_be_newer
+    if current == previous:
+        return _keyed(seen, previous), True
+    if current is None:
+        return _keyed(seen, previous), not previous
+    if current and not catalog.may_be_newer:
+        return _keyed(seen, current), True
+    # A key that was dropped leaves no trace of when.
+    return _keyed(seen, current if seen_in_session else previous), False
 
 
 def _key_of(relation: Relation | None) -> tuple[str, ...] | None:
@@ -67,12 +72,17 @@ def _key_of(relation: Relation | None) -> tuple[str, ...] | None:
     return tuple(relation.columns[at].name for at in relation.key_columns)
 
 
+def _among(names: Collection[str], key: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The key; None where it is not known, or not all of these columns: then it is that of another shape."""
+    return key if key is not None and set(key) <= set(names) else None
+
+
 def _names_of(relation: Relation) -> set[str]:
     return {column.name for column in relation.columns}
 
 
 def _keyed(seen: Relation, names: Collection[str]) -> Relation:
-    if not names or not set(names) <= _names_of(seen):
+    if not names:
         return seen
     columns = tuple(replace(column, key=column.name in names) for column in seen.columns)
     return replace(seen, columns=columns, keyed=True)

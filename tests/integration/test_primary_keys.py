@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.routing import Router
 from tests.database import Database
-from tests.source_at_work import read_all, source_of, streaming
+from tests.source_at_work import read_all, streaming
 
 
 def keys(batches: Sequence[Batch]) -> list[Any]:
@@ -102,44 +102,66 @@ def test_a_key_that_changed_before_the_first_row_of_a_session_is_the_new_one(eve
 
 
 @pytest.mark.behaviour("S2")
+@pytest.mark.parametrize(
+    "change",
+    [f"SAVEPOINT x; {_OTHER_KEY}; RELEASE x", _OTHER_KEY],
+    ids=["in a savepoint", "in the transaction itself"],
+)
+def test_a_key_that_changed_in_the_transaction_of_the_row_is_the_new_one_and_told(
+    database: Database, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(f"{_FULL}; CREATE TABLE other ()")
+    with streaming(database) as source:
+        database.execute("INSERT INTO t VALUES (1, 10)")
+        assert keys(read_all(source, database)) == [("I", {"a": 1})]
+        database.execute(f"INSERT INTO other DEFAULT VALUES; {change}; INSERT INTO t VALUES (2, 20)")
+        database.execute("DELETE FROM t WHERE b = 20")
+        assert keys(read_all(source, database)) == [("I", None), ("I", {"b": 20}), ("D", {"b": 20})]
+        assert source.stats()["keys_in_doubt"] == 1
+    assert "whether before or behind its next rows in the WAL is not certain" in caplog.text
+
+
+@pytest.mark.behaviour("S2")
+def test_rows_from_before_a_column_of_the_key_was_renamed_have_its_old_name(database: Database) -> None:
+    database.execute(_FULL)
+    shapes, position = _shapes_after_a_row(database)
+    database.execute("INSERT INTO t VALUES (2, 20)")
+    database.execute("ALTER TABLE t RENAME a TO renamed")
+    database.execute("INSERT INTO t VALUES (3, 30)")
+    with streaming(database, position, shapes) as again:
+        assert keys(read_all(again, database)) == [("I", {"a": 2}), ("I", {"renamed": 3})]
+        assert again.stats()["keys_in_doubt"] == 1
+
+
+@pytest.mark.behaviour("S2")
 def test_rows_from_before_a_key_was_changed_have_the_key_that_the_table_had_when_it_was_seen(
     every_postgres: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = every_postgres
     database.execute(_FULL)
-    with streaming(database) as source:
-        database.execute("INSERT INTO t VALUES (1, 10)")
-        batches = read_all(source, database)
-    shapes = [change.relation for batch in batches for change in batch.schema_changes]
+    shapes, position = _shapes_after_a_row(database)
     database.execute("INSERT INTO t VALUES (2, 20)")
     database.execute(_OTHER_KEY)
     database.execute("INSERT INTO t VALUES (3, 30)")
-    again = source_of(database)
-    again.remember(shapes)
-    try:
-        again.fence()
-        again.start(batches[-1].position)
+    with streaming(database, position, shapes) as again:
         assert keys(read_all(again, database)) == [("I", {"a": 2}), ("I", {"b": 30})]
         assert again.stats()["keys_in_doubt"] == 1
         assert "the primary key of public.t was changed" in caplog.text
-    finally:
-        again.stop()
 
 
 def test_rows_of_a_table_that_is_gone_have_the_key_that_it_had(database: Database) -> None:
     database.execute(_FULL)
+    shapes, position = _shapes_after_a_row(database)
+    database.execute("INSERT INTO t VALUES (2, 20)")
+    database.execute("DROP TABLE t")
+    with streaming(database, position, shapes) as again:
+        assert keys(read_all(again, database)) == [("I", {"a": 2})]
+        assert again.stats()["keys_in_doubt"] == 1
+
+
+def _shapes_after_a_row(database: Database) -> tuple[Sequence[Relation], Position]:
+    """What a session that read one row of the table leaves to the next."""
     with streaming(database) as source:
         database.execute("INSERT INTO t VALUES (1, 10)")
         batches = read_all(source, database)
-    shapes = [change.relation for batch in batches for change in batch.schema_changes]
-    database.execute("INSERT INTO t VALUES (2, 20)")
-    database.execute("DROP TABLE t")
-    again = source_of(database)
-    again.remember(shapes)
-    try:
-        again.fence()
-        again.start(batches[-1].position)
-        assert keys(read_all(again, database)) == [("I", {"a": 2})]
-        assert again.stats()["keys_in_doubt"] == 1
-    finally:
-        again.stop()
+    return [change.relation for batch in batches for change in batch.schema_changes], batches[-1].position

@@ -100,21 +100,29 @@ def _known(*names: str) -> Relation:
         (CatalogKey(("a",)), None, False, (0,), True),
         (CatalogKey(("a",)), _known("a"), False, (0,), True),
         (CatalogKey(("b",)), _known("a"), True, (1,), True),
-        # The key was changed behind the row.
-        (CatalogKey(("b",), is_newer=True), _known("a"), False, (0,), False),
-        (CatalogKey(("a",), is_newer=True), _known("a"), False, (0,), True),
-        (CatalogKey(("b",), is_newer=True), _known(), False, (), False),
-        (CatalogKey(("b",), is_newer=True), None, False, (1,), False),
-        # It was dropped, or the whole table, and nobody knows when.
+        # Made by the row's own transaction, by a savepoint of it, or by another one, before the row or behind it. A
+        # session that describes the table again speaks for before.
+        (CatalogKey(("b",), may_be_newer=True), _known("a"), True, (1,), False),
+        (CatalogKey(("b",), may_be_newer=True), _known("a"), False, (0,), False),
+        (CatalogKey(("a",), may_be_newer=True), _known("a"), False, (0,), True),
+        (CatalogKey(("b",), may_be_newer=True), _known(), True, (1,), False),
+        (CatalogKey(("b",), may_be_newer=True), _known(), False, (), False),
+        (CatalogKey(("b",), may_be_newer=True), None, False, (1,), False),
+        # It was dropped, and nobody knows when.
         (CatalogKey(()), _known("a"), False, (0,), False),
-        (CatalogKey(()), _known("a"), True, (), True),
-        (CatalogKey((), is_newer=True), _known("a", "b"), True, (0, 1), False),
-        # The key's column has another name by now.
-        (CatalogKey(("renamed",), is_newer=True), _known("a"), False, (0,), False),
-        (CatalogKey(("renamed",), is_newer=True), None, False, (), False),
+        (CatalogKey(()), _known("a"), True, (), False),
+        (CatalogKey(()), _known(), False, (), True),
+        # The whole table is gone.
+        (CatalogKey(None), _known("a", "b"), True, (0, 1), False),
+        (CatalogKey(None), _known(), True, (), True),
+        (CatalogKey(None), None, False, (), False),
+        # A column of the key has another name by now, or is not published.
+        (CatalogKey(("renamed",)), _known("a"), False, (0,), False),
+        (CatalogKey(("renamed",)), _known(), False, (), True),
+        (CatalogKey(("renamed",)), None, False, (), False),
     ],
 )
-def test_a_catalog_that_is_ahead_of_the_row_is_not_believed(
+def test_a_catalog_that_may_be_ahead_of_the_row_is_believed_as_far_as_it_can_know(
     catalog: CatalogKey, before: Relation | None, seen_in_session: bool, key: tuple[int, ...], certain: bool
 ) -> None:
     found, is_certain = with_primary_key(_SEEN, catalog, before, seen_in_session)
