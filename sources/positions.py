@@ -50,6 +50,13 @@ def require_never_read(options: PostgresOptions, source: str, position: Position
     )
 
 
+def lost_between(what: str, wal_end: Lsn) -> PositionRefused:
+    """The error for a slot that cannot be read on from where it is, only from the end of the WAL."""
+    return PositionRefused(
+        what, f'take a new copy of its tables, then set walPositionOverride = "{wal_end}", where the WAL ends now'
+    )
+
+
 def check_position(
     options: PostgresOptions, catalog: Catalog, source: str, position: Position | None
 ) -> Iterator[Finding]:

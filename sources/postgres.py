@@ -19,14 +19,14 @@ import psycopg2.extensions
 
 from psql_streamer import errors, launcher
 from psql_streamer.bounded import Call
-from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
+from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from sources import server_errors
 from sources.catalog import Catalog, Slot
-from sources.positions import check_position, require_never_read, resume_position
+from sources.positions import check_position, lost_between, require_never_read, resume_position
 from sources.postgres_check import findings
 from sources.postgres_options import PostgresOptions
 from sources.primary_keys import PrimaryKeys
@@ -59,6 +59,9 @@ _LARGE = 64 << 10
 _REST_SECONDS = 30.0
 """Seconds that the rest of a message from the reader process may take."""
 
+_ASKED_AFTER = 1 / 3
+"""Of receiveTimeout, the silence after which the server is asked to answer: it may be noticed as much later."""
+
 _START_SECONDS = 60.0
 """Seconds in which the reader process must have begun to stream."""
 
@@ -89,6 +92,7 @@ class PostgresSource(Source):
         self._transaction_metadata = False
         self._keys_in_doubt = 0
         self._asked_at: float | None = None  # when the reader was asked for the next block
+        self._silence = 0.0  # seconds, as long as somebody listens
         self._status = Status(False, "not started")
 
     @property
@@ -149,7 +153,7 @@ class PostgresSource(Source):
             origin, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
-        self._asked_at = None
+        self._asked_at, self._silence = None, 0.0
         self._server.start(walsender)
 
     def read(self, timeout: float) -> Batch | None:
@@ -157,10 +161,11 @@ class PostgresSource(Source):
             raise SourceUnavailable("the source is not started")
         self._ask()
         try:
-            if not select.select([self._socket], [], [], timeout)[0]:
-                self._require_a_living_stream()
-                return None
-            return self._next()
+            if select.select([self._socket], [], [], timeout)[0]:
+                self._silence = 0.0
+                return self._next()
+            self._require_a_living_stream()
+            return None
         except SourceError as error:
             error = self._explain(error)
             self._status = Status(False, str(error))
@@ -184,12 +189,11 @@ class PostgresSource(Source):
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
-        silence = self._silence()
         missing = self._server.wal_end - self._received
-        if self._status.ok and missing > 0 and silence > self._settings.receive_timeout:
+        if self._status.ok and missing > 0 and self._silence > self._settings.receive_timeout:
             return Status(
                 False,
-                f"the server has {missing} bytes of WAL more, but has sent nothing for {silence:.0f} s"
+                f"the server has {missing} bytes of WAL more, but has sent nothing for {self._silence:.0f} s"
                 f"{self._described_work()}",
             )
         return self._status
@@ -247,21 +251,17 @@ class PostgresSource(Source):
 
     # A server that keeps silent.
 
-    def _silence(self) -> float:
-        """Seconds for which the reader has been asked for what the server sends, and there was nothing."""
-        asked_at = self._asked_at
-        return 0.0 if asked_at is None else time.monotonic() - asked_at
-
     def _require_a_living_stream(self) -> None:
         """SourceUnavailable when the server does not answer, though the reader asks it to whenever it is silent.
 
         A walsender that decodes a large transaction may answer late. Whether it does is asked over another connection:
         a stream that was cut off then would begin the transaction anew, and be cut off again.
         """
-        silence = self._silence()
-        if silence > self._settings.receive_timeout and not self._server.walsender_at_work():
+        self._silence = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+        if self._silence > self._settings.receive_timeout and not self._server.walsender_at_work():
             raise SourceUnavailable(
-                f"the server has sent nothing for {silence:.0f} s, not even an answer: the connection counts as lost",
+                f"the server has sent nothing for {self._silence:.0f} s, not even an answer: the connection counts as "
+                "lost",
                 "look at the network in between, or raise receiveTimeout",
             )
 
@@ -277,10 +277,10 @@ class PostgresSource(Source):
             if set(self._settings.publications) - session.publications():
                 return error
             end = session.wal_end()
-        return PositionRefused(
+        return lost_between(
             f"{error.what}; the publication exists now, but not where the stream is: it was dropped and made again, "
             "and what was committed meanwhile cannot be had",
-            f'take a new copy of its tables, then set walPositionOverride = "{end}", where the WAL ends now',
+            end,
         )
 
     # Before streaming.
@@ -311,7 +311,7 @@ class PostgresSource(Source):
                 require_never_read(self._settings, self.name, position)
                 slot = create_slot(self._catalog, name, self._wait_for_slot)
             slot.require_usable(session.database)
-            self._status_interval = session.status_interval()
+            self._status_interval = min(session.status_interval(), self._settings.receive_timeout * _ASKED_AFTER)
             resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
             self._types.load(session)
         return slot, resume

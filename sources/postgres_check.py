@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
 from sources.catalog import Catalog, Session, Slot
+from sources.positions import lost_between
 from sources.postgres_options import PostgresOptions
 from sources.server_errors import SlotInUse
 
@@ -174,12 +175,12 @@ def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterato
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
-    yield Finding(
-        Severity.ERROR,
+    lost = lost_between(
         f'slot "{slot.name}" cannot be read on: {told}; a publication was made anew, or after the slot, and what was '
         "committed without it cannot be had",
-        f'take a new copy of its tables, then set walPositionOverride = "{session.wal_end()}", where the WAL ends now',
+        session.wal_end(),
     )
+    yield Finding(Severity.ERROR, lost.what, lost.remedy)
 
 
 def _privileges(session: Session) -> Iterator[Finding]:
