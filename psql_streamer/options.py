@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from psql_streamer.model import Lsn
@@ -14,6 +14,8 @@ from psql_streamer.redaction import HIDDEN, hide, is_secret
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 596 * 3600.0
+_MOST_BYTES = 1 << 62
 _BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -26,7 +28,10 @@ def _duration(value: Any) -> Any:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
-    return sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if seconds > _LONGEST:
+        raise ValueError("is longer than 596h, the longest that libpq and librdkafka can count in milliseconds")
+    return seconds
 
 
 def _byte_size(value: Any) -> Any:
@@ -50,9 +55,22 @@ def _lsn(value: Any) -> Any:
 Duration = Annotated[float, BeforeValidator(_duration)]
 """Seconds, written as Go writes durations: "100ms", "1m30s"."""
 
+
+def no_longer_than(longest: str, for_whom: str) -> AfterValidator:
+    """The upper bound of a duration. for_whom: the library that sets it."""
+    seconds = _duration(longest)
+
+    def validator(value: float) -> float:
+        if value > seconds:
+            raise ValueError(f"is longer than {longest}, the longest that {for_whom} takes")
+        return value
+
+    return AfterValidator(validator)
+
+
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
-ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0)]
+ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le=_MOST_BYTES)]
 """Bytes: a number, or "64MB" with PostgreSQL's 1024-based units."""
 
 LsnOption = Annotated[Lsn, BeforeValidator(_lsn)]

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.key_columns import ANY_TABLE, KeyColumns
-from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions
+from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions, no_longer_than
 from psql_streamer.redaction import is_secret
 from psql_streamer.routing import Route, Router, SourceTopic, check_topic
 from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
@@ -22,6 +22,9 @@ from sinks.kafka_properties import objections
 from sinks.librdkafka import in_force
 
 _Item = TypeVar("_Item")
+
+_MOST_ATTEMPTS = 1_000_000_000
+_CLIENT = "librdkafka"
 
 log = logging.getLogger(__name__)
 
@@ -125,13 +128,13 @@ class KafkaSinkOptions(SinkOptions):
     unchanged_marker: str = Field(default=MARKER, min_length=1)
     headers: bool = False
 
-    timeout: PositiveDuration = 2.0
-    max_attempts: int = Field(default=3, gt=0)
-    rebalance_interval: PositiveDuration = 15.0
+    timeout: Annotated[PositiveDuration, no_longer_than("5m", _CLIENT)] = 2.0
+    max_attempts: int = Field(default=3, gt=0, le=_MOST_ATTEMPTS)
+    rebalance_interval: Annotated[PositiveDuration, no_longer_than("1h", _CLIENT)] = 15.0
     required_acks: int = Field(default=-1, ge=-1, le=1000)
     asynchronous: bool = Field(default=False, alias="async")
     batch_size: int | None = Field(default=None, gt=0, le=1_000_000)
-    batch_timeout: PositiveDuration = 0.005
+    batch_timeout: Annotated[PositiveDuration, no_longer_than("15m", _CLIENT)] = 0.005
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
 

@@ -15,6 +15,8 @@ from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceO
 
 _DEFAULT_PORT = 5432
 
+_MOST_MESSAGES = 100_000_000
+
 
 def _publications(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -74,8 +76,8 @@ class PostgresOptions(SourceOptions):
     replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
     timeout: PositiveDuration = 2.0
     receive_timeout: Annotated[PositiveDuration, Field(ge=1.0)] = 30.0
-    batch_size: int = Field(default=10_000, gt=0)
-    batch_bytes: Annotated[ByteSize, Field(gt=0)] = 4 << 20
+    batch_size: int = Field(default=10_000, gt=0, le=_MOST_MESSAGES)
+    batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: LsnOption = NO_LSN
     wal_retain: ByteSize = 0

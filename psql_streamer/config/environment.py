@@ -121,7 +121,7 @@ def _value(text: str) -> Any:
     """What the text is in TOML: `500`, `true`, `["a", "b"]`; anything that is not TOML is a string."""
     try:
         return tomli.loads(f"value = {text}\n").get("value", text) if "\n" not in text else text
-    except tomli.TOMLDecodeError:
+    except (tomli.TOMLDecodeError, RecursionError):
         return text
 
 

@@ -31,8 +31,10 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
     document = environment.without_file(environ) if path is None else reading.read(path)
     problems = Problems(document)
     environment.override(document, environ, problems)
+    reading.require_shallow(document)
     if path is not None:
         reading.expand(document, environ, problems)
+    reading.refuse_nul(document, problems)
     config = _Loader(document, problems).config()
     if config is None or problems.lines:
         raise ConfigError(problems.lines)

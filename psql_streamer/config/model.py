@@ -68,6 +68,10 @@ def _http_address(value: Any) -> Any:
         raise ValueError('is not an address such as "127.0.0.1:8080", ":8080" or "[::1]:8080"')
     if int(port) > 65535:
         raise ValueError("is not an address: ports end at 65535")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError("is not an address: a part of the host's name is empty or too long") from None
     return HttpAddress(host[1:-1] if bracketed else host, int(port))
 
 
@@ -77,8 +81,8 @@ class ServiceOptions(PartOptions):
     http: Annotated[HttpAddress, BeforeValidator(_http_address)]
     ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
     lmdb: Annotated[str, Field(min_length=1)]
-    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20)] = 256 << 20
-    metric_tables: Annotated[int, Field(ge=0)] = 2000
+    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20, le=1 << 44)] = 256 << 20
+    metric_tables: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     drain_timeout: PositiveDuration = 25.0
     start_timeout: PositiveDuration = 30.0
     log: LogOptions = LogOptions()

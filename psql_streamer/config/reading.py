@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from psql_streamer.redaction import is_secret
 # Only ${ is special, so that the lone dollar of a password or a regex needs no care; $${ stands for ${ itself.
 _EXPANSION = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_DEEPEST = 50
 _DECLARED_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
 
 
@@ -33,6 +34,24 @@ def read(path: Path) -> Document:
         return Document(str(path), tomli.loads(text))
     except tomli.TOMLDecodeError as error:
         raise ConfigError([f"{path}: {_toml_problem(str(error))}"]) from error
+    except RecursionError as error:
+        raise _nested_too_deep(str(path)) from error
+
+
+def require_shallow(document: Document) -> None:
+    """ConfigError when a value is nested deeper than any option goes."""
+    level: list[Any] = [document.tree]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in _children(node)]
+    if level:
+        raise _nested_too_deep(document.name)
+
+
+def refuse_nul(document: Document, problems: Problems) -> None:
+    """A NUL ends a string for libpq, librdkafka and the file system, which would take a part of it for the whole."""
+    for path, value in leaves(document.tree):
+        if any(isinstance(text, str) and "\0" in text for text in (value, *path)):
+            problems.add(path, "holds a NUL character, which no option takes: remove it")
 
 
 def expand(document: Document, environ: Mapping[str, str], problems: Problems) -> None:
@@ -83,6 +102,16 @@ def _put(tree: Any, path: KeyPath, value: str) -> None:
     for key in path[:-1]:
         tree = tree[key]
     tree[path[-1]] = value
+
+
+def _nested_too_deep(name: str) -> ConfigError:
+    return ConfigError([f"{name}: a value is nested more than {_DEEPEST} lists or tables deep, which no option is"])
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 def _toml_problem(message: str) -> str:

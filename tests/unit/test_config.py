@@ -76,7 +76,9 @@ def test_http_is_written_as_go_writes_addresses(tmp_path: Path, text: str, host:
     assert str(config.http) == text
 
 
-@pytest.mark.parametrize("text", ["8080", "localhost", "::1:80", "host:http", ":65536", "", ":-1"])
+@pytest.mark.parametrize(
+    "text", ["8080", "localhost", "::1:80", "host:http", ":65536", "", ":-1", f"{'h' * 64}:80", "a..b:80"]
+)
 def test_an_http_address_without_a_port_is_refused(tmp_path: Path, text: str) -> None:
     [problem] = problems_of(tmp_path, MINIMAL.replace("127.0.0.1:8080", text))
     assert f': http: "{text}" is not an address' in problem
@@ -197,6 +199,30 @@ def problem_cases() -> dict[str, tuple[str, str]]:
         "unknown level": (
             with_line(MINIMAL, "[log]", 'level = "loud"'),
             'log.level: "loud" is not allowed: must be one of',
+        ),
+        "a topic with a NUL": (
+            MINIMAL.replace('"shop"\nrep', '"sh\\u0000op"\nrep'),
+            "source.db1.publication: holds a NUL character",
+        ),
+        "a duration that libraries cannot count": (
+            with_line(MINIMAL, kafka1, 'timeout = "10000000h"'),
+            'sink.kafka1.timeout: "10000000h" is longer than 596h',
+        ),
+        "a timeout that librdkafka does not take": (
+            with_line(MINIMAL, kafka1, 'timeout = "6m"'),
+            'sink.kafka1.timeout: "6m" is longer than 5m, the longest that librdkafka takes',
+        ),
+        "blocks larger than their offsets can count": (
+            with_line(MINIMAL, "[source.db1]", 'batchBytes = "2GB"'),
+            'source.db1.batchBytes: "2GB" is not allowed: must be at most 1073741824',
+        ),
+        "lists in lists": (
+            f"x = {'[' * 3000}{']' * 3000}\n{MINIMAL}",
+            "a value is nested more than 50 lists or tables deep",
+        ),
+        "tables in tables": (
+            f"{MINIMAL}\n[x{'.y' * 100}]\nz = 1",
+            "a value is nested more than 50 lists or tables deep",
         ),
         "no topic": (MINIMAL.replace('topicPrefix = "shop"\n', ""), "sink.kafka1: no event has a topic"),
         "a fallback that is mapped": (
