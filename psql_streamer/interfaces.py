@@ -106,7 +106,7 @@ class Source(ABC):
         return None
 
     def provide_transaction_metadata(self) -> None:
-        """Some sink wants Batch.begins, ends and tallies and Changes.tally; called before the first `start`."""
+        """Some sink wants Batch.transaction_metadata and Changes.table_seq; called before the first `start`."""
 
     @abstractmethod
     def start(self, position: Position | None) -> None:

@@ -6,16 +6,19 @@ protocol documentation ("Logical Replication Message Formats").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.pgtype import PgType
+
+Index: TypeAlias = NDArray[np.int64]
 
 
 class Lsn(int):
@@ -174,6 +177,41 @@ class Image:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def take(self, rows: Index, of: int) -> Image:
+        """The elements of these rows, which are numbered anew. rows: strictly increasing. of: how many there were."""
+        if len(self) == len(rows) and np.array_equal(self.rows, rows):
+            return Image(self.columns, np.arange(len(rows)), self.absent)
+        number = np.full(of, -1, np.int64)
+        number[rows] = np.arange(len(rows))
+        renumbered = number[self.rows]
+        kept = np.flatnonzero(renumbered >= 0)
+        arrow = pa.array(kept)
+        absent = {column: gone[kept] for column, gone in self.absent.items()}
+        return Image(tuple(array.take(arrow) for array in self.columns), renumbered[kept], _present(absent))
+
+    def slice(self, begin: int, end: int) -> Image:
+        """The elements of the rows in [begin, end), without a copy."""
+        first, last = np.searchsorted(self.rows, (begin, end)).tolist()
+        absent = {column: gone[first:last] for column, gone in self.absent.items()}
+        return Image(
+            tuple(array[first:last] for array in self.columns), self.rows[first:last] - begin, _present(absent)
+        )
+
+    @classmethod
+    def concat(cls, images: Sequence[Image], rows_before: Sequence[int]) -> Image:
+        """One behind the other. rows_before: of each, how many rows the Changes have that stand before its own."""
+        columns = tuple(pa.concat_arrays(arrays) for arrays in zip(*(image.columns for image in images), strict=True))
+        rows = np.concatenate([image.rows + before for image, before in zip(images, rows_before, strict=True)])
+        absent = {
+            column: np.concatenate([image.absent.get(column, np.zeros(len(image), np.bool_)) for image in images])
+            for column in sorted({key for image in images for key in image.absent})
+        }
+        return cls(columns, rows, absent)
+
+
+def _present(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bool_]]:
+    return {column: gone for column, gone in absent.items() if gone.any()}
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -183,8 +221,8 @@ class Changes:
     seq: which change of its transaction this is, from 0. With commit_lsn it is the change's identity.
     lsn: where the change's WAL record starts. Several rows may share one (COPY).
     tx: index into Batch.transactions.
-    tally: which change of its table in its transaction this is, from 0. Truncates count, too. 0 throughout where no
-        sink wants transaction metadata.
+    table_seq: which change of its table in its transaction this is, from 0; truncates count, too. None where no sink
+        wants transaction metadata.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -197,12 +235,51 @@ class Changes:
     seq: NDArray[np.int64]
     lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
-    tally: NDArray[np.int64]
     after: Image
     before: Image
+    table_seq: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def take(self, rows: Index) -> Changes:
+        """These rows. rows: indexes, strictly increasing."""
+        if len(rows) == len(self):
+            return self
+        return self._chosen(lambda array: array[rows], lambda image: image.take(rows, len(self)))
+
+    def slice(self, begin: int, end: int) -> Changes:
+        """The rows in [begin, end), without a copy."""
+        if begin == 0 and end == len(self):
+            return self
+        return self._chosen(lambda array: array[begin:end], lambda image: image.slice(begin, end))
+
+    def _chosen(self, of_rows: Callable[[NDArray[Any]], NDArray[Any]], of_image: Callable[[Image], Image]) -> Changes:
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        chosen: dict[str, Any] = {name: of_rows(array) for name, array in arrays.items() if array is not None}
+        chosen |= {name: of_image(getattr(self, name)) for name in _IMAGES}
+        return replace(self, **chosen)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Changes]) -> Changes:
+        """One behind the other. parts: of one relation in one shape, at least one."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        before = np.cumsum([0, *map(len, parts[:-1])]).tolist()
+        fields: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in _PER_ROW
+            if getattr(first, name) is not None
+        }
+        fields |= {name: Image.concat([getattr(part, name) for part in parts], before) for name in _IMAGES}
+        return replace(first, **fields)
+
+
+_PER_ROW = ("ordinal", "op", "seq", "lsn", "tx", "table_seq")
+"""The fields of Changes that hold an element a row."""
+
+_IMAGES = ("after", "before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +307,7 @@ class Truncate:
     tx: int
     cascade: bool
     restart_identity: bool
-    tally: int = 0  # as Changes.tally
+    table_seq: int = 0  # as Changes.table_seq
 
 
 OUTSIDE = -1
@@ -244,7 +321,7 @@ class LogicalMessage:
 
     moment: of the commit, microseconds since 1970-01-01 UTC. Outside a transaction, where the WAL says none, of the
         commit before it, or of its sending if the session has seen none; a repeat may have another.
-    tally: which of its transaction's messages this is, as Changes.tally.
+    table_seq: which of its transaction's messages this is, as Changes.table_seq.
     """
 
     prefix: str
@@ -254,7 +331,7 @@ class LogicalMessage:
     lsn: int
     tx: int
     moment: int = 0
-    tally: int = 0
+    table_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +349,15 @@ class SchemaChange:
     tx: int
 
 
+class Shift(NamedTuple):
+    """What stands before a batch when it is put behind others: so many places, and transactions."""
+
+    rows: int
+    transactions: int
+
+
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class TransactionMarks:
     """Where transactions begin in a batch, or where they end, in commit order.
 
     tx: index into Batch.transactions. ordinal: of the change before which they begin, or have ended.
@@ -285,9 +369,21 @@ class Bounds:
     def __len__(self) -> int:
         return len(self.tx)
 
+    def take(self, chosen: NDArray[np.bool_]) -> TransactionMarks:
+        """Those of the marks that are chosen."""
+        return TransactionMarks(self.tx[chosen], self.ordinal[chosen])
+
+    @classmethod
+    def concat(cls, parts: Sequence[TransactionMarks], shifts: Sequence[Shift]) -> TransactionMarks:
+        """One behind the other, each moved by its shift."""
+        return cls(
+            np.concatenate([part.tx + np.int32(by.transactions) for part, by in zip(parts, shifts, strict=True)]),
+            np.concatenate([part.ordinal + by.rows for part, by in zip(parts, shifts, strict=True)]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Tallies:
+class TransactionCounts:
     """How many changes transactions have in all, by table; those of one transaction stand together.
 
     tx: index into Batch.transactions. table: index into tables, of which None stands for logical messages.
@@ -297,6 +393,51 @@ class Tallies:
     table: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     count: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     tables: tuple[Relation | None, ...] = ()
+
+    @classmethod
+    def concat(cls, parts: Sequence[TransactionCounts], shifts: Sequence[Shift]) -> TransactionCounts:
+        """One behind the other, each moved by its shift."""
+        before = np.cumsum([0, *(len(part.tables) for part in parts[:-1])]).tolist()
+        return cls(
+            np.concatenate([part.tx + np.int32(by.transactions) for part, by in zip(parts, shifts, strict=True)]),
+            np.concatenate([part.table + tables for part, tables in zip(parts, before, strict=True)]),
+            np.concatenate([part.count for part in parts]),
+            tuple(chain.from_iterable(part.tables for part in parts)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """What a batch says of its transactions beside their changes.
+
+    begins: the transactions whose first change the batch has. ends: those whose commit it has; counts is of these.
+    Transactions without changes are in neither, and an end may come in a batch without rows.
+    """
+
+    begins: TransactionMarks = field(default_factory=TransactionMarks)
+    ends: TransactionMarks = field(default_factory=TransactionMarks)
+    counts: TransactionCounts = field(default_factory=TransactionCounts)
+
+    def __len__(self) -> int:
+        return len(self.begins) + len(self.ends)
+
+    @classmethod
+    def concat(cls, parts: Sequence[TransactionMetadata], shifts: Sequence[Shift]) -> TransactionMetadata:
+        """One behind the other, each moved by its shift."""
+        return cls(
+            TransactionMarks.concat([part.begins for part in parts], shifts),
+            TransactionMarks.concat([part.ends for part in parts], shifts),
+            TransactionCounts.concat([part.counts for part in parts], shifts),
+        )
+
+    def slice(self, first: int, last: int) -> TransactionMetadata:
+        """What belongs to the changes with ordinals in [first, last). An end goes with the change before it, if any."""
+        begins, ends = self.begins.ordinal, np.maximum(self.ends.ordinal - 1, 0)
+        return TransactionMetadata(
+            self.begins.take((begins >= first) & (begins < last)),
+            self.ends.take((ends >= first) & (ends < last)),
+            self.counts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +460,7 @@ class Batch:
     """A micro-batch: changes of several relations, and the position reached when all of them are durable.
 
     A batch without rows is a mere move of the position (an idle server, transactions of other tables).
-    begins: the transactions whose first change it has. ends: those whose commit it has; tallies is of these.
-        Transactions without changes are in neither, and an end may come in a batch without rows. All three are empty
-        where no sink wants transaction metadata.
+    transaction_metadata: None where no sink wants it.
     rejections: what handlers put aside; the position counts only when they are durable as well.
     nbytes: what it holds in memory, roughly, `overhead` included; queues are bounded by it.
     """
@@ -333,9 +472,7 @@ class Batch:
     truncates: tuple[Truncate, ...] = ()
     messages: tuple[LogicalMessage, ...] = ()
     schema_changes: tuple[SchemaChange, ...] = ()
-    begins: Bounds = field(default_factory=Bounds)
-    ends: Bounds = field(default_factory=Bounds)
-    tallies: Tallies = field(default_factory=Tallies)
+    transaction_metadata: TransactionMetadata | None = None
     rejections: tuple[Rejection, ...] = ()
     nbytes: int = 0
     received_at: float = 0.0  # time.monotonic() when its last byte arrived
@@ -343,7 +480,7 @@ class Batch:
     @property
     def idle(self) -> bool:
         """Whether there is nothing in it that a sink could write."""
-        return not (len(self) or self.schema_changes or len(self.begins) or len(self.ends) or self.rejections)
+        return not (len(self) or self.schema_changes or self.transaction_metadata or self.rejections)
 
     @property
     def overhead(self) -> int:

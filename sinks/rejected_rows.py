@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.model import Batch, Bounds, Rejection, Tallies
+from psql_streamer.model import Batch, Rejection
 from psql_streamer.records import Records
 from sinks.dead_letters import PREFIX, DeadLetters, advice, describe
 from sinks.kafka_delivery import Delivery
@@ -72,9 +72,7 @@ def _alone(batch: Batch, rejection: Rejection) -> Batch:
         truncates=(),
         messages=(),
         schema_changes=(),
-        begins=Bounds(),
-        ends=Bounds(),
-        tallies=Tallies(),
+        transaction_metadata=None,
         rejections=(),
     )
 

@@ -70,7 +70,7 @@ def changes(
         seq=np.arange(n, dtype=np.int64),
         lsn=np.full(n, 77, np.uint64),
         tx=np.zeros(n, np.int32),
-        tally=np.arange(n, dtype=np.int64),
+        table_seq=np.arange(n, dtype=np.int64),
         after=image(columns, after, absent),
         before=image(columns, before, lacking if before and identity is not ReplicaIdentity.FULL else None),
     )

@@ -32,7 +32,7 @@ from psql_streamer.events.format import Boundaries, Format, RowTexts, numbers
 from psql_streamer.events.json_text import Piece, join, name
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows, Values
-from psql_streamer.model import Batch, Bounds, Column, LogicalMessage, Op, Truncate
+from psql_streamer.model import Batch, Column, LogicalMessage, Op, TransactionMarks, Truncate
 
 _CODES = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d"}
 
@@ -99,19 +99,21 @@ class Debezium(Format):
         return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), message_key_schema)
 
     def boundaries(self) -> Iterable[Boundaries]:
-        batch = self.batch
-        if not self.transactions:
+        transactions, metadata = self.batch.transactions, self.batch.transaction_metadata
+        if not self.transactions or metadata is None:
             return
-        if len(batch.ends):
-            counts = blocks.event_counts(batch)
-            yield self._boundaries(Op.COMMIT, batch.ends, counts, blocks.ends(batch, counts))
-        if len(batch.begins):
-            nothing_before = np.zeros(len(batch.begins), np.int64)
-            yield self._boundaries(Op.BEGIN, batch.begins, nothing_before, blocks.begins(batch))
+        if len(metadata.ends):
+            counts = blocks.event_counts(metadata)
+            yield self._boundaries(Op.COMMIT, metadata.ends, counts, blocks.ends(transactions, metadata, counts))
+        if len(metadata.begins):
+            nothing_before = np.zeros(len(metadata.begins), np.int64)
+            yield self._boundaries(
+                Op.BEGIN, metadata.begins, nothing_before, blocks.begins(transactions, metadata.begins)
+            )
 
-    def _boundaries(self, op: Op, bounds: Bounds, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
-        keys = self._wrapped(blocks.keys(self.batch.transactions, bounds), transaction_key_schema)
-        return Boundaries(op, bounds, seq, keys, self._wrapped(values, transaction_schema))
+    def _boundaries(self, op: Op, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
+        keys = self._wrapped(blocks.keys(self.batch.transactions, marks), transaction_key_schema)
+        return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, values: Values | None, rows: Rows) -> Part:
         required = rows.relation.key_columns != ()

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from psql_streamer.events.format import numbers
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, Bounds, LogicalMessage, Relation, Tallies, Transactions, Truncate
+from psql_streamer.model import (
+    LogicalMessage,
+    Relation,
+    TransactionCounts,
+    TransactionMarks,
+    TransactionMetadata,
+    Transactions,
+    Truncate,
+)
 
 _MESSAGES = "LOGICAL_DECODING_MESSAGE"
 """What Debezium counts logical messages as."""
@@ -31,9 +39,14 @@ def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
         b'","total_order":',
         numbers(rows.seq + 1),
         b',"data_collection_order":',
-        numbers(rows.tally + 1),
+        numbers(_counted(rows) + 1),
         b"}",
     )
+
+
+def _counted(rows: Rows) -> NDArray[np.int64]:
+    assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
+    return rows.table_seq
 
 
 def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
@@ -41,58 +54,61 @@ def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> byte
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
         _id(transactions, event.tx),
         event.seq + 1,
-        event.tally + 1,
+        event.table_seq + 1,
     )
 
 
-def keys(transactions: Transactions, bounds: Bounds) -> pa.Array:
+def keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
     """The keys of both kinds of records."""
-    return join(b'{"id":"', _ids(transactions, bounds.tx), b'"}')
+    return join(b'{"id":"', _ids(transactions, marks.tx), b'"}')
 
 
-def begins(batch: Batch) -> pa.Array:
+def begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     """A record for each transaction that begins in the batch."""
-    tx = batch.begins.tx
     return join(
         b'{"status":"BEGIN","id":"',
-        _ids(batch.transactions, tx),
+        _ids(transactions, begun.tx),
         b'","event_count":null,"data_collections":null,"ts_ms":',
-        _moments(batch.transactions, tx),
+        _moments(transactions, begun.tx),
         b"}",
     )
 
 
-def ends(batch: Batch, counts: NDArray[np.int64]) -> pa.Array:
+def ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
     """A record for each transaction that ends in the batch. counts: of its changes, as event_counts gives them."""
-    tx, tallies = batch.ends.tx, batch.tallies
-    first, behind = np.searchsorted(tallies.tx, tx, "left"), np.searchsorted(tallies.tx, tx, "right")
+    tx = metadata.ends.tx
+    first, behind = _counts_of(metadata)
     return join(
         b'{"status":"END","id":"',
-        _ids(batch.transactions, tx),
+        _ids(transactions, tx),
         b'","event_count":',
         numbers(counts),
         b',"data_collections":[',
-        pc.binary_join(_slices(_collections(tallies), first, behind), b","),
+        pc.binary_join(_slices(_collections(metadata.counts), first, behind), b","),
         b'],"ts_ms":',
-        _moments(batch.transactions, tx),
+        _moments(transactions, tx),
         b"}",
     )
 
 
-def event_counts(batch: Batch) -> NDArray[np.int64]:
+def event_counts(metadata: TransactionMetadata) -> NDArray[np.int64]:
     """How many changes each transaction has that ends in the batch."""
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(batch.tallies.count)))
-    at = batch.tallies.tx
-    counts: NDArray[np.int64] = (
-        before[np.searchsorted(at, batch.ends.tx, "right")] - before[np.searchsorted(at, batch.ends.tx, "left")]
-    )
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(metadata.counts.count)))
+    first, behind = _counts_of(metadata)
+    counts: NDArray[np.int64] = before[behind] - before[first]
     return counts
 
 
-def _collections(tallies: Tallies) -> pa.Array:
-    names = pa.array([name(_name(table)) for table in tallies.tables], pa.binary())
-    tables = names.take(pa.array(tallies.table))
-    return join(b'{"data_collection":', tables, b',"event_count":', numbers(tallies.count), b"}")
+def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each transaction that ends where its counts begin and end."""
+    at, tx = metadata.counts.tx, metadata.ends.tx
+    return np.searchsorted(at, tx, "left"), np.searchsorted(at, tx, "right")
+
+
+def _collections(counts: TransactionCounts) -> pa.Array:
+    names = pa.array([name(_name(table)) for table in counts.tables], pa.binary())
+    tables = names.take(pa.array(counts.table))
+    return join(b'{"data_collection":', tables, b',"event_count":', numbers(counts.count), b"}")
 
 
 def _name(table: Relation | None) -> str:

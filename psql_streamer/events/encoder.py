@@ -105,7 +105,7 @@ class Encoder:
 
     def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():
-            transactions, tx = form.batch.transactions, records.bounds.tx
+            transactions, tx = form.batch.transactions, records.marks.tx
             headers = {
                 "commit_lsn": lsn_texts(transactions.commit_lsn[tx]),
                 "xid": numbers(transactions.xid[tx]),
@@ -114,7 +114,7 @@ class Encoder:
             yield _Encoded(
                 topic.of(form.batch.origin.source),
                 "transaction",
-                records.bounds.ordinal,
+                records.marks.ordinal,
                 records.keys,
                 records.values,
                 transactions.commit_lsn[tx],

@@ -44,7 +44,7 @@ class Rows:
     new: None for deletes. old: None where no row has an old image.
     unchanged: column index -> rows that lack a TOASTed value because the update left it alone: absent or marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    tally: which change of its table in its transaction each is, from 0.
+    table_seq: as Changes has it.
     """
 
     relation: Relation
@@ -55,12 +55,12 @@ class Rows:
     seq: Index
     lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
-    tally: Index
     new: Values | None
     old: Values | None
     unchanged: Absent = field(default_factory=dict)
     key_change: bool = False
     other: Values | None = None
+    table_seq: Index | None = None
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -112,24 +112,16 @@ def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = F
         changes.seq[at],
         changes.lsn[at],
         changes.tx[at],
-        changes.tally[at],
         None if op is Op.DELETE else _values(changes.after, at, len(changes)),
         _values(changes.before, at, len(changes)) if old else None,
+        table_seq=None if changes.table_seq is None else changes.table_seq[at],
     )
 
 
 def _values(image: Image, at: Index, rows: int) -> Values:
-    """The image's elements for the rows `at`, in their order."""
-    if len(image) == len(at) and np.array_equal(image.rows, at):
-        return Values(image.columns, image.absent)
-    place = np.full(rows, -1, np.int64)
-    place[image.rows] = np.arange(len(image))
-    taken = place[at]
-    absent = {column: gone[taken] for column, gone in image.absent.items()}
-    return Values(
-        tuple(array.take(pa.array(taken)) for array in image.columns),
-        {column: gone for column, gone in absent.items() if gone.any()},
-    )
+    """The image's elements for the rows `at`, which all have one."""
+    taken = image.take(at, rows)
+    return Values(taken.columns, taken.absent)
 
 
 def _settled(rows: Rows, policy: Unchanged) -> Rows:
@@ -196,7 +188,7 @@ def _take(rows: Rows, at: Index) -> Rows:
         seq=rows.seq[at],
         lsn=rows.lsn[at],
         tx=rows.tx[at],
-        tally=rows.tally[at],
+        table_seq=None if rows.table_seq is None else rows.table_seq[at],
         new=_take_values(rows.new, at),
         old=_take_values(rows.old, at),
         unchanged=_take_flags(rows.unchanged, at),

@@ -37,28 +37,28 @@ def read_rows(
     keep: NDArray[np.bool_],
     shapes: Shapes,
     rows: Mapping[int, Index],
-    tallies: Mapping[int, Index],
+    table_seqs: Mapping[int, Index],
 ) -> Iterator[Changes]:
     """The changes of every table, in each of its shapes.
 
-    keep: for each frame whether it is wanted. rows: as rows_by_table gives them. tallies: oid -> for each of its rows
-    which change of the table in its transaction it is; 0 where nobody counted.
+    keep: for each frame whether it is wanted. rows: as rows_by_table gives them. table_seqs: oid -> for each of its
+    rows which change of the table in its transaction it is; empty where nobody counted.
     """
     everything = np.count_nonzero(keep) == len(keep)
     for oid, of_oid in rows.items():
         history = shapes.of_changes(oid, int(of_oid[0]))
-        tally = tallies[oid] if tallies else np.zeros(len(of_oid), np.int64)
+        table_seq = table_seqs.get(oid)
         if not everything:
             kept = keep[of_oid]
-            of_oid, tally = of_oid[kept], tally[kept]
-        bounds = np.searchsorted(of_oid, [since for since, _ in history[1:]])
-        parts = zip(history, np.split(of_oid, bounds), np.split(tally, bounds), strict=True)
-        for (_, relation), of_shape, tally_of_shape in parts:
-            if len(of_shape):
-                yield _decode_rows(frames, relation, of_shape, tally_of_shape)
+            of_oid, table_seq = of_oid[kept], table_seq if table_seq is None else table_seq[kept]
+        bounds = [0, *np.searchsorted(of_oid, [since for since, _ in history[1:]]).tolist(), len(of_oid)]
+        for (_, relation), begin, end in zip(history, bounds, bounds[1:], strict=False):
+            if begin < end:
+                counted = None if table_seq is None else table_seq[begin:end]
+                yield _decode_rows(frames, relation, of_oid[begin:end], counted)
 
 
-def _decode_rows(frames: Frames, relation: Relation, rows: Index, tally: Index) -> Changes:
+def _decode_rows(frames: Frames, relation: Relation, rows: Index, table_seq: Index | None) -> Changes:
     wire, start, end, op = frames.wire, frames.start[rows], frames.end[rows], frames.tag[rows]
     table, width = str(relation), len(relation.columns)
     mark = wire.u8[start + HEADER + 5]
@@ -92,9 +92,9 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, tally: Index) 
         seq=frames.seq[rows],
         lsn=frames.lsn(rows),
         tx=frames.tx_of(rows),
-        tally=tally,
         after=_image(after, after_rows),
         before=_old_image(before, before_rows, key_only, relation),
+        table_seq=table_seq,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.model import Bounds, Relation, Tallies
+from psql_streamer.model import Relation, TransactionCounts, TransactionMarks, TransactionMetadata
 from psql_streamer.pgoutput.block import Frames, Shapes
 from psql_streamer.pgoutput.messages import TruncateMessage
 from psql_streamer.pgoutput.tuples import Index
@@ -32,16 +32,15 @@ class _Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionMetadata:
-    """What one block says of transactions. begins, ends, tallies: as Batch has them.
+class BlockMetadata:
+    """What one block says of transactions.
 
-    of_rows: oid -> for each row which change of its table in its transaction it is. of_truncate: the same for a
-    truncate, by frame and oid. of_message: frame -> which of its transaction's messages it is.
+    of_batch: as Batch has it, None where nobody counts. of_rows: oid -> for each row which change of its table in its
+    transaction it is. of_truncate: the same for a truncate, by frame and oid. of_message: frame -> which of its
+    transaction's messages it is.
     """
 
-    begins: Bounds = field(default_factory=Bounds)
-    ends: Bounds = field(default_factory=Bounds)
-    tallies: Tallies = field(default_factory=Tallies)
+    of_batch: TransactionMetadata | None = None
     of_rows: Mapping[int, Index] = field(default_factory=dict)
     of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
     of_message: Mapping[int, int] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class TransactionReader:
         rows: Mapping[int, Index],
         truncates: Iterable[tuple[int, TruncateMessage]],
         in_transaction: bool,
-    ) -> TransactionMetadata:
+    ) -> BlockMetadata:
         """keep: for each frame whether its changes are still to be delivered; those that are not count, too.
 
         rows: oid -> the frames of a table's rows. truncates: each TRUNCATE's frame, and the message.
@@ -86,14 +85,15 @@ class TransactionReader:
             numbers = self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
             of_message = dict(zip(emitted.tolist(), numbers.tolist(), strict=True))
         ends = _ends(frames, keep)
-        tallies = self._tallies(frames, ends, in_transaction)
-        return TransactionMetadata(_begins(frames, keep), ends, tallies, of_rows, of_truncate, of_message)
+        counts = self._count_ended(frames, ends, in_transaction)
+        metadata = TransactionMetadata(_begins(frames, keep), ends, counts)
+        return BlockMetadata(metadata, of_rows, of_truncate, of_message)
 
-    def _tallies(self, frames: Frames, ends: Bounds, in_transaction: bool) -> Tallies:
+    def _count_ended(self, frames: Frames, ends: TransactionMarks, in_transaction: bool) -> TransactionCounts:
         ended = np.zeros(len(frames.transactions), np.bool_)
         ended[ends.tx + frames.first] = True
-        tallies = self._counts.finish(ended, len(ended) - 1 if in_transaction else None)
-        return replace(tallies, tx=tallies.tx - np.int32(frames.first))
+        counts = self._counts.finish(ended, len(ended) - 1 if in_transaction else None)
+        return replace(counts, tx=counts.tx - np.int32(frames.first))
 
 
 class TableCounts:
@@ -128,7 +128,7 @@ class TableCounts:
         self._block.append(_Counted(oid, tx[starts], count, which, tuple(shape for _, shape in shapes)))
         return numbers
 
-    def finish(self, ended: NDArray[np.bool_], left_open: int | None) -> Tallies:
+    def finish(self, ended: NDArray[np.bool_], left_open: int | None) -> TransactionCounts:
         """The counts of the transactions that ended in the block, by transaction and then by OID.
 
         ended: for each transaction. left_open: the one that is open at the block's end.
@@ -137,10 +137,10 @@ class TableCounts:
         self._block = []
         self._carried = {}
         if not block:
-            return Tallies()
+            return TransactionCounts()
         if left_open is not None:
             self._carried = {one.oid: _last(one) for one in block if one.tx[-1] == left_open}
-        return _tallies(block, ended) if ended.any() else Tallies()
+        return _count(block, ended) if ended.any() else TransactionCounts()
 
     def _not_met(self) -> list[_Counted]:
         """Tables that the open transaction changed before the block, and not in it."""
@@ -157,11 +157,11 @@ def _last(one: _Counted) -> tuple[int, Relation | None]:
     return int(one.count[-1]), one.tables[one.which[-1]]
 
 
-def _tallies(block: Sequence[_Counted], ended: NDArray[np.bool_]) -> Tallies:
+def _count(block: Sequence[_Counted], ended: NDArray[np.bool_]) -> TransactionCounts:
     if len(block) == 1:
         (one,) = block
         there = ended[one.tx]
-        return Tallies(one.tx[there], one.which[there], one.count[there], one.tables)
+        return TransactionCounts(one.tx[there], one.which[there], one.count[there], one.tables)
     before = np.cumsum([0, *(len(one.tables) for one in block)])
     tx = np.concatenate([one.tx for one in block])
     count = np.concatenate([one.count for one in block])
@@ -169,17 +169,17 @@ def _tallies(block: Sequence[_Counted], ended: NDArray[np.bool_]) -> Tallies:
     oid = np.repeat([one.oid for one in block], [len(one.tx) for one in block])
     order = np.lexsort((oid, tx))
     order = order[ended[tx[order]]]
-    return Tallies(tx[order], table[order], count[order], tuple(name for one in block for name in one.tables))
+    return TransactionCounts(tx[order], table[order], count[order], tuple(name for one in block for name in one.tables))
 
 
-def _begins(frames: Frames, keep: NDArray[np.bool_]) -> Bounds:
+def _begins(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     at = np.flatnonzero(frames.seq == 0)
     at = at[(frames.weight[at] > 0) & keep[at]]
-    return Bounds(frames.tx_of(at), frames.ordinal[at])
+    return TransactionMarks(frames.tx_of(at), frames.ordinal[at])
 
 
-def _ends(frames: Frames, keep: NDArray[np.bool_]) -> Bounds:
+def _ends(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     """At a Commit, `seq` is how many changes its transaction has."""
     at = np.flatnonzero(frames.tag == ord("C"))
     at = at[(frames.seq[at] > 0) & keep[at]]
-    return Bounds(frames.tx_of(at), frames.ordinal[at])
+    return TransactionMarks(frames.tx_of(at), frames.ordinal[at])

@@ -66,6 +66,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
         given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
         for at, field in data
     ]
+    table_seq = sent.changes.table_seq
     return Received(
         replace(
             sent.changes,
@@ -75,7 +76,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
             seq=sent.changes.seq[kept.rows],
             lsn=sent.changes.lsn[kept.rows],
             tx=sent.changes.tx[kept.rows],
-            tally=sent.changes.tally[kept.rows],
+            table_seq=None if table_seq is None else table_seq[kept.rows],
             after=_image(survivors, kept.after, kept.after_rows),
             before=_image(survivors, kept.before, kept.before_rows),
         ),

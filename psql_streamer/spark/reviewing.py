@@ -132,7 +132,6 @@ def _nothing(table: Relation) -> Changes:
         seq=numbers,
         lsn=np.empty(0, np.uint64),
         tx=np.empty(0, np.int32),
-        tally=numbers,
         after=none,
         before=none,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Batch, Bounds, Relation, SchemaChange, Truncate
+from psql_streamer.model import Batch, Relation, SchemaChange, TransactionMarks, TransactionMetadata, Truncate
 from psql_streamer.routing import Router
 from tests.decoding import decode
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
@@ -49,7 +49,9 @@ def test_two_sources_of_one_encoder_have_topics_of_their_own_where_rules_name_th
     for source in ("db1", "db2"):
         one = batch(source)
         shape = SchemaChange(one.changes[0].relation, None, 0, 0, 0)
-        begins = Bounds(np.zeros(1, np.int32), np.zeros(1, np.int64))
-        told = encoder.encode(replace(one, schema_changes=(shape,), begins=begins))
+        begins = TransactionMetadata(TransactionMarks(np.zeros(1, np.int32), np.zeros(1, np.int64)))
+        rows = tuple(replace(changes, table_seq=np.zeros(len(changes), np.int64)) for changes in one.changes)
+        one = replace(one, changes=rows, schema_changes=(shape,), transaction_metadata=begins)
+        told = encoder.encode(one)
         names = ("transactions", "shapes", "public.keyless", "public.keyed")
         assert set(told.topic_names) == {f"{source}.{name}" for name in names}

@@ -233,7 +233,7 @@ def batch(column: pa.Array, made: Column | None) -> Batch:
         seq=at,
         lsn=np.full(rows, 900, np.uint64),
         tx=np.zeros(rows, np.int32),
-        tally=at,
+        table_seq=at,
         after=Image((pa.array([b"%d" % row for row in at], pa.binary()), column), at),
         before=Image((pa.array([], pa.binary()), column[:0]), at[:0]),
     )

@@ -106,7 +106,7 @@ def changes(table: str, ops: Sequence[Op], after: Image = NOBODY, before: Image 
         seq=each,
         lsn=each.astype(np.uint64),
         tx=np.zeros(len(ops), dtype=np.int32),
-        tally=each,
+        table_seq=each,
         after=after,
         before=before,
     )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.merging import cut, merge
-from psql_streamer.model import Batch, Lsn, Position
+from psql_streamer.model import Batch, Lsn, Position, TransactionMetadata
 from psql_streamer.pgoutput.decoder import Decoder
 from tests import pgoutput_wire as wire
 from tests.decoding import BEGINNING, ORIGIN, blocks, decode
@@ -19,7 +19,7 @@ from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Step, Transaction, Truncation, histories
 
 Told = tuple[object, ...]
-"""("begin", commit LSN), ("end", commit LSN, counts by table) or ("change", commit LSN, seq, tally)."""
+"""("begin", commit LSN), ("end", commit LSN, counts by table) or ("change", commit LSN, seq, table_seq)."""
 
 
 def told(batches: Iterable[Batch]) -> list[Told]:
@@ -29,31 +29,38 @@ def told(batches: Iterable[Batch]) -> list[Told]:
 
 def _told(batch: Batch) -> list[Told]:
     commit_lsn = batch.transactions.commit_lsn.tolist()
+    metadata = metadata_of(batch)
     found: list[tuple[int, int, Told]] = []
-    for tx, ordinal in zip(batch.ends.tx.tolist(), batch.ends.ordinal.tolist(), strict=True):
+    for tx, ordinal in zip(metadata.ends.tx.tolist(), metadata.ends.ordinal.tolist(), strict=True):
         found.append((ordinal, 0, ("end", commit_lsn[tx], _counts(batch, tx))))
-    for tx, ordinal in zip(batch.begins.tx.tolist(), batch.begins.ordinal.tolist(), strict=True):
+    for tx, ordinal in zip(metadata.begins.tx.tolist(), metadata.begins.ordinal.tolist(), strict=True):
         found.append((ordinal, 1, ("begin", commit_lsn[tx])))
     for changes in batch.changes:
-        columns = changes.ordinal, changes.tx, changes.seq, changes.tally
-        for ordinal, tx, seq, tally in zip(*(column.tolist() for column in columns), strict=True):
-            found.append((ordinal, 2, ("change", commit_lsn[tx], seq, tally)))
+        assert changes.table_seq is not None
+        columns = changes.ordinal, changes.tx, changes.seq, changes.table_seq
+        for ordinal, tx, seq, table_seq in zip(*(column.tolist() for column in columns), strict=True):
+            found.append((ordinal, 2, ("change", commit_lsn[tx], seq, table_seq)))
     for truncate in batch.truncates:
-        what = ("change", commit_lsn[truncate.tx], truncate.seq, truncate.tally)
+        what = ("change", commit_lsn[truncate.tx], truncate.seq, truncate.table_seq)
         found.append((truncate.ordinal, 2, what))
     for message in batch.messages:
         if message.tx >= 0:
-            what = ("change", commit_lsn[message.tx], message.seq, message.tally)
+            what = ("change", commit_lsn[message.tx], message.seq, message.table_seq)
             found.append((message.ordinal, 2, what))
     return [what for _, _, what in sorted(found, key=lambda one: one[:2])]
 
 
+def metadata_of(batch: Batch) -> TransactionMetadata:
+    assert batch.transaction_metadata is not None
+    return batch.transaction_metadata
+
+
 def _counts(batch: Batch, tx: int) -> dict[int, int]:
-    tallies = batch.tallies
-    at = (tallies.tx == tx).nonzero()[0].tolist()
-    assert at == list(range(at[0], at[-1] + 1)), "the tallies of a transaction stand together"
-    tables = [tallies.tables[table] for table in tallies.table[at].tolist()]
-    return dict(zip((table.oid if table else 0 for table in tables), tallies.count[at].tolist(), strict=True))
+    counts = metadata_of(batch).counts
+    at = (counts.tx == tx).nonzero()[0].tolist()
+    assert at == list(range(at[0], at[-1] + 1)), "the counts of a transaction stand together"
+    tables = [counts.tables[table] for table in counts.table[at].tolist()]
+    return dict(zip((table.oid if table else 0 for table in tables), counts.count[at].tolist(), strict=True))
 
 
 def expected(frames: Sequence[bytes]) -> list[Told]:
@@ -109,7 +116,8 @@ def test_nobody_who_does_not_ask_is_told_and_the_changes_are_the_same(history: H
     frames = history.session()
     machine = Decoder(ORIGIN, BEGINNING)
     untold = [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]
-    assert not any(len(batch.begins) or len(batch.ends) or len(batch.tallies.tx) for batch in untold)
+    assert {batch.transaction_metadata for batch in untold} <= {None}
+    assert {changes.table_seq for batch in untold for changes in batch.changes} <= {None}
     assert flatten_all(untold) == flatten_all(decode(frames, size))
     assert [batch.position for batch in untold] == [batch.position for batch in decode(frames, size)]
 
@@ -169,6 +177,6 @@ def test_a_table_that_is_renamed_is_counted_under_its_last_name() -> None:
     assert wire.relation(renamed) in b"".join(frames)
     for size in (1, 2, 100):
         batches = decode(frames, size, BEGINNING)
-        (tallies,) = [batch.tallies for batch in batches if len(batch.ends)]
-        names = [str(tallies.tables[table]) for table in tallies.table.tolist()]
-        assert dict(zip(names, tallies.count.tolist(), strict=True)) == {"public.figures": 2}
+        (counts,) = [metadata_of(batch).counts for batch in batches if len(metadata_of(batch).ends)]
+        names = [str(counts.tables[table]) for table in counts.table.tolist()]
+        assert dict(zip(names, counts.count.tolist(), strict=True)) == {"public.figures": 2}
