@@ -17,9 +17,11 @@ class Records:
     topics: index into topic_names, each of which some record has.
     keys: binary; null is a record without a key. values: binary; null is a tombstone.
     commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
-    tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
+    tables: index into table_names ("schema.table"; of a logical message its prefix, as it is shown), for errors, dead
+    letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
+    skipped_messages: prefix, as it is shown -> logical messages without a topic.
     nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
     """
 
@@ -34,6 +36,7 @@ class Records:
     tables: NDArray[np.int32]
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped_messages: Mapping[str, int] = field(default_factory=dict)
     excluded: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
 

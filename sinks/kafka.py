@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +16,7 @@ from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Published, Sink, Status
 from psql_streamer.model import Batch, Lsn, Stats
+from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
 from sinks.dead_letters import DeadLetters, advice, describe
@@ -28,6 +28,13 @@ from sinks.kafka_review import KafkaReview
 from sinks.kafka_shipment import Shipment
 from sinks.kafka_topics import Topics
 from sinks.rejected_rows import RejectedRows
+
+_MOST_NAMES = 2000
+"""Tables, and columns, that are counted by themselves."""
+
+_NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
+_NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: messageTopic makes no topic of it that Kafka allows'
+_MANY_PREFIXES = "messages with more than %d prefixes are skipped: the rest is counted as %s"
 
 
 class Encoder(Protocol):
@@ -69,8 +76,9 @@ class KafkaSink(Sink):
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
         self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
-        self._skipped = Counter[str]()
-        self._nulled = Counter[str]()
+        self._skipped = NameCounts(_MOST_NAMES)
+        self._skipped_messages = NameCounts(MOST_PREFIXES)
+        self._nulled = NameCounts(_MOST_NAMES)
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -150,8 +158,11 @@ class KafkaSink(Sink):
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
         have no topic, as it was wanted or for want of a rule; nulled: values that the format cannot hold, by column.
+
+        Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
-        return {**self._counts, "skipped": dict(self._skipped), "nulled": dict(self._nulled)}
+        messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.snapshot().items()}
+        return {**self._counts, "skipped": self._skipped.snapshot() | messages, "nulled": self._nulled.snapshot()}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
@@ -198,7 +209,7 @@ class KafkaSink(Sink):
             topics.partitions([topic])
         for records in unfinished.rejected_rows.deliver(delivery):
             self._counts["dead_lettered"] += len(records)
-            self._skipped.update(records.skipped)
+            self._skip(records)
             self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
     def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
@@ -230,12 +241,20 @@ class KafkaSink(Sink):
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
         self._counts["excluded"] += records.excluded
-        for table in records.skipped.keys() - self._skipped.keys():
-            self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
-        self._skipped.update(records.skipped)
-        for column in records.nulled.keys() - self._nulled.keys():
+        self._skip(records)
+        for column in self._nulled.add(records.nulled):
             self._log.warning("%s has a value that format %s cannot hold: it is null", column, self._options.format)
-        self._nulled.update(records.nulled)
+
+    def _skip(self, records: Records) -> None:
+        """Count what has no topic, and tell it of each table and prefix once."""
+        for table in self._skipped.add(records.skipped):
+            self._log.warning("%s has no topic and is skipped: see tableTopicMapping", table)
+        why = _NO_LEGAL_TOPIC if self._options.message_topic else _NO_MESSAGE_TOPIC
+        for prefix in self._skipped_messages.add(records.skipped_messages):
+            if prefix == OTHERS:
+                self._log.warning(_MANY_PREFIXES, MOST_PREFIXES, OTHERS)
+            else:
+                self._log.warning(why, prefix)
 
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):

@@ -23,6 +23,7 @@ from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.key_columns import KeyColumns
 from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Relation, SchemaChange, Truncate
+from psql_streamer.name_counts import shown
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router, SourceTopic
 from psql_streamer.unchanged import Unchanged
@@ -36,9 +37,10 @@ names of the columns that a row lacks because an update left their TOASTed value
 
 @dataclass(slots=True)
 class _LeftOut:
-    """Rows without a topic: by table those that no rule gives one, and how many no topic was wanted for."""
+    """What has no topic, by Records' names for it."""
 
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_messages: Counter[str] = field(default_factory=Counter)
     excluded: int = 0
 
 
@@ -101,7 +103,13 @@ class Encoder:
                 self._messages(form, batch.messages, left_out),
             )
         )
-        return replace(_records(parts), skipped=left_out.skipped, excluded=left_out.excluded, nulled=form.nulled)
+        return replace(
+            _records(parts),
+            skipped=left_out.skipped,
+            skipped_messages=left_out.skipped_messages,
+            excluded=left_out.excluded,
+            nulled=form.nulled,
+        )
 
     def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():
@@ -217,13 +225,13 @@ class Encoder:
         for message in messages:
             topic = self._router.message_topic(form.batch.origin.source, message.prefix)
             if topic is None:
-                left_out.skipped[f"message {message.prefix}"] += 1
+                left_out.skipped_messages[shown(message.prefix)] += 1
                 continue
             transactions, tx = form.batch.transactions, message.tx
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
             commit_lsn = commit_lsn_of(message, form.batch)
             key, value = form.message_key(message), form.message(message)
-            one = _Single(topic, message.prefix, message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
+            one = _Single(topic, shown(message.prefix), message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
 
 

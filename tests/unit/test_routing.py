@@ -1,5 +1,7 @@
 """Which topics a table's events go to, and what keys them there."""
 
+import tracemalloc
+
 import pytest
 
 from psql_streamer.errors import SinkRefused
@@ -91,6 +93,38 @@ def test_a_table_named_with_dots_alone_is_no_topic() -> None:
 def test_messages_go_to_their_own_topic_by_prefix() -> None:
     assert Router({}, "", "rest", "messages.{prefix}").message_topic("db1", "audit log") == "messages.audit_log"
     assert Router({}, "", "rest").message_topic("db1", "audit") is None
+
+
+@pytest.mark.parametrize("prefix", ["", ".", "..", "p" * 250, "__consumer_offsets", "__cluster_metadata"])
+def test_a_message_whose_topic_kafka_does_not_allow_has_none(prefix: str) -> None:
+    assert Router({}, "", "rest", "{prefix}").message_topic("db1", prefix) is None
+
+
+def test_prefixes_that_differ_in_illegal_characters_alone_share_a_topic_and_take_it_from_no_table() -> None:
+    router = Router({}, "cdc", "", "cdc.public.{prefix}")
+    assert {router.message_topic("db1", prefix) for prefix in ("a b", "a/b", "a_b")} == {"cdc.public.a_b"}
+    assert topics(router, "public", "a_b") == ["cdc.public.a_b"]
+
+
+def test_prefixes_leave_nothing_behind() -> None:
+    router = Router({}, "", "rest", "m.{prefix}")
+    tracemalloc.start()
+    try:
+        after_some, after_more = (_memory_after(router, range(first, first + 5000)) for first in (0, 5000))
+    finally:
+        tracemalloc.stop()
+    assert after_more - after_some < 20_000
+
+
+def _memory_after(router: Router, numbers: range) -> int:
+    for number in numbers:
+        router.message_topic("db1", f"request {number}")
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_a_table_whose_topic_brokers_keep_for_themselves_is_refused_with_the_way_out() -> None:
+    with pytest.raises(SinkRefused, match=r'"__transaction_state", which Kafka does not allow: .*excludeTables'):
+        Router({"*": "{table}"}, "", "").topics("db1", "public", "__transaction_state")
 
 
 @pytest.mark.parametrize(
