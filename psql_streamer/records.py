@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,24 @@ class Records:
     def topic_of(self, index: int) -> str:
         """The topic that a record goes to."""
         return self.topic_names[int(self.topics[index])]
+
+    def without(self, topic: str) -> Records:
+        """The records of all other topics."""
+        left_out = self.topic_names.index(topic)
+        stay = np.flatnonzero(self.topics != left_out)
+        topics = self.topics[stay]
+        return replace(
+            self,
+            topic_names=tuple(name for name in self.topic_names if name != topic),
+            topics=np.where(topics > left_out, topics - 1, topics).astype(np.int32),
+            keys=self.keys.take(stay),
+            values=self.values.take(stay),
+            commit_lsn=self.commit_lsn[stay],
+            seq=self.seq[stay],
+            op=self.op[stay],
+            tables=self.tables[stay],
+            headers={name: column.take(stay) for name, column in self.headers.items()},
+        )
 
     def table_of(self, index: int) -> str:
         """The table, as schema.table, that a record came from."""

@@ -86,10 +86,10 @@ class Router:
         return self._excluded[name]
 
     def message_topic(self, source: str, prefix: str) -> str | None:
-        """The topic of logical messages with this prefix; None when no rule gives them one that Kafka allows.
+        """The topic of logical messages with this prefix; None for none, and for one that Kafka does not allow.
 
-        Prefixes that differ in illegal characters alone share a topic: each record says its prefix. Nothing is remembered,
-        because any user of the database can write any number of prefixes.
+        Prefixes that differ in illegal characters alone share a topic: each record says its prefix. Nothing is
+        remembered, because any user of the database can write any number of prefixes.
         """
         if self._messages is None:
             return None
@@ -169,7 +169,7 @@ class _Template:
             choices = ", ".join(f"{{{name}}}" for name in allowed) or "none"
             raise ValueError(f'{rule}: "{text}" holds the placeholder {{{unknown[0]}}}; allowed here: {choices}')
         literal = _PLACEHOLDER.sub("", text)
-        if not text or _ILLEGAL.search(literal) or len(literal) > MAX_TOPIC_LENGTH:
+        if _ILLEGAL.search(literal) or len(literal) > MAX_TOPIC_LENGTH or not (self._names or _is_allowed(text)):
             raise ValueError(f'{rule}: "{text}" is not a topic: letters, digits, ".", "_", "-", at most 249 of them')
 
     def render(self, values: Mapping[str, str]) -> _Rendered:

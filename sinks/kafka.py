@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Published, Sink, Status
-from psql_streamer.model import Batch, Lsn, Stats
+from psql_streamer.model import Batch, Lsn, Op, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
@@ -26,7 +27,7 @@ from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
 from sinks.kafka_review import KafkaReview
 from sinks.kafka_shipment import Shipment
-from sinks.kafka_topics import Topics
+from sinks.kafka_topics import TopicRefused, Topics
 from sinks.rejected_rows import RejectedRows
 
 _MOST_NAMES = 2000
@@ -184,6 +185,7 @@ class KafkaSink(Sink):
         records = unfinished.records
         try:
             self._write_rejected_rows(self._delivery, self._topics, unfinished)
+            self._skip_impossible_messages(self._topics, unfinished)
             rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
             if rejected:
                 self._put_aside(self._delivery, self._topics, unfinished, rejected)
@@ -199,6 +201,21 @@ class KafkaSink(Sink):
         if shipment.waiting:
             shipment.direct(self._partitions(shipment.records, topics))
         return delivery.deliver(shipment)
+
+    def _skip_impossible_messages(self, topics: Topics, unfinished: _Unfinished) -> None:
+        """Leave out messages whose topics brokers do not make, before anything is written."""
+        while unfinished.shipment.untouched:
+            try:
+                topics.partitions(unfinished.records.topic_names)
+            except TopicRefused as error:
+                records = unfinished.records
+                if not (messages := _messages_to(error.topic, records)):
+                    raise
+                skipped = Counter(records.skipped_messages) + messages
+                records = replace(records.without(error.topic), skipped_messages=skipped)
+                unfinished.records, unfinished.shipment = records, Shipment(_outgoing(records))
+            else:
+                return
 
     def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished) -> None:
         """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
@@ -261,6 +278,14 @@ class KafkaSink(Sink):
             table, topic = records.table_of(index), records.topic_of(index)
             commit = Lsn(int(records.commit_lsn[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
+
+
+def _messages_to(topic: str, records: Records) -> Counter[str]:
+    """The logical messages to a topic by prefix; none when something else goes there, too."""
+    at = np.flatnonzero(records.topics == records.topic_names.index(topic))
+    if (records.op[at] != Op.MESSAGE).any():
+        return Counter()
+    return Counter(records.table_of(index) for index in at.tolist())
 
 
 def _outgoing(records: Records) -> Outgoing:

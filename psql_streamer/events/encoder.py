@@ -291,8 +291,8 @@ def _unchanged(rows: Rows) -> pa.Array:
 
 def _records(parts: list[_Encoded]) -> Records:
     """All parts as one, sorted by ordinal: the order in which they were committed."""
-    topic_names = tuple(dict.fromkeys(part.topic for part in parts))
-    table_names = tuple(dict.fromkeys(part.table for part in parts))
+    topics = _numbered(part.topic for part in parts)
+    tables = _numbered(part.table for part in parts)
     sizes = [len(part.ordinal) for part in parts]
     ordinal = _concat([part.ordinal for part in parts], np.int64)
     # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
@@ -301,15 +301,15 @@ def _records(parts: list[_Encoded]) -> Records:
     held = {header for part in parts for header in part.headers}
     headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
     return Records(
-        topic_names=topic_names,
-        topics=_sorted(np.repeat([topic_names.index(part.topic) for part in parts], sizes).astype(np.int32), order),
+        topic_names=tuple(topics),
+        topics=_sorted(np.repeat([topics[part.topic] for part in parts], sizes).astype(np.int32), order),
         keys=_sorted_arrow([part.keys for part in parts], order),
         values=_sorted_arrow([part.values for part in parts], order),
         commit_lsn=_sorted(_concat([part.commit_lsn for part in parts], np.uint64), order),
         seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
         op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
-        table_names=table_names,
-        tables=_sorted(np.repeat([table_names.index(part.table) for part in parts], sizes).astype(np.int32), order),
+        table_names=tuple(tables),
+        tables=_sorted(np.repeat([tables[part.table] for part in parts], sizes).astype(np.int32), order),
         headers={
             header: _sorted_arrow(
                 [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
@@ -317,6 +317,11 @@ def _records(parts: list[_Encoded]) -> Records:
             for header in headers
         },
     )
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """Each name once, in the order in which they come, with its place."""
+    return {name: place for place, name in enumerate(dict.fromkeys(names))}
 
 
 def _concat(arrays: list[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Number]:

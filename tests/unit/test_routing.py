@@ -138,6 +138,8 @@ def test_a_table_whose_topic_brokers_keep_for_themselves_is_refused_with_the_way
         ({"a": [Route("x"), Route("y"), Route("x", ("id",))]}, "", "", '^a: the topic "x" is named twice'),
         ({"a*": [Route("x"), Route("{1}")]}, "", "", r"placeholder \{1\}"),
         ({}, "p/q", "", "topicPrefix"),
+        ({"a": ".."}, "", "", "not a topic"),
+        ({}, "", "__consumer_offsets", "not a topic"),
         ({}, "", "{table}", "topicFallback"),
     ],
 )
