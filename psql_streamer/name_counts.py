@@ -32,18 +32,25 @@ class NameCounts:
     def __init__(self, most: int) -> None:
         self._most = most
         self._counts: dict[str, int] = {}
+        self._rest = 0
 
-    def add(self, counts: Mapping[str, int]) -> list[str]:
-        """Count these. Returns the names that were not counted before, OTHERS among them when it is the first time."""
-        new: list[str] = []
+    def add(self, counts: Mapping[str, int]) -> list[str | None]:
+        """Count these. Returns the names that were not counted before, and None when it is the first time that one has
+        no place of its own.
+        """
+        new: list[str | None] = []
         for name, count in counts.items():
-            known = name in self._counts
-            counted = name if known or len(self._counts) < self._most else OTHERS
-            if counted not in self._counts:
-                new.append(counted)
-            self._counts[counted] = self._counts.get(counted, 0) + count
+            if name not in self._counts and len(self._counts) >= self._most:
+                new += [] if self._rest else [None]
+                self._rest += count
+                continue
+            new += [] if name in self._counts else [name]
+            self._counts[name] = self._counts.get(name, 0) + count
         return new
 
     def snapshot(self) -> dict[str, int]:
         """The counts so far. From any thread."""
-        return self._counts.copy()
+        counts = self._counts.copy()
+        if self._rest:
+            counts[OTHERS] = counts.get(OTHERS, 0) + self._rest
+        return counts

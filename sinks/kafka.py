@@ -260,15 +260,17 @@ class KafkaSink(Sink):
         self._counts["excluded"] += records.excluded
         self._skip(records)
         for column in self._nulled.add(records.nulled):
-            self._log.warning("%s has a value that format %s cannot hold: it is null", column, self._options.format)
+            who = column or f"a column beyond the first {_MOST_NAMES}"
+            self._log.warning("%s has a value that format %s cannot hold: it is null", who, self._options.format)
 
     def _skip(self, records: Records) -> None:
         """Count what has no topic, and tell it of each table and prefix once."""
         for table in self._skipped.add(records.skipped):
-            self._log.warning("%s has no topic and is skipped: see tableTopicMapping", table)
+            who = table or f"a table beyond the first {_MOST_NAMES}"
+            self._log.warning("%s has no topic and is skipped: see tableTopicMapping", who)
         why = _NO_LEGAL_TOPIC if self._options.message_topic else _NO_MESSAGE_TOPIC
         for prefix in self._skipped_messages.add(records.skipped_messages):
-            if prefix == OTHERS:
+            if prefix is None:
                 self._log.warning(_MANY_PREFIXES, MOST_PREFIXES, OTHERS)
             else:
                 self._log.warning(why, prefix)

@@ -84,6 +84,25 @@ def test_a_topic_longer_than_kafka_allows_is_refused_with_the_way_out() -> None:
         Router({}, "p" * 200, "").topics("db1", "s" * 30, "t" * 30)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "table", "other"),
+    [("", "..", "a"), ("", "__consumer_offsets", "a"), ("p" * 200, "t" * 60, "t"), ("cdc", "a b", "a_b")],
+)
+def test_either_remedy_of_a_table_without_a_legal_topic_is_one(prefix: str, table: str, other: str) -> None:
+    every = {} if prefix else {"*": "{table}"}
+    for names in ((table, other), (other, table)):
+        refusing = Router(every, prefix, "")
+        with pytest.raises(SinkRefused, match="tableTopicMapping, or leave it out with excludeTables"):
+            [topics(refusing, "public", name) for name in names]
+        for entry in (table, f"public.{table}"):
+            mapped, excluding = Router({**every, entry: "mine"}, prefix, ""), Router(every, prefix, "", "", [entry])
+            for name in names:
+                assert topics(mapped, "public", name) == (
+                    ["mine"] if name == table else topics(excluding, "public", name)
+                )
+                assert topics(excluding, "public", table) == []
+
+
 def test_a_table_named_with_dots_alone_is_no_topic() -> None:
     with pytest.raises(SinkRefused, match="does not allow"):
         Router({"*": "{table}"}, "", "").topics("db1", "public", "..")
