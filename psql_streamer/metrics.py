@@ -48,8 +48,9 @@ _MAY_PASS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "si
 class Metrics:
     """The metrics of one service. Every method is quick and may be called from any thread.
 
-    most_tables: tables (and prefixes of logical messages) that get series of their own, in the order in which they
-    come; the rest is counted together, so that a database that makes tables all day does not fill Prometheus.
+    most_tables: tables that get series of their own, in the order in which they come; the rest is counted together, so
+    that a database that makes tables all day does not fill Prometheus. Prefixes of logical messages have a bound of
+    their own, MOST_PREFIXES or this one if it is lower.
     """
 
     def __init__(self, most_tables: int = 2000) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,11 @@ class Records:
     topics: index into topic_names, each of which some record has.
     keys: binary; null is a record without a key. values: binary; null is a tombstone.
     commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
-    tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
+    tables: index into table_names ("schema.table"; of a logical message its prefix, as it is shown), for errors, dead
+    letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
+    skipped_messages: prefix, as it is shown -> logical messages without a topic.
     nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
     """
 
@@ -34,6 +36,7 @@ class Records:
     tables: NDArray[np.int32]
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped_messages: Mapping[str, int] = field(default_factory=dict)
     excluded: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
 
@@ -43,6 +46,24 @@ class Records:
     def topic_of(self, index: int) -> str:
         """The topic that a record goes to."""
         return self.topic_names[int(self.topics[index])]
+
+    def without(self, topic: str) -> Records:
+        """The records of all other topics."""
+        left_out = self.topic_names.index(topic)
+        stay = np.flatnonzero(self.topics != left_out)
+        topics = self.topics[stay]
+        return replace(
+            self,
+            topic_names=tuple(name for name in self.topic_names if name != topic),
+            topics=np.where(topics > left_out, topics - 1, topics).astype(np.int32),
+            keys=self.keys.take(stay),
+            values=self.values.take(stay),
+            commit_lsn=self.commit_lsn[stay],
+            seq=self.seq[stay],
+            op=self.op[stay],
+            tables=self.tables[stay],
+            headers={name: column.take(stay) for name, column in self.headers.items()},
+        )
 
     def table_of(self, index: int) -> str:
         """The table, as schema.table, that a record came from."""

@@ -2,7 +2,8 @@
 
 Rules, first match wins: tableTopicMapping (see table_patterns for its entries), topicPrefix, topicFallback. A mapping
 may name several topics: the events go to each of them, keyed as it says. Nothing matches: no topic, the event is
-skipped and counted. Tables of excludeTables have none either, and that is what was wanted.
+skipped and counted. Tables of excludeTables have none either, and that is what was wanted. Logical messages have a rule
+of their own, messageTopic; a prefix of which it makes no topic that Kafka allows has none (decision 037).
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from psql_streamer.table_patterns import TablePatterns, group_names
 
 MAX_TOPIC_LENGTH = 249
 """Kafka's own limit: a topic is a folder, `-partition` is appended (org.apache.kafka.common.internals.Topic)."""
+
+_RESERVED = {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+"""Topics that brokers keep for themselves and let no client write to (the same class)."""
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -61,7 +65,6 @@ class Router:
         self._exclude = TablePatterns(dict.fromkeys(exclude))
         self._excluded: dict[tuple[str, str], bool] = {}
         self._tables: dict[tuple[str, str, str], tuple[Route, ...]] = {}
-        self._prefixes: dict[tuple[str, str], str] = {}
         self._claims: dict[str, _Claim] = {}
 
     def topics(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
@@ -83,14 +86,15 @@ class Router:
         return self._excluded[name]
 
     def message_topic(self, source: str, prefix: str) -> str | None:
-        """The topic of logical messages with this prefix; None when they have none. Raises as `topics` does."""
+        """The topic of logical messages with this prefix; None for none, and for one that Kafka does not allow.
+
+        Prefixes that differ in illegal characters alone share a topic: each record says its prefix. Nothing is
+        remembered, because any user of the database can write any number of prefixes.
+        """
         if self._messages is None:
             return None
-        name = (source, prefix)
-        if name not in self._prefixes:
-            rendered = self._messages.render({"source": source, "prefix": prefix})
-            self._prefixes[name] = self._claim(rendered, f'message prefix "{prefix}"')
-        return self._prefixes[name]
+        topic = self._messages.render({"source": source, "prefix": prefix}).topic
+        return topic if _is_allowed(topic) else None
 
     def _routes(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
         templates, names = self._find(source, schema, table)
@@ -114,12 +118,17 @@ class Router:
 
     def _claim(self, rendered: _Rendered, owner: str) -> str:
         topic = rendered.topic
-        if len(topic) > MAX_TOPIC_LENGTH or topic in ("", ".", ".."):
+        if not _is_allowed(topic):
             raise SinkRefused(f'{owner} would go to topic "{topic}", which Kafka does not allow', _REMEDY)
         claim = self._claims.setdefault(topic, _Claim(owner, rendered))
         if claim.rendered.collides(rendered):
             raise SinkRefused(f'{owner} and {claim.owner} would both go to topic "{topic}"', _REMEDY)
         return topic
+
+
+def _is_allowed(topic: str) -> bool:
+    """Whether a client may write to a topic of this name, whose characters are legal."""
+    return 0 < len(topic) <= MAX_TOPIC_LENGTH and topic not in (".", "..") and topic not in _RESERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ class _Template:
             choices = ", ".join(f"{{{name}}}" for name in allowed) or "none"
             raise ValueError(f'{rule}: "{text}" holds the placeholder {{{unknown[0]}}}; allowed here: {choices}')
         literal = _PLACEHOLDER.sub("", text)
-        if not text or _ILLEGAL.search(literal) or len(literal) > MAX_TOPIC_LENGTH:
+        if _ILLEGAL.search(literal) or len(literal) > MAX_TOPIC_LENGTH or not (self._names or _is_allowed(text)):
             raise ValueError(f'{rule}: "{text}" is not a topic: letters, digits, ".", "_", "-", at most 249 of them')
 
     def render(self, values: Mapping[str, str]) -> _Rendered:

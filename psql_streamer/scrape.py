@@ -12,8 +12,9 @@ from prometheus_client.registry import Collector
 
 from psql_streamer.interfaces import Service
 from psql_streamer.model import Stats
+from psql_streamer.name_counts import OTHERS
 from psql_streamer.pending import Pending
-from psql_streamer.table_counts import OTHERS, Labels, TableCounts
+from psql_streamer.table_counts import Labels, TableCounts
 
 PREFIX = "psql_streamer"
 
@@ -134,7 +135,7 @@ class _ByName:
 
 
 _BY_NAME = (
-    _ByName("skipped", "table", "Changes that no rule gives a topic."),
+    _ByName("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
     _ByName("nulled", "column", "Values that the format cannot hold: they are null."),
 )
 

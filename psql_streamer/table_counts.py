@@ -10,24 +10,25 @@ import numpy as np
 
 from psql_streamer.binary_columns import nbytes, offsets
 from psql_streamer.model import Batch, Changes, Op
+from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
 
 log = logging.getLogger(__name__)
 
 Labels = tuple[str, ...]
 
-OTHERS = "(others)"
-"""In place of a table's name: all tables beyond those that have series of their own."""
-
 
 class TableCounts:
     """Events and bytes by source, schema, table and action, in plain dicts.
 
+    Prefixes of logical messages have a bound of their own: whoever writes them must not take the tables' series.
     The client's own Counter takes a lock and several objects for every series: too much for 10,000 tables.
     """
 
     def __init__(self, most_tables: int) -> None:
         self._most_tables = most_tables
         self._own_series: set[tuple[str, str, str]] = set()
+        self._most_prefixes = min(most_tables, MOST_PREFIXES)
+        self._own_prefixes: set[tuple[str, str]] = set()
         self._lock = Lock()
         self._events: dict[Labels, float] = {}
         self._bytes: dict[Labels, float] = {}
@@ -36,7 +37,8 @@ class TableCounts:
         counted = list(_counted(batch))
         with self._lock:
             for schema, table, op, rows, size in counted:
-                key = (source, *self._series(source, schema, table), op.action)
+                names = self._prefix(source, table) if op is Op.MESSAGE else self._series(source, schema, table)
+                key = (source, *names, op.action)
                 self._events[key] = self._events.get(key, 0) + rows
                 self._bytes[key] = self._bytes.get(key, 0) + size
 
@@ -55,6 +57,14 @@ class TableCounts:
             )
         return schema, table
 
+    def _prefix(self, source: str, prefix: str) -> tuple[str, str]:
+        own = self._own_prefixes
+        if (source, prefix) not in own:
+            if len(own) >= self._most_prefixes:
+                return "", OTHERS
+            own.add((source, prefix))
+        return "", prefix
+
     def snapshot(self) -> tuple[Mapping[Labels, float], Mapping[Labels, float]]:
         """Events and bytes so far."""
         with self._lock:
@@ -69,7 +79,7 @@ def _counted(batch: Batch) -> Iterator[tuple[str, str, Op, int, int]]:
     for truncate in batch.truncates:
         yield truncate.relation.schema, truncate.relation.table, Op.TRUNCATE, 1, 0
     for message in batch.messages:
-        yield "", message.prefix, Op.MESSAGE, 1, len(message.content)
+        yield "", shown(message.prefix), Op.MESSAGE, 1, len(message.content)
 
 
 def _counted_by_op(change: Changes) -> Iterator[tuple[Op, int, int]]:

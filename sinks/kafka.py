@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Published, Sink, Status
-from psql_streamer.model import Batch, Lsn, Stats
+from psql_streamer.model import Batch, Lsn, Op, Stats
+from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
 from sinks.dead_letters import DeadLetters, advice, describe
@@ -26,8 +27,15 @@ from sinks.kafka_options import KafkaSinkOptions
 from sinks.kafka_producer import Outgoing
 from sinks.kafka_review import KafkaReview
 from sinks.kafka_shipment import Shipment
-from sinks.kafka_topics import Topics
+from sinks.kafka_topics import TopicRefused, Topics
 from sinks.rejected_rows import RejectedRows
+
+_MOST_NAMES = 2000
+"""Tables, and columns, that are counted by themselves."""
+
+_NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
+_NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: messageTopic makes no topic of it that Kafka allows'
+_MANY_PREFIXES = "messages with more than %d prefixes are skipped: the rest is counted as %s"
 
 
 class Encoder(Protocol):
@@ -69,8 +77,9 @@ class KafkaSink(Sink):
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._state = Status(True, "not started")
         self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
-        self._skipped = Counter[str]()
-        self._nulled = Counter[str]()
+        self._skipped = NameCounts(_MOST_NAMES)
+        self._skipped_messages = NameCounts(MOST_PREFIXES)
+        self._nulled = NameCounts(_MOST_NAMES)
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -150,8 +159,11 @@ class KafkaSink(Sink):
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
         have no topic, as it was wanted or for want of a rule; nulled: values that the format cannot hold, by column.
+
+        Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
-        return {**self._counts, "skipped": dict(self._skipped), "nulled": dict(self._nulled)}
+        messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.snapshot().items()}
+        return {**self._counts, "skipped": self._skipped.snapshot() | messages, "nulled": self._nulled.snapshot()}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
@@ -173,6 +185,7 @@ class KafkaSink(Sink):
         records = unfinished.records
         try:
             self._write_rejected_rows(self._delivery, self._topics, unfinished)
+            self._skip_impossible_messages(self._topics, unfinished)
             rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
             if rejected:
                 self._put_aside(self._delivery, self._topics, unfinished, rejected)
@@ -189,6 +202,21 @@ class KafkaSink(Sink):
             shipment.direct(self._partitions(shipment.records, topics))
         return delivery.deliver(shipment)
 
+    def _skip_impossible_messages(self, topics: Topics, unfinished: _Unfinished) -> None:
+        """Leave out messages whose topics brokers do not make, before anything is written."""
+        while unfinished.shipment.untouched:
+            try:
+                topics.partitions(unfinished.records.topic_names)
+            except TopicRefused as error:
+                records = unfinished.records
+                if not (messages := _messages_to(error.topic, records)):
+                    raise
+                skipped = Counter(records.skipped_messages) + messages
+                records = replace(records.without(error.topic), skipped_messages=skipped)
+                unfinished.records, unfinished.shipment = records, Shipment(_outgoing(records))
+            else:
+                return
+
     def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished) -> None:
         """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
         topic = self._options.dead_letter_topic
@@ -198,7 +226,7 @@ class KafkaSink(Sink):
             topics.partitions([topic])
         for records in unfinished.rejected_rows.deliver(delivery):
             self._counts["dead_lettered"] += len(records)
-            self._skipped.update(records.skipped)
+            self._skip(records)
             self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
     def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
@@ -230,18 +258,36 @@ class KafkaSink(Sink):
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
         self._counts["excluded"] += records.excluded
-        for table in records.skipped.keys() - self._skipped.keys():
-            self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
-        self._skipped.update(records.skipped)
-        for column in records.nulled.keys() - self._nulled.keys():
-            self._log.warning("%s has a value that format %s cannot hold: it is null", column, self._options.format)
-        self._nulled.update(records.nulled)
+        self._skip(records)
+        for column in self._nulled.add(records.nulled):
+            who = column or f"a column beyond the first {_MOST_NAMES}"
+            self._log.warning("%s has a value that format %s cannot hold: it is null", who, self._options.format)
+
+    def _skip(self, records: Records) -> None:
+        """Count what has no topic, and tell it of each table and prefix once."""
+        for table in self._skipped.add(records.skipped):
+            who = table or f"a table beyond the first {_MOST_NAMES}"
+            self._log.warning("%s has no topic and is skipped: see tableTopicMapping", who)
+        why = _NO_LEGAL_TOPIC if self._options.message_topic else _NO_MESSAGE_TOPIC
+        for prefix in self._skipped_messages.add(records.skipped_messages):
+            if prefix is None:
+                self._log.warning(_MANY_PREFIXES, MOST_PREFIXES, OTHERS)
+            else:
+                self._log.warning(why, prefix)
 
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):
             table, topic = records.table_of(index), records.topic_of(index)
             commit = Lsn(int(records.commit_lsn[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
+
+
+def _messages_to(topic: str, records: Records) -> Counter[str]:
+    """The logical messages to a topic by prefix; none when something else goes there, too."""
+    at = np.flatnonzero(records.topics == records.topic_names.index(topic))
+    if (records.op[at] != Op.MESSAGE).any():
+        return Counter()
+    return Counter(records.table_of(index) for index in at.tolist())
 
 
 def _outgoing(records: Records) -> Outgoing:

@@ -41,6 +41,11 @@ class Shipment:
         return int(np.count_nonzero(self._waiting))
 
     @property
+    def untouched(self) -> bool:
+        """Whether no record was handed to a client, or rejected, yet."""
+        return bool(self._waiting.all()) and not self.under_way and not self.rejected
+
+    @property
     def under_way(self) -> bool:
         """Whether a client has records whose fate is not known."""
         return bool(self._under_way.any() or self._failed)

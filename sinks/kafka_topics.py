@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from psql_streamer.errors import SinkUnavailable
+from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka_delivery import Delivery
 from sinks.kafka_errors import REFUSED, sink_error
 from sinks.kafka_options import CreateTopics
@@ -19,6 +19,20 @@ _FEW = 16
 """Up to this many topics are asked for one by one, more with one question for all of the cluster's."""
 
 _NAP = 0.1
+
+_SOON = 1.0
+"""Seconds in which a broker makes a topic if it does at all, with some to spare."""
+
+
+_ANOTHER = "choose another name, for a table under tableTopicMapping"
+
+
+class TopicRefused(SinkRefused):
+    """Brokers make no topic of this name, whatever they are asked."""
+
+    def __init__(self, topic: str, why: str) -> None:
+        super().__init__(f'topic "{topic}" cannot be created: {why}', _ANOTHER)
+        self.topic = topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,8 @@ class Topics:
     def partitions(self, topics: Iterable[str]) -> Mapping[str, int]:
         """The partitions of each topic, every one above zero.
 
-        Raises SinkUnavailable for a topic that does not appear, SinkRefused for one that may not be used.
+        Raises SinkUnavailable for a topic that does not appear, TopicRefused for one that cannot, and SinkRefused for
+        one that may not be used.
         """
         wanted = tuple(topics)
         now = time.monotonic()
@@ -85,16 +100,31 @@ class Topics:
         """The topic's count, from when it appears; a new topic takes a moment to get its leaders."""
         if self._create is not None:
             self._make(topic, self._create)
-        deadline = time.monotonic() + self._patience
+        began = time.monotonic()
+        deadline, soon = began + self._patience, began + min(_SOON, self._patience)
         while True:
             metadata = self._delivery.metadata(topic, self._timeout)[topic]
             if metadata.error is None and metadata.partitions:
                 return metadata.partitions
             if metadata.error is not None and metadata.error.code() in REFUSED:
                 raise sink_error(f'topic "{topic}"', metadata.error)
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > soon:
+                self._refuse_likeness(topic)
+                soon = deadline
+            if now > deadline:
                 raise SinkUnavailable(f'topic "{topic}" does not exist', how_to_create(topic, self._host))
             self._delivery.wait(_NAP)
+
+    def _refuse_likeness(self, topic: str) -> None:
+        """Kafka makes no topic beside one whose name differs from it in . and _ alone: names of metrics tell the two
+        not apart (org.apache.kafka.common.internals.Topic.hasCollision). When a client's question makes topics, the
+        answer does not say so.
+        """
+        like = topic.replace(".", "_")
+        for other in self._delivery.metadata(None, self._timeout):
+            if other != topic and other.replace(".", "_") == like:
+                raise TopicRefused(topic, f'it differs from "{other}" in . and _ alone')
 
     def _make(self, topic: str, create: CreateTopics) -> None:
         new = NewTopic(topic, create.partitions, create.replication_factor, config=dict(create.config))
@@ -102,6 +132,8 @@ class Topics:
         try:
             admin.create_topics([new], request_timeout=self._timeout)[topic].result()
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
+                raise TopicRefused(topic, error.args[0].str()) from None
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise sink_error(f'topic "{topic}" cannot be created', error.args[0]) from None
 

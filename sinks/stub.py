@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Stats
+from psql_streamer.name_counts import shown
 from psql_streamer.options import SinkOptions
 
 
@@ -61,7 +62,7 @@ class StubDiscardSink(Sink):
         for schema, table, op, rows in batch.counts():
             actions[op.action] += rows
             if self.options.verbose:
-                self._logger.info("%s.%s: %d %s", schema, table, rows, op.action)
+                self._logger.info("%s.%s: %d %s", schema, shown(table), rows, op.action)
         what = ", ".join(f"{rows} {action}" for action, rows in actions.items()) or "no changes"
         self._logger.info("%s, up to %s", what, batch.position)
 

@@ -57,7 +57,7 @@ def options(bootstrap: str, **section: Any) -> KafkaSinkOptions:
 
 
 @contextmanager
-def started(bootstrap: str, encoder: Canned, **section: Any) -> Iterator[KafkaSink]:
+def started(bootstrap: str, encoder: Canned | None, **section: Any) -> Iterator[KafkaSink]:
     sink = KafkaSink("kafka1", options(bootstrap, **section), encoder)
     sink.start()
     try:

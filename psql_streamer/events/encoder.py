@@ -23,6 +23,7 @@ from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.key_columns import KeyColumns
 from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Relation, SchemaChange, Truncate
+from psql_streamer.name_counts import shown
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router, SourceTopic
 from psql_streamer.unchanged import Unchanged
@@ -36,9 +37,10 @@ names of the columns that a row lacks because an update left their TOASTed value
 
 @dataclass(slots=True)
 class _LeftOut:
-    """Rows without a topic: by table those that no rule gives one, and how many no topic was wanted for."""
+    """What has no topic, by Records' names for it."""
 
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_messages: Counter[str] = field(default_factory=Counter)
     excluded: int = 0
 
 
@@ -101,7 +103,13 @@ class Encoder:
                 self._messages(form, batch.messages, left_out),
             )
         )
-        return replace(_records(parts), skipped=left_out.skipped, excluded=left_out.excluded, nulled=form.nulled)
+        return replace(
+            _records(parts),
+            skipped=left_out.skipped,
+            skipped_messages=left_out.skipped_messages,
+            excluded=left_out.excluded,
+            nulled=form.nulled,
+        )
 
     def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():
@@ -217,13 +225,13 @@ class Encoder:
         for message in messages:
             topic = self._router.message_topic(form.batch.origin.source, message.prefix)
             if topic is None:
-                left_out.skipped[f"message {message.prefix}"] += 1
+                left_out.skipped_messages[shown(message.prefix)] += 1
                 continue
             transactions, tx = form.batch.transactions, message.tx
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
             commit_lsn = commit_lsn_of(message, form.batch)
             key, value = form.message_key(message), form.message(message)
-            one = _Single(topic, message.prefix, message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
+            one = _Single(topic, shown(message.prefix), message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
 
 
@@ -283,8 +291,8 @@ def _unchanged(rows: Rows) -> pa.Array:
 
 def _records(parts: list[_Encoded]) -> Records:
     """All parts as one, sorted by ordinal: the order in which they were committed."""
-    topic_names = tuple(dict.fromkeys(part.topic for part in parts))
-    table_names = tuple(dict.fromkeys(part.table for part in parts))
+    topics = _numbered(part.topic for part in parts)
+    tables = _numbered(part.table for part in parts)
     sizes = [len(part.ordinal) for part in parts]
     ordinal = _concat([part.ordinal for part in parts], np.int64)
     # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
@@ -293,15 +301,15 @@ def _records(parts: list[_Encoded]) -> Records:
     held = {header for part in parts for header in part.headers}
     headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
     return Records(
-        topic_names=topic_names,
-        topics=_sorted(np.repeat([topic_names.index(part.topic) for part in parts], sizes).astype(np.int32), order),
+        topic_names=tuple(topics),
+        topics=_sorted(np.repeat([topics[part.topic] for part in parts], sizes).astype(np.int32), order),
         keys=_sorted_arrow([part.keys for part in parts], order),
         values=_sorted_arrow([part.values for part in parts], order),
         commit_lsn=_sorted(_concat([part.commit_lsn for part in parts], np.uint64), order),
         seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
         op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
-        table_names=table_names,
-        tables=_sorted(np.repeat([table_names.index(part.table) for part in parts], sizes).astype(np.int32), order),
+        table_names=tuple(tables),
+        tables=_sorted(np.repeat([tables[part.table] for part in parts], sizes).astype(np.int32), order),
         headers={
             header: _sorted_arrow(
                 [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
@@ -309,6 +317,11 @@ def _records(parts: list[_Encoded]) -> Records:
             for header in headers
         },
     )
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """Each name once, in the order in which they come, with its place."""
+    return {name: place for place, name in enumerate(dict.fromkeys(names))}
 
 
 def _concat(arrays: list[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Number]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkRefused
+from psql_streamer.model import LogicalMessage
+from psql_streamer.name_counts import MOST_PREFIXES
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, random_bytes, started, wait_until
 
@@ -192,6 +196,43 @@ def test_a_record_that_the_topic_does_not_allow_takes_none_of_its_request_with_i
     assert [r.value for r in found if r.topic == dead] == [b"7"]
 
 
+def test_a_message_whose_prefix_is_too_large_for_a_record_is_put_aside(kafka: str, topic_prefix: str) -> None:
+    topic, dead = (create_topic(kafka, f"{topic_prefix}.{name}") for name in ("m", "dead"))
+    prefix = random_bytes(1_500_000).hex()
+    batch = replace(BATCH, messages=(LogicalMessage(prefix, b"x", 0, -1, 0x900, -1),))
+    with started(kafka, None, messageTopic=topic, deadLetterTopic=dead) as sink:
+        sink.write(batch)
+        assert sink.stats()["dead_lettered"] == 1
+    [letter] = consume(kafka, [dead])
+    assert letter.headers["dead_letter_table"] == (prefix[:63] + "...").encode()
+
+
+@pytest.mark.parametrize("section", [{}, {"createTopics": {"partitions": 1}}])
+def test_a_message_whose_topic_brokers_do_not_make_is_skipped_and_the_rest_is_written(
+    kafka: str, topic_prefix: str, section: dict[str, Any]
+) -> None:
+    there = create_topic(kafka, f"{topic_prefix}.m.a")
+    prefixes = ("a", ".a", "_a", "_a")
+    messages = tuple(LogicalMessage(prefix, b"x", at, -1, 0x900 + at, -1) for at, prefix in enumerate(prefixes))
+    with started(kafka, None, messageTopic=f"{topic_prefix}.m{{prefix}}", **section) as sink:
+        sink.write(replace(BATCH, messages=messages))
+        assert sink.stats()["skipped"] == {"message _a": 2}
+        assert sink.stats()["events"] == 2
+        assert sink.status().ok
+    assert len(consume(kafka, [there, f"{topic_prefix}.ma"])) == 2
+
+
+def test_a_table_whose_topic_brokers_do_not_make_stops_the_sink_with_the_topic_in_its_way(
+    kafka: str, topic_prefix: str
+) -> None:
+    there = create_topic(kafka, f"{topic_prefix}.a")
+    says = (
+        f'topic "{topic_prefix}_a" cannot be created: it differs from "{there}" in . and _ alone: .*tableTopicMapping'
+    )
+    with started(kafka, Canned([(f"{topic_prefix}_a", b"1", b"a")])) as sink, pytest.raises(SinkRefused, match=says):
+        sink.write(BATCH)
+
+
 def test_a_large_record_that_compresses_well_is_no_problem(kafka: str, topic_prefix: str) -> None:
     topic = create_topic(kafka, topic_prefix)
     with started(kafka, Canned([(topic, b"k", b"x" * 5_000_000)])) as sink:
@@ -203,13 +244,37 @@ def test_what_has_no_topic_is_counted_by_table_and_logged_once(
     kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     encoder = Canned([(topic_prefix, b"1", b"a")])
-    encoder.records = replace(encoder.records, skipped={"public.audit": 3, "message heartbeat": 1}, excluded=5)
+    skipped, messages = {"public.audit": 3}, {"heartbeat": 1}
+    encoder.records = replace(encoder.records, skipped=skipped, skipped_messages=messages, excluded=5)
     with started(kafka, encoder) as sink:
         sink.write(BATCH)
         sink.write(BATCH)
         assert sink.stats()["skipped"] == {"public.audit": 6, "message heartbeat": 2}
         assert sink.stats()["excluded"] == 10
     assert caplog.text.count("public.audit has no topic and is skipped: see tableTopicMapping") == 1
+    assert caplog.text.count('messages with prefix "heartbeat" have no topic and are skipped: see messageTopic') == 1
+
+
+def test_prefixes_without_a_topic_are_bounded_in_number_and_hide_no_table(
+    mock_kafka: MockKafka, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Canned([(topic_prefix, b"1", b"a")])
+    with started(mock_kafka.bootstrap, encoder, messageTopic="{prefix}") as sink:
+        for first in range(0, 1000, 100):
+            messages = {f"request {number}": 1 for number in range(first, first + 100)}
+            encoder.records = replace(encoder.records, skipped_messages=messages)
+            sink.write(BATCH)
+        encoder.records = replace(encoder.records, skipped={"public.audit": 3}, skipped_messages={})
+        sink.write(BATCH)
+        skipped = sink.stats()["skipped"]
+    assert skipped["public.audit"] == 3
+    assert sum(skipped.values()) == 1003
+    assert len(skipped) == MOST_PREFIXES + 2
+    assert skipped["message (others)"] == 1000 - MOST_PREFIXES
+    told = [record.message for record in caplog.records if "prefix" in record.message]
+    assert told[0].startswith('messages with prefix "request 0" are skipped: messageTopic makes no topic of it')
+    assert len(told) == MOST_PREFIXES + 1
+    assert told[-1] == f"messages with more than {MOST_PREFIXES} prefixes are skipped: the rest is counted as (others)"
 
 
 def test_values_that_the_format_cannot_hold_are_counted_by_column_and_logged_once(

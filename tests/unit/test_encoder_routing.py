@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Batch, Relation, SchemaChange, TransactionMarks, TransactionMetadata, Truncate
+from psql_streamer.model import (
+    Batch,
+    LogicalMessage,
+    Relation,
+    SchemaChange,
+    TransactionMarks,
+    TransactionMetadata,
+    Truncate,
+)
 from psql_streamer.routing import Router
 from tests.decoding import decode
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
@@ -33,6 +42,28 @@ def test_excluded_tables_are_counted_apart_and_those_without_a_topic_by_table() 
     assert set(records.topic_names) == {"t.public.keyed"}
     records = Encoder("event", Router({"keyless": "k"}, "", ""), {}).encode(batch())
     assert (records.excluded, records.skipped) == (0, {"public.keyed": 2})
+
+
+def messages(*prefixes: str) -> Batch:
+    """A message of each prefix, outside of transactions."""
+    told = (LogicalMessage(prefix, b"x", at, -1, 100 + at, -1) for at, prefix in enumerate(prefixes))
+    return replace(batch(), changes=(), truncates=(), messages=tuple(told))
+
+
+def test_messages_without_a_topic_are_counted_by_prefix_and_the_others_are_told() -> None:
+    for router in (Router({}, "", "t"), Router({}, "", "t", "{prefix}")):
+        found = Encoder("event", router, {}).encode(messages(".", "p" * 300, ".", ""))
+        assert len(found) == 0
+        assert found.skipped_messages == {".": 2, "p" * 63 + "...": 1, "": 1}
+    found = Encoder("event", Router({}, "", "t", "{prefix}"), {}).encode(messages("..", "good", "." * 300))
+    assert found.topic_names == ("good",)
+
+
+def test_a_prefix_is_shown_short_and_on_one_line() -> None:
+    prefix = "a\nb\x1b[31m\u202e" + "c" * 1000
+    found = Encoder("event", Router({}, "", "t", "m"), {}).encode(messages(prefix))
+    assert found.table_names == ("a\\nb\\x1b[31m\\u202e" + "c" * 54 + "...",)
+    assert json.loads(found.values[0].as_py())["Prefix"] == prefix
 
 
 def test_shapes_of_excluded_tables_are_not_told() -> None:

@@ -26,6 +26,7 @@ TIERS = [
         "psql_streamer.events",
         "psql_streamer.key_columns",
         "psql_streamer.merging",
+        "psql_streamer.name_counts",
         "psql_streamer.nearest",
         "psql_streamer.partitioner",
         "psql_streamer.pgoutput",

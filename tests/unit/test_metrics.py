@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from psql_streamer.model import (
     Transactions,
     Truncate,
 )
-from psql_streamer.table_counts import OTHERS
+from psql_streamer.name_counts import MOST_PREFIXES, OTHERS
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 NOBODY = Image((), np.zeros(0, dtype=np.int64))
@@ -355,6 +356,20 @@ def test_tables_beyond_the_bound_are_counted_together() -> None:
     metrics.watch(Running({}, {"sink.k": {"skipped": skipped}}))
     found = samples(metrics)["sink_skipped_total"]
     assert found == {("k", "public.t0"): 1, ("k", "public.t1"): 1, ("k", "public.t2"): 1, ("k", OTHERS): 7}
+
+
+def test_prefixes_of_messages_are_bounded_in_number_and_length_and_take_no_tables_place() -> None:
+    metrics = Metrics(most_tables=200)
+    messages = [LogicalMessage(f"request {number} " + "x" * 10_000, b"1", number, 0, 50, 0) for number in range(5000)]
+    metrics.batch_received("db1", replace(batch(), messages=tuple(messages)))
+    metrics.batch_received("db1", batch(changes("orders", [Op.INSERT], image([0], [b"1"]))))
+    counted = samples(metrics)["events_total"]
+    prefixes = {labels[3]: value for labels, value in counted.items() if labels[0] == "message"}
+    assert sum(prefixes.values()) == 5000
+    assert len(prefixes) == MOST_PREFIXES + 1
+    assert prefixes[OTHERS] == 5000 - MOST_PREFIXES
+    assert max(map(len, prefixes)) < 100
+    assert counted["insert", "public", "db1", "orders"] == 1
 
 
 def test_counters_are_there_before_there_is_something_to_count() -> None:

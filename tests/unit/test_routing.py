@@ -1,5 +1,7 @@
 """Which topics a table's events go to, and what keys them there."""
 
+import tracemalloc
+
 import pytest
 
 from psql_streamer.errors import SinkRefused
@@ -82,6 +84,25 @@ def test_a_topic_longer_than_kafka_allows_is_refused_with_the_way_out() -> None:
         Router({}, "p" * 200, "").topics("db1", "s" * 30, "t" * 30)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "table", "other"),
+    [("", "..", "a"), ("", "__consumer_offsets", "a"), ("p" * 200, "t" * 60, "t"), ("cdc", "a b", "a_b")],
+)
+def test_either_remedy_of_a_table_without_a_legal_topic_is_one(prefix: str, table: str, other: str) -> None:
+    every = {} if prefix else {"*": "{table}"}
+    for names in ((table, other), (other, table)):
+        refusing = Router(every, prefix, "")
+        with pytest.raises(SinkRefused, match="tableTopicMapping, or leave it out with excludeTables"):
+            [topics(refusing, "public", name) for name in names]
+        for entry in (table, f"public.{table}"):
+            mapped, excluding = Router({**every, entry: "mine"}, prefix, ""), Router(every, prefix, "", "", [entry])
+            for name in names:
+                assert topics(mapped, "public", name) == (
+                    ["mine"] if name == table else topics(excluding, "public", name)
+                )
+                assert topics(excluding, "public", table) == []
+
+
 def test_a_table_named_with_dots_alone_is_no_topic() -> None:
     with pytest.raises(SinkRefused, match="does not allow"):
         Router({"*": "{table}"}, "", "").topics("db1", "public", "..")
@@ -91,6 +112,38 @@ def test_a_table_named_with_dots_alone_is_no_topic() -> None:
 def test_messages_go_to_their_own_topic_by_prefix() -> None:
     assert Router({}, "", "rest", "messages.{prefix}").message_topic("db1", "audit log") == "messages.audit_log"
     assert Router({}, "", "rest").message_topic("db1", "audit") is None
+
+
+@pytest.mark.parametrize("prefix", ["", ".", "..", "p" * 250, "__consumer_offsets", "__cluster_metadata"])
+def test_a_message_whose_topic_kafka_does_not_allow_has_none(prefix: str) -> None:
+    assert Router({}, "", "rest", "{prefix}").message_topic("db1", prefix) is None
+
+
+def test_prefixes_that_differ_in_illegal_characters_alone_share_a_topic_and_take_it_from_no_table() -> None:
+    router = Router({}, "cdc", "", "cdc.public.{prefix}")
+    assert {router.message_topic("db1", prefix) for prefix in ("a b", "a/b", "a_b")} == {"cdc.public.a_b"}
+    assert topics(router, "public", "a_b") == ["cdc.public.a_b"]
+
+
+def test_prefixes_leave_nothing_behind() -> None:
+    router = Router({}, "", "rest", "m.{prefix}")
+    tracemalloc.start()
+    try:
+        after_some, after_more = (_memory_after(router, range(first, first + 5000)) for first in (0, 5000))
+    finally:
+        tracemalloc.stop()
+    assert after_more - after_some < 20_000
+
+
+def _memory_after(router: Router, numbers: range) -> int:
+    for number in numbers:
+        router.message_topic("db1", f"request {number}")
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_a_table_whose_topic_brokers_keep_for_themselves_is_refused_with_the_way_out() -> None:
+    with pytest.raises(SinkRefused, match=r'"__transaction_state", which Kafka does not allow: .*excludeTables'):
+        Router({"*": "{table}"}, "", "").topics("db1", "public", "__transaction_state")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +157,8 @@ def test_messages_go_to_their_own_topic_by_prefix() -> None:
         ({"a": [Route("x"), Route("y"), Route("x", ("id",))]}, "", "", '^a: the topic "x" is named twice'),
         ({"a*": [Route("x"), Route("{1}")]}, "", "", r"placeholder \{1\}"),
         ({}, "p/q", "", "topicPrefix"),
+        ({"a": ".."}, "", "", "not a topic"),
+        ({}, "", "__consumer_offsets", "not a topic"),
         ({}, "", "{table}", "topicFallback"),
     ],
 )

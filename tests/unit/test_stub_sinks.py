@@ -12,6 +12,7 @@ import pytest
 from psql_streamer.model import (
     Batch,
     Column,
+    LogicalMessage,
     Lsn,
     Origin,
     Position,
@@ -26,6 +27,14 @@ from sinks.stub import StubDiscardSink, StubLogSink
 from tests.spark_changes import shop
 
 ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+
+
+def test_a_verbose_line_stays_one_line_whatever_a_prefix_holds(caplog: pytest.LogCaptureFixture) -> None:
+    message = LogicalMessage("a\nINFO forged" + "b" * 1000, b"x", 0, -1, 1, -1)
+    sink = StubDiscardSink("s", SinkOptions.model_validate({"type": "stub", "sources": ["db1"], "verbose": True}))
+    with caplog.at_level(logging.INFO):
+        sink.write(replace(batch_of(0), messages=(message,)))
+    assert caplog.messages[0] == ".a\\nINFO forged" + "b" * 50 + "...: 1 message"
 
 
 def batch_of(truncates: int) -> Batch:
