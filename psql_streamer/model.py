@@ -61,24 +61,38 @@ class Position:
         return f"{self.lsn}{inside}"
 
 
-class Op(IntEnum):
-    """What happened to a row, to a transaction (BEGIN, COMMIT) or to a table (RELATION); the numbers are pgoutput's
+class _Named(IntEnum):
+    @property
+    def action(self) -> str:
+        """The name in events, metrics and logs: `insert`."""
+        return self.name.lower()
+
+
+class RowOp(_Named):
+    """What happened to a row. READ: nothing, it was there when a snapshot was taken. The others' numbers are pgoutput's
     message bytes.
     """
 
     INSERT = ord("I")
     UPDATE = ord("U")
     DELETE = ord("D")
+    READ = ord("r")
+
+
+class Marker(_Named):
+    """What is no row's: something that happened to a table (TRUNCATE, RELATION: it has another shape), a transaction's
+    begin and end, a logical message. The numbers are pgoutput's message bytes, and none is a RowOp's.
+    """
+
     TRUNCATE = ord("T")
-    MESSAGE = ord("M")
+    RELATION = ord("R")
     BEGIN = ord("B")
     COMMIT = ord("C")
-    RELATION = ord("R")
+    MESSAGE = ord("M")
 
-    @property
-    def action(self) -> str:
-        """The name in events, metrics and logs: `insert`."""
-        return self.name.lower()
+
+Kind: TypeAlias = RowOp | Marker
+"""What a record, or a count, is about."""
 
 
 class ReplicaIdentity(IntEnum):
@@ -491,16 +505,16 @@ class Batch:
         """Changes, truncates and messages; not what was put aside."""
         return sum(map(len, self.changes)) + len(self.truncates) + len(self.messages)
 
-    def counts(self) -> Iterator[tuple[str, str, Op, int]]:
-        """(schema, table, op, rows) for every table and op in the batch; a message counts under its prefix."""
+    def counts(self) -> Iterator[tuple[str, str, Kind, int]]:
+        """(schema, table, kind, rows) for every table and kind in the batch; a message counts under its prefix."""
         for change in self.changes:
             ops, rows = np.unique(change.op, return_counts=True)
             for op, count in zip(ops.tolist(), rows.tolist(), strict=True):
-                yield change.relation.schema, change.relation.table, Op(op), count
+                yield change.relation.schema, change.relation.table, RowOp(op), count
         for truncate in self.truncates:
-            yield truncate.relation.schema, truncate.relation.table, Op.TRUNCATE, 1
+            yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1
         for message in self.messages:
-            yield "", message.prefix, Op.MESSAGE, 1
+            yield "", message.prefix, Marker.MESSAGE, 1
 
 
 Stats = Mapping[str, Any]

@@ -9,7 +9,7 @@ from threading import Lock
 import numpy as np
 
 from psql_streamer.binary_columns import nbytes, offsets
-from psql_streamer.model import Batch, Changes, Op
+from psql_streamer.model import Batch, Changes, Kind, Marker, RowOp
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class TableCounts:
         counted = list(_counted(batch))
         with self._lock:
             for schema, table, op, rows, size in counted:
-                names = self._prefix(source, table) if op is Op.MESSAGE else self._series(source, schema, table)
+                names = self._prefix(source, table) if op is Marker.MESSAGE else self._series(source, schema, table)
                 key = (source, *names, op.action)
                 self._events[key] = self._events.get(key, 0) + rows
                 self._bytes[key] = self._bytes.get(key, 0) + size
@@ -71,23 +71,23 @@ class TableCounts:
             return self._events.copy(), self._bytes.copy()
 
 
-def _counted(batch: Batch) -> Iterator[tuple[str, str, Op, int, int]]:
+def _counted(batch: Batch) -> Iterator[tuple[str, str, Kind, int, int]]:
     """(schema, table, op, changes, bytes of all column values, old and new); a message counts its content."""
     for change in batch.changes:
         for op, rows, size in _counted_by_op(change):
             yield change.relation.schema, change.relation.table, op, rows, size
     for truncate in batch.truncates:
-        yield truncate.relation.schema, truncate.relation.table, Op.TRUNCATE, 1, 0
+        yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1, 0
     for message in batch.messages:
-        yield "", shown(message.prefix), Op.MESSAGE, 1, len(message.content)
+        yield "", shown(message.prefix), Marker.MESSAGE, 1, len(message.content)
 
 
-def _counted_by_op(change: Changes) -> Iterator[tuple[Op, int, int]]:
+def _counted_by_op(change: Changes) -> Iterator[tuple[RowOp, int, int]]:
     rows = np.bincount(change.op)
     ops = np.flatnonzero(rows).tolist()
     images = (change.after, change.before)
     if len(ops) == 1:
-        yield Op(ops[0]), len(change), sum(nbytes(column) for image in images for column in image.columns)
+        yield RowOp(ops[0]), len(change), sum(nbytes(column) for image in images for column in image.columns)
         return
     sizes = np.zeros(len(change), dtype=np.int64)
     for image in images:
@@ -95,4 +95,4 @@ def _counted_by_op(change: Changes) -> Iterator[tuple[Op, int, int]]:
             sizes[image.rows] += np.diff(offsets(column))
     by_op = np.bincount(change.op, weights=sizes)
     for op in ops:
-        yield Op(op), int(rows[op]), int(by_op[op])
+        yield RowOp(op), int(rows[op]), int(by_op[op])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Published, Sink, Status
-from psql_streamer.model import Batch, Lsn, Op, Stats
+from psql_streamer.model import Batch, Lsn, Marker, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records
@@ -285,7 +285,7 @@ class KafkaSink(Sink):
 def _messages_to(topic: str, records: Records) -> Counter[str]:
     """The logical messages to a topic by prefix; none when something else goes there, too."""
     at = np.flatnonzero(records.topics == records.topic_names.index(topic))
-    if (records.op[at] != Op.MESSAGE).any():
+    if (records.op[at] != Marker.MESSAGE).any():
         return Counter()
     return Counter(records.table_of(index) for index in at.tolist())
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.model import Batch, Lsn, Op, Origin, Position, Transactions
+from psql_streamer.model import Batch, Lsn, Origin, Position, RowOp, Transactions
 from psql_streamer.records import Records
 from sinks.kafka import KafkaSink
 from sinks.kafka_options import KafkaSinkOptions
@@ -41,7 +41,7 @@ class Canned:
             values=pa.array([value for _, _, value in rows], pa.binary()),
             commit_lsn=np.full(len(rows), 0x16B374D848, np.uint64),
             seq=np.arange(len(rows)),
-            op=np.full(len(rows), Op.INSERT, np.uint8),
+            op=np.full(len(rows), RowOp.INSERT, np.uint8),
             table_names=("public.orders",),
             tables=np.zeros(len(rows), np.int32),
             headers={name: pa.array(column, pa.binary()) for name, column in (headers or {}).items()},

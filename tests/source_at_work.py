@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from psql_streamer.model import Batch, Lsn, Op, Position, Relation
+from psql_streamer.model import Batch, Lsn, Marker, Position, Relation
 from sources.postgres import PostgresSource
 from sources.postgres_options import PostgresOptions
 from tests.database import Database
@@ -75,7 +75,7 @@ def identities(batches: list[Batch]) -> list[tuple[int, int]]:
         (change.commit_lsn, change.seq)
         for batch in batches
         for change in flatten(batch)
-        if change.op != chr(Op.MESSAGE)
+        if change.op != chr(Marker.MESSAGE)
     ]
 
 

@@ -13,16 +13,16 @@ from psql_streamer.model import (
     Column,
     Image,
     Lsn,
-    Op,
     Origin,
     Position,
     Relation,
     ReplicaIdentity,
+    RowOp,
     Transactions,
 )
 
 COMMIT_LSN = 0x16_B374D848
-INSERT, UPDATE, DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
+INSERT, UPDATE, DELETE = int(RowOp.INSERT), int(RowOp.UPDATE), int(RowOp.DELETE)
 NUMERIC_12_2 = ((12 << 16) | 2) + 4
 
 Texts = list[bytes | None]

@@ -32,9 +32,9 @@ from psql_streamer.events.format import Boundaries, Format, RowTexts, numbers
 from psql_streamer.events.json_text import Piece, join, name
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows, Values
-from psql_streamer.model import Batch, Column, LogicalMessage, Op, TransactionMarks, Truncate
+from psql_streamer.model import Batch, Column, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
 
-_CODES = {Op.INSERT: b"c", Op.UPDATE: b"u", Op.DELETE: b"d"}
+_CODES = {RowOp.INSERT: b"c", RowOp.UPDATE: b"u", RowOp.DELETE: b"d", RowOp.READ: b"r"}
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and of the insert that an update of a key becomes: the other record's key."""
@@ -57,7 +57,7 @@ class Debezium(Format):
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
         if rows.other is None:
             return {}
-        return {_NEW_KEY if rows.op is Op.DELETE else _OLD_KEY: self._keys(rows.other, rows)}
+        return {_NEW_KEY if rows.op is RowOp.DELETE else _OLD_KEY: self._keys(rows.other, rows)}
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - values are written otherwise here
         # A field that an old row lacks is null: Connect's converter writes every field of a struct.
@@ -66,7 +66,7 @@ class Debezium(Format):
             self._image(rows.old and Values(rows.old.arrays), rows),
             b',"after":',
             self._image(rows.new, rows),
-            *self._source.of_rows(rows.tx, numbers(rows.lsn), rows.relation),
+            *self._source.of_rows(rows.tx, numbers(rows.lsn), rows.relation, rows.op),
             b',"transaction":',
             blocks.of_rows(self.batch.transactions, rows) if self.transactions else b"null",
             b',"op":"%s",' % _CODES[rows.op],
@@ -104,14 +104,14 @@ class Debezium(Format):
             return
         if len(metadata.ends):
             counts = blocks.event_counts(metadata)
-            yield self._boundaries(Op.COMMIT, metadata.ends, counts, blocks.ends(transactions, metadata, counts))
+            yield self._boundaries(Marker.COMMIT, metadata.ends, counts, blocks.ends(transactions, metadata, counts))
         if len(metadata.begins):
             nothing_before = np.zeros(len(metadata.begins), np.int64)
             yield self._boundaries(
-                Op.BEGIN, metadata.begins, nothing_before, blocks.begins(transactions, metadata.begins)
+                Marker.BEGIN, metadata.begins, nothing_before, blocks.begins(transactions, metadata.begins)
             )
 
-    def _boundaries(self, op: Op, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
+    def _boundaries(self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
         keys = self._wrapped(blocks.keys(self.batch.transactions, marks), transaction_key_schema)
         return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 

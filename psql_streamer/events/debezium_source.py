@@ -14,7 +14,7 @@ from psql_streamer import __version__
 from psql_streamer.events.format import numbers
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.per_transaction import Part, PerTransaction
-from psql_streamer.model import Batch, LogicalMessage, Relation, ReplicationOrigin
+from psql_streamer.model import Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
 
 _NO_ORIGIN = b'null,"origin_lsn":null'
 
@@ -29,9 +29,15 @@ class SourceBlock:
             __version__.encode(),
             name(batch.origin.source),
         )
-        self._between = b',"snapshot":"false","db":%s,"sequence":"[\\"' % name(batch.origin.database)
+        database = name(batch.origin.database)
+        self._between, self._between_read = (
+            b',"snapshot":"%s","db":%s,"sequence":"[\\"' % (snapshot, database) for snapshot in (b"false", b"true")
+        )
         self._millis = PerTransaction(lambda: numbers(of.commit_ts // 1000))
         self._position = PerTransaction(lambda: join(self._millis.all(), self._between, numbers(of.commit_lsn)))
+        self._read_position = PerTransaction(
+            lambda: join(self._millis.all(), self._between_read, numbers(of.commit_lsn))
+        )
         self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
         self._xid = PerTransaction(lambda: numbers(of.xid))
@@ -39,10 +45,12 @@ class SourceBlock:
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
 
-    def of_rows(self, tx: NDArray[np.int32], lsn: pa.Array, relation: Relation) -> tuple[Part, ...]:
-        """tx: each row's transaction. lsn: its digits."""
+    def of_rows(
+        self, tx: NDArray[np.int32], lsn: pa.Array, relation: Relation, op: RowOp = RowOp.INSERT
+    ) -> tuple[Part, ...]:
+        """tx: each row's transaction. lsn: its digits. op: what happened to all of them."""
         return self._parts(
-            self._position.of_rows(tx),
+            (self._read_position if op is RowOp.READ else self._position).of_rows(tx),
             lsn,
             self._fine_times.of_rows(tx),
             _table(relation.schema, relation.table),

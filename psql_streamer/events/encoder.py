@@ -22,7 +22,18 @@ from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.key_columns import KeyColumns
-from psql_streamer.model import Batch, Changes, LogicalMessage, Lsn, Op, Relation, SchemaChange, Truncate
+from psql_streamer.model import (
+    Batch,
+    Changes,
+    Kind,
+    LogicalMessage,
+    Lsn,
+    Marker,
+    Relation,
+    RowOp,
+    SchemaChange,
+    Truncate,
+)
 from psql_streamer.name_counts import shown
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router, SourceTopic
@@ -55,7 +66,7 @@ class _Encoded:
     values: pa.Array
     commit_lsn: NDArray[np.uint64]
     seq: NDArray[np.int64]
-    op: Op
+    op: Kind
     headers: Mapping[str, pa.Array]
 
 
@@ -167,7 +178,7 @@ class Encoder:
                 headers,
             )
             yield encoded
-            if form.tombstones and rows.op is Op.DELETE and rows.key:
+            if form.tombstones and rows.op is RowOp.DELETE and rows.key:
                 yield replace(encoded, values=pa.nulls(len(rows), pa.binary()))
 
     def _topics_by_key(self, changes: Changes, routes: Iterable[Route]) -> Mapping[tuple[int, ...], list[str]]:
@@ -200,7 +211,7 @@ class Encoder:
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(topic.of(batch.origin.source), change, Op.RELATION, batch, key, value)
+            yield self._of_table(topic.of(batch.origin.source), change, Marker.RELATION, batch, key, value)
 
     def _truncates(self, form: Format, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[_Encoded]:
         for truncate in truncates:
@@ -210,10 +221,16 @@ class Encoder:
                 continue
             key, value = form.truncate_key(truncate), form.truncate(truncate)
             for route in routes:
-                yield self._of_table(route.topic, truncate, Op.TRUNCATE, form.batch, key, value)
+                yield self._of_table(route.topic, truncate, Marker.TRUNCATE, form.batch, key, value)
 
     def _of_table(
-        self, topic: str, what: Truncate | SchemaChange, op: Op, batch: Batch, key: bytes | None, value: bytes | None
+        self,
+        topic: str,
+        what: Truncate | SchemaChange,
+        op: Marker,
+        batch: Batch,
+        key: bytes | None,
+        value: bytes | None,
     ) -> _Encoded:
         """The record of something that happened to a whole table."""
         relation, transactions, tx = what.relation, batch.transactions, what.tx
@@ -231,7 +248,7 @@ class Encoder:
             headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
             commit_lsn = commit_lsn_of(message, form.batch)
             key, value = form.message_key(message), form.message(message)
-            one = _Single(topic, shown(message.prefix), message.ordinal, commit_lsn, message.seq, Op.MESSAGE)
+            one = _Single(topic, shown(message.prefix), message.ordinal, commit_lsn, message.seq, Marker.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
 
 
@@ -244,7 +261,7 @@ class _Single:
     ordinal: int
     commit_lsn: int
     seq: int
-    op: Op
+    op: Marker
 
     def encoded(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> _Encoded:
         """headers: what is known of it beyond its identity; None: no headers are wanted."""

@@ -11,7 +11,7 @@ from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Lsn, Op, Transactions, Truncate
+from psql_streamer.model import LogicalMessage, Lsn, Marker, Transactions, Truncate
 
 
 class Envelope(Format):
@@ -49,7 +49,7 @@ class Envelope(Format):
         options = [word for word, on in truncate_options(truncate) if on]
         relation = truncate.relation
         return b'%s,"before":null,"after":null,"options":[%s]%s%s,"lsn":"%s","seq":%d}}' % (
-            self._head(relation.schema, relation.table, Op.TRUNCATE.name),
+            self._head(relation.schema, relation.table, Marker.TRUNCATE.name),
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
             self.of_transaction(truncate.tx),
@@ -65,7 +65,7 @@ class Envelope(Format):
             else b',"ts_ms":null,"xid":null,"commit_lsn":"%s"' % commit_lsn
         )
         return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s,"lsn":"%s","seq":%d}}' % (
-            self._head("", "", Op.MESSAGE.name),
+            self._head("", "", Marker.MESSAGE.name),
             name(message.prefix),
             content_member(message.content, b"content"),
             self._source("", ""),

@@ -19,7 +19,7 @@ from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Op, Transactions, Truncate
+from psql_streamer.model import Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
 
 class Event(Format):
@@ -30,7 +30,10 @@ class Event(Format):
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         origin = self.batch.origin
         identity = uuids(
-            origin, self.batch.transactions.commit_lsn[rows.tx], rows.seq, int(rows.key_change and rows.op is Op.DELETE)
+            origin,
+            self.batch.transactions.commit_lsn[rows.tx],
+            rows.seq,
+            int(rows.key_change and rows.op is RowOp.DELETE),
         )
         parts: list[Part] = [
             self._head(rows.relation.schema, rows.relation.table, rows.op),
@@ -55,7 +58,7 @@ class Event(Format):
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
         return b'%s%s,"WALPosition":%d,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
-            self._head(truncate.relation.schema, truncate.relation.table, Op.TRUNCATE),
+            self._head(truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE),
             self.of_transaction(truncate.tx),
             truncate.lsn,
             truncate.seq,
@@ -66,7 +69,7 @@ class Event(Format):
     def message(self, message: LogicalMessage) -> bytes:
         of_transaction = self.of_transaction(message.tx) if message.tx >= 0 else b',"CommitLSN":%d' % message.lsn
         return b'%s%s,"WALPosition":%d,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
-            self._head("", "", Op.MESSAGE),
+            self._head("", "", Marker.MESSAGE),
             of_transaction,
             message.lsn,
             message.seq,
@@ -85,14 +88,14 @@ class Event(Format):
             numbers(transactions.commit_lsn),
         )
 
-    def _head(self, schema: str, table: str, op: Op) -> bytes:
+    def _head(self, schema: str, table: str, kind: Kind) -> bytes:
         origin = self.batch.origin
         return b'{"Host":%s,"Database":%s,"Schema":%s,"Table":%s,"Action":"%s"' % (
             name(origin.host),
             name(origin.database),
             name(schema),
             name(table),
-            op.action.encode(),
+            kind.action.encode(),
         )
 
     def _uuid(self, commit_lsn: int, seq: int) -> bytes:

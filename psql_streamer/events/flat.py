@@ -8,7 +8,7 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.events.format import Format, RowTexts, content_member
 from psql_streamer.events.json_text import name
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Op, Truncate
+from psql_streamer.model import LogicalMessage, RowOp, Truncate
 
 KEYLESS_REMEDY = (
     "give it a primary key, name key columns under `key`, use another format, or leave it out with excludeTables"
@@ -34,7 +34,7 @@ class Flat(Format):
         return super().keys(rows)
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        return pa.nulls(len(rows), pa.binary()) if rows.op is Op.DELETE else texts.image
+        return pa.nulls(len(rows), pa.binary()) if rows.op is RowOp.DELETE else texts.image
 
     def truncate(self, truncate: Truncate) -> None:  # noqa: ARG002 - its headers say all
         return None

@@ -20,7 +20,7 @@ from psql_streamer.events.json_text import name
 from psql_streamer.events.objects import image_json, key_json
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, LogicalMessage, Op, TransactionMarks, Transactions, Truncate
+from psql_streamer.model import Batch, LogicalMessage, Marker, TransactionMarks, Transactions, Truncate
 
 _STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
 
@@ -46,7 +46,7 @@ class RowTexts:
 class Boundaries:
     """Records that say where transactions begin (BEGIN) or end (COMMIT); seq: of the change behind each."""
 
-    op: Op
+    op: Marker
     marks: TransactionMarks
     seq: NDArray[np.int64]
     keys: pa.Array

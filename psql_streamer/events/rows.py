@@ -6,7 +6,7 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events import json_text
-from psql_streamer.model import Changes, Column, Image, Op, Relation
+from psql_streamer.model import Changes, Column, Image, Relation, RowOp
 from psql_streamer.unchanged import Unchanged
 
 Index = NDArray[np.int64]
@@ -50,7 +50,7 @@ class Rows:
     relation: Relation
     columns: tuple[Column, ...]
     key: tuple[int, ...]
-    op: Op
+    op: RowOp
     ordinal: Index
     seq: Index
     lsn: NDArray[np.uint64]
@@ -79,28 +79,42 @@ def split(changes: Changes, key: tuple[int, ...], unchanged: Unchanged) -> Itera
     key: indexes of the columns that events are keyed by. unchanged: what becomes of values that an update left alone.
     ValueError: an op is none of a row's; nothing was given then.
     """
-    inserts = np.flatnonzero(changes.op == Op.INSERT)
-    if len(inserts) == len(changes):
-        yield from _of(changes, key, Op.INSERT, inserts)
-        return
-    updates, deletes = np.flatnonzero(changes.op == Op.UPDATE), np.flatnonzero(changes.op == Op.DELETE)
-    if len(inserts) + len(updates) + len(deletes) != len(changes):
+    by_op = {op: np.flatnonzero(changes.op == op) for op in _in_use(changes)}
+    if sum(map(len, by_op.values())) != len(changes):
         raise ValueError(f"the changes of {changes.relation} hold op {_strange(changes.op)}, which no row has")
-    has_old = np.zeros(len(changes), np.bool_)
-    has_old[changes.before.rows] = True
-    yield from _of(changes, key, Op.INSERT, inserts)
-    for rows in _of(changes, key, Op.UPDATE, updates[~has_old[updates]]):
-        yield _settled(rows, unchanged)
-    for rows in _of(changes, key, Op.UPDATE, updates[has_old[updates]], old=True):
-        yield from _by_key_change(_settled(rows, unchanged))
-    yield from _of(changes, key, Op.DELETE, deletes, old=True)
+    for op, at in by_op.items():
+        match op:
+            case RowOp.INSERT | RowOp.READ:
+                yield from _of(changes, key, op, at)
+            case RowOp.UPDATE:
+                yield from _updates(changes, key, at, unchanged)
+            case RowOp.DELETE:
+                yield from _of(changes, key, op, at, old=True)
+            case _:
+                assert_never(op)
+
+
+def _in_use(changes: Changes) -> Sequence[RowOp]:
+    """The ops of the changes, and maybe others; most batches have one."""
+    first = changes.op[0] if len(changes) else 0
+    one = [op for op in RowOp if op == first]
+    return one if one and (changes.op == first).all() else list(RowOp)
 
 
 def _strange(ops: NDArray[np.uint8]) -> int:
-    return int(ops[~np.isin(ops, (Op.INSERT, Op.UPDATE, Op.DELETE))][0])
+    return int(ops[~np.isin(ops, list(RowOp))][0])
 
 
-def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = False) -> Iterator[Rows]:
+def _updates(changes: Changes, key: tuple[int, ...], at: Index, unchanged: Unchanged) -> Iterator[Rows]:
+    has_old = np.zeros(len(changes), np.bool_)
+    has_old[changes.before.rows] = True
+    for rows in _of(changes, key, RowOp.UPDATE, at[~has_old[at]]):
+        yield _settled(rows, unchanged)
+    for rows in _of(changes, key, RowOp.UPDATE, at[has_old[at]], old=True):
+        yield from _by_key_change(_settled(rows, unchanged))
+
+
+def _of(changes: Changes, key: tuple[int, ...], op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
     if not len(at):
         return
     yield Rows(
@@ -112,7 +126,7 @@ def _of(changes: Changes, key: tuple[int, ...], op: Op, at: Index, old: bool = F
         changes.seq[at],
         changes.lsn[at],
         changes.tx[at],
-        None if op is Op.DELETE else _values(changes.after, at, len(changes)),
+        None if op is RowOp.DELETE else _values(changes.after, at, len(changes)),
         _values(changes.before, at, len(changes)) if old else None,
         table_seq=None if changes.table_seq is None else changes.table_seq[at],
     )
@@ -160,8 +174,8 @@ def _by_key_change(rows: Rows) -> Iterator[Rows]:
     if not changed.all():
         yield _take(rows, np.flatnonzero(~changed))
     moved = _take(rows, np.flatnonzero(changed))
-    deleted = replace(moved, op=Op.DELETE, new=None, unchanged={}, key_change=True, other=moved.new)
-    inserted = replace(moved, op=Op.INSERT, old=None, key_change=True, other=moved.old)
+    deleted = replace(moved, op=RowOp.DELETE, new=None, unchanged={}, key_change=True, other=moved.new)
+    inserted = replace(moved, op=RowOp.INSERT, old=None, key_change=True, other=moved.old)
     yield from (deleted, inserted)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.errors import ProtocolError
-from psql_streamer.model import Op, Relation, Transactions
+from psql_streamer.model import Relation, RowOp, Transactions
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.tuples import Index, Wire
 
 KEEPALIVE_FRAME = 23
 """Bytes of a keepalive: 'd', length, 'k', WAL end, send time, whether an answer is wanted."""
 
-_ROW_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+_ROW_OPS = (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)
 
 _KNOWN = np.isin(np.arange(256), np.frombuffer(b"BCORYIUDTM", np.uint8))
 _IS_ROW = np.isin(np.arange(256), _ROW_OPS)

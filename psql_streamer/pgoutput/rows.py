@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import ProtocolError
-from psql_streamer.model import Changes, Image, Op, Relation
+from psql_streamer.model import Changes, Image, Relation, RowOp
 from psql_streamer.pgoutput.block import Frames, Shapes
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.tuples import Index, Walked, walk
@@ -64,7 +64,7 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, table_seq: Ind
     mark = wire.u8[start + HEADER + 5]
     old = (mark == _KEY) | (mark == _OLD)
     new_first = mark == _NEW
-    misplaced = ~(old | new_first) | (old & (op == Op.INSERT)) | (new_first & (op == Op.DELETE))
+    misplaced = ~(old | new_first) | (old & (op == RowOp.INSERT)) | (new_first & (op == RowOp.DELETE))
     if np.count_nonzero(misplaced):
         raise ProtocolError(f"a row message of {table} has no tuple where one belongs")
     before_rows = np.flatnonzero(old)
@@ -72,7 +72,7 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, table_seq: Ind
 
     after_at = start + HEADER + 5
     after_at[before_rows] = before.end
-    has_after = op != Op.DELETE
+    has_after = op != RowOp.DELETE
     after_rows = np.flatnonzero(has_after)
     at = after_at[after_rows]
     if np.count_nonzero(at >= end[after_rows]) or np.count_nonzero(wire.u8[at] != _NEW):

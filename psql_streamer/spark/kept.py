@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, Op
+from psql_streamer.model import Changes, Image, RowOp
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.images import Sent
 from psql_streamer.spark.lacking import union
@@ -46,9 +46,9 @@ class Kept:
         op = changes.op.copy()
         stays = np.zeros(len(changes), np.bool_)
         stays[after_rows] = True
-        left = before_rows[(op[before_rows] == Op.UPDATE) & ~stays[before_rows]]
-        op[left[_key_changed(changes, left)]] = Op.DELETE
-        stays[before_rows[op[before_rows] == Op.DELETE]] = True
+        left = before_rows[(op[before_rows] == RowOp.UPDATE) & ~stays[before_rows]]
+        op[left[_key_changed(changes, left)]] = RowOp.DELETE
+        stays[before_rows[op[before_rows] == RowOp.DELETE]] = True
         with_row = stays[before_rows]
         number = np.cumsum(stays) - 1
         return cls(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Op, Transactions
+from psql_streamer.model import Changes, RowOp, Transactions
 from psql_streamer.spark.lacking import Lacking
 
 ROW = "_row"
@@ -32,7 +32,7 @@ class Images:
     rows: NDArray[np.int64]
 
 
-_ACTIONS = pa.array([Op(byte).action if byte in set(Op) else None for byte in range(256)], pa.string())
+_ACTIONS = pa.array([RowOp(byte).action if byte in set(RowOp) else None for byte in range(256)], pa.string())
 _SIDES = pa.array(["before", "after"])
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events import FORMATS
-from psql_streamer.model import Op
+from psql_streamer.model import RowOp
 from psql_streamer.routing import Router
 from tests.capture_scenarios import BULKY
 from tests.database import Database
@@ -609,7 +609,7 @@ def test_a_transaction_of_very_many_rows_is_told_whole_and_once(database: Databa
         assert changes.seq.tolist() == list(range(following, following + len(changes)))
         following += len(changes)
         assert changes.after.columns[0][-1].as_py() == b"%d" % following
-        assert set(changes.op.tolist()) == {Op.INSERT}
+        assert set(changes.op.tolist()) == {RowOp.INSERT}
     assert len(commits) == 1
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events import FORMATS, Encoder
-from psql_streamer.model import Batch, Op
+from psql_streamer.model import Batch, RowOp
 from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import PgType
 from psql_streamer.routing import Router
@@ -388,7 +388,7 @@ def test_d5_t9_defaults_of_columns_that_a_before_image_lacks_are_not_invented(da
         database.execute("UPDATE t SET id = 2")
         database.execute("DELETE FROM t")
         found = events(read_all(source, database))
-    deletes = [event["before"] for event in found if event["op"] == Op.DELETE.name]
+    deletes = [event["before"] for event in found if event["op"] == RowOp.DELETE.name]
     assert deletes == [{"id": 1}, {"id": 2}]
 
 

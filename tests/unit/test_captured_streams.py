@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer.model import Op
+from psql_streamer.model import Marker, RowOp
 from psql_streamer.pgoutput.frames import FrameBuffer
 from tests.capture_scenarios import SCENARIOS
 from tests.capture_streams import CAPTURED
@@ -151,5 +151,5 @@ def test_a_batch_counts_what_it_holds(path: Path) -> None:
     frames = split_frames(stream)
     (batch,) = decode(frames, len(frames))
     expected = naive_changes(stream)
-    counted = {op: sum(rows for *_, of, rows in batch.counts() if of is op) for op in Op}
-    assert counted == {op: sum(change.op == chr(op) for change in expected) for op in Op}
+    counted = {op: sum(rows for *_, of, rows in batch.counts() if of is op) for op in (*RowOp, *Marker)}
+    assert counted == {op: sum(change.op == chr(op) for change in expected) for op in (*RowOp, *Marker)}

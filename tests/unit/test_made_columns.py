@@ -22,11 +22,11 @@ from psql_streamer.model import (
     Column,
     Image,
     Lsn,
-    Op,
     Origin,
     Position,
     Relation,
     ReplicaIdentity,
+    RowOp,
     Transactions,
 )
 from psql_streamer.routing import Router
@@ -229,7 +229,7 @@ def batch(column: pa.Array, made: Column | None) -> Batch:
         relation=ORDERS,
         columns=(ID, made or Column("made", 0, arrow=column.type)),
         ordinal=at,
-        op=np.full(rows, Op.INSERT, np.uint8),
+        op=np.full(rows, RowOp.INSERT, np.uint8),
         seq=at,
         lsn=np.full(rows, 900, np.uint64),
         tx=np.zeros(rows, np.int32),

@@ -25,11 +25,11 @@ from psql_streamer.model import (
     Image,
     LogicalMessage,
     Lsn,
-    Op,
     Origin,
     Position,
     Relation,
     ReplicaIdentity,
+    RowOp,
     Stats,
     Transactions,
     Truncate,
@@ -97,7 +97,7 @@ def image(rows: Sequence[int], *columns: Sequence[bytes | None]) -> Image:
     return Image(tuple(pa.array(column, pa.binary()) for column in columns), np.array(rows, dtype=np.int64))
 
 
-def changes(table: str, ops: Sequence[Op], after: Image = NOBODY, before: Image = NOBODY) -> Changes:
+def changes(table: str, ops: Sequence[RowOp], after: Image = NOBODY, before: Image = NOBODY) -> Changes:
     each = np.arange(len(ops))
     return Changes(
         relation(table),
@@ -137,8 +137,10 @@ def samples(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_changes_are_counted_by_table_and_action() -> None:
     metrics = Metrics()
-    inserts = changes("orders", [Op.INSERT] * 3, image([0, 1, 2], [b"1", b"2", b"3"]))
-    mixed = changes("customers", [Op.INSERT, Op.DELETE, Op.INSERT], image([0, 2], [b"1", b"2"]), image([1], [b"1"]))
+    inserts = changes("orders", [RowOp.INSERT] * 3, image([0, 1, 2], [b"1", b"2", b"3"]))
+    mixed = changes(
+        "customers", [RowOp.INSERT, RowOp.DELETE, RowOp.INSERT], image([0, 2], [b"1", b"2"]), image([1], [b"1"])
+    )
     metrics.batch_received("db1", batch(inserts, mixed))
     metrics.batch_received("db1", batch(inserts))
     assert samples(metrics)["events_total"] == {
@@ -174,10 +176,10 @@ def test_bytes_are_those_of_the_values_of_both_images() -> None:
     metrics.batch_received(
         "db1",
         batch(
-            changes("orders", [Op.INSERT, Op.INSERT], image([0, 1], [b"1", b"22"], [None, b"four"])),
+            changes("orders", [RowOp.INSERT, RowOp.INSERT], image([0, 1], [b"1", b"22"], [None, b"four"])),
             changes(
                 "customers",
-                [Op.UPDATE, Op.DELETE, Op.INSERT],
+                [RowOp.UPDATE, RowOp.DELETE, RowOp.INSERT],
                 image([0, 2], [b"1", b"333"], [b"Ann", None]),
                 image([0, 1], [b"2", b"1"], [None, b"Bob"]),
             ),
@@ -191,8 +193,8 @@ def test_bytes_are_those_of_the_values_of_both_images() -> None:
     }
 
 
-@pytest.mark.parametrize("ops", [[Op.INSERT] * 2, [Op.INSERT, Op.UPDATE]])
-def test_bytes_of_a_sliced_column_are_those_of_the_slice(ops: list[Op]) -> None:
+@pytest.mark.parametrize("ops", [[RowOp.INSERT] * 2, [RowOp.INSERT, RowOp.UPDATE]])
+def test_bytes_of_a_sliced_column_are_those_of_the_slice(ops: list[RowOp]) -> None:
     metrics = Metrics()
     column = pa.array([b"before", b"1", b"22", b"behind"], pa.binary()).slice(1, 2)
     metrics.batch_received("db1", batch(changes("orders", ops, Image((column,), np.array([0, 1])))))
@@ -203,7 +205,7 @@ def test_a_batch_without_rows_counts_as_no_batch() -> None:
     metrics = Metrics()
     metrics.batch_received("db1", batch(lsn=200))
     assert "batch_rows_count" not in samples(metrics)
-    metrics.batch_received("db1", batch(changes("orders", [Op.DELETE] * 30)))
+    metrics.batch_received("db1", batch(changes("orders", [RowOp.DELETE] * 30)))
     found = samples(metrics)
     assert found["batch_rows_count"] == {("db1",): 1}
     assert found["batch_rows_sum"] == {("db1",): 30}
@@ -212,7 +214,7 @@ def test_a_batch_without_rows_counts_as_no_batch() -> None:
 def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> None:
     metrics = Metrics()
     now = time.time()
-    row = changes("orders", [Op.DELETE])
+    row = changes("orders", [RowOp.DELETE])
     metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
     metrics.batch_received("db1", batch(row, lsn=200, committed=now - 50))
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(500, abs=20)
@@ -224,7 +226,7 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> 
 
 def test_lag_ends_with_the_last_piece_of_a_transaction_and_not_before() -> None:
     metrics = Metrics()
-    whole = batch(changes("orders", [Op.DELETE]), committed=time.time() - 500)
+    whole = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
     for position in (Position(Lsn(100), Lsn(190), 1), Position(Lsn(100), Lsn(190), 2), Position(Lsn(200))):
         metrics.batch_received("db1", Batch(whole.origin, position, whole.transactions, whole.changes))
     metrics.position_stored("db1", Position(Lsn(100), Lsn(190), 2))
@@ -235,7 +237,7 @@ def test_lag_ends_with_the_last_piece_of_a_transaction_and_not_before() -> None:
 
 def test_an_empty_batch_at_the_same_position_makes_no_lag_disappear() -> None:
     metrics = Metrics()
-    waiting = batch(changes("orders", [Op.DELETE]), lsn=100, committed=time.time() - 500)
+    waiting = batch(changes("orders", [RowOp.DELETE]), lsn=100, committed=time.time() - 500)
     none = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
     metrics.batch_received("db1", waiting)
     metrics.batch_received("db1", Batch(waiting.origin, waiting.position, none))
@@ -245,7 +247,7 @@ def test_an_empty_batch_at_the_same_position_makes_no_lag_disappear() -> None:
 def test_changes_received_again_after_a_reconnect_are_one_lag() -> None:
     metrics = Metrics()
     now = time.time()
-    row = changes("orders", [Op.DELETE])
+    row = changes("orders", [RowOp.DELETE])
     metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
     metrics.batch_received("db1", batch(row, lsn=200, committed=now - 400))
     metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
@@ -255,7 +257,7 @@ def test_changes_received_again_after_a_reconnect_are_one_lag() -> None:
 
 def test_a_server_whose_clock_is_ahead_gives_no_negative_lag() -> None:
     metrics = Metrics()
-    metrics.batch_received("db1", batch(changes("orders", [Op.DELETE]), committed=time.time() + 3600))
+    metrics.batch_received("db1", batch(changes("orders", [RowOp.DELETE]), committed=time.time() + 3600))
     assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
@@ -309,13 +311,13 @@ def test_stages_retries_and_errors_are_shown() -> None:
 
 def test_names_with_quotes_and_line_ends_survive() -> None:
     metrics = Metrics()
-    metrics.batch_received("db1", batch(changes('a "b"\\c\nd', [Op.DELETE])))
+    metrics.batch_received("db1", batch(changes('a "b"\\c\nd', [RowOp.DELETE])))
     assert list(samples(metrics)["events_total"]) == [("delete", "public", "db1", 'a "b"\\c\nd')]
 
 
 def test_nothing_is_lost_when_several_threads_count_and_one_scrapes() -> None:
     metrics = Metrics()
-    rows = batch(changes("orders", [Op.DELETE] * 10), changes("customers", [Op.DELETE]))
+    rows = batch(changes("orders", [RowOp.DELETE] * 10), changes("customers", [RowOp.DELETE]))
     done = threading.Event()
 
     def count() -> None:
@@ -344,7 +346,7 @@ def test_tables_beyond_the_bound_are_counted_together() -> None:
     metrics = Metrics(most_tables=3)
     one = image([0], [b"12345678"])
     for number in (1, 2, 1, 3, 4, 5, 1):
-        metrics.batch_received("db1", batch(changes(f"table_{number}", [Op.INSERT], one)))
+        metrics.batch_received("db1", batch(changes(f"table_{number}", [RowOp.INSERT], one)))
     counted = samples(metrics)["events_total"]
     assert {labels[3]: (labels[1], value) for labels, value in counted.items()} == {
         "table_1": ("public", 3),
@@ -362,7 +364,7 @@ def test_prefixes_of_messages_are_bounded_in_number_and_length_and_take_no_table
     metrics = Metrics(most_tables=200)
     messages = [LogicalMessage(f"request {number} " + "x" * 10_000, b"1", number, 0, 50, 0) for number in range(5000)]
     metrics.batch_received("db1", replace(batch(), messages=tuple(messages)))
-    metrics.batch_received("db1", batch(changes("orders", [Op.INSERT], image([0], [b"1"]))))
+    metrics.batch_received("db1", batch(changes("orders", [RowOp.INSERT], image([0], [b"1"]))))
     counted = samples(metrics)["events_total"]
     prefixes = {labels[3]: value for labels, value in counted.items() if labels[0] == "message"}
     assert sum(prefixes.values()) == 5000
@@ -389,7 +391,7 @@ def test_counters_are_there_before_there_is_something_to_count() -> None:
 def test_ten_thousand_tables_are_nothing_special() -> None:
     metrics = Metrics(most_tables=10_000)
     one = image([0], [b"12345678"], [b"12345678"])
-    wide = batch(*(changes(f"table_{number}", [Op.INSERT], one) for number in range(10_000)))
+    wide = batch(*(changes(f"table_{number}", [RowOp.INSERT], one) for number in range(10_000)))
     metrics.batch_received("db1", wide)
     began = time.process_time()
     metrics.batch_received("db1", wide)
@@ -407,7 +409,7 @@ def everything() -> str:
     """Every metric with at least one series."""
     metrics = Metrics()
     metrics.watch(HEALTHY)
-    orders = changes("orders", [Op.INSERT, Op.DELETE], image([0], [b"1"]), image([1], [b"1"]))
+    orders = changes("orders", [RowOp.INSERT, RowOp.DELETE], image([0], [b"1"]), image([1], [b"1"]))
     metrics.batch_received("db1", batch(orders, committed=time.time()))
     metrics.position_stored("db1", Position(Lsn(90)))
     for stage in ("decode", "handle", "write", "store"):
