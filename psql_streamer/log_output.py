@@ -36,6 +36,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._descriptor = _descriptor(stream)
         self._give_up_at: float | None = None
+        self._left_out = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or leave it out. The handler's lock is held."""
@@ -43,7 +44,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
             super().emit(record)
             return
         try:
-            self._write(self._descriptor, f"{self.format(record)}{self.terminator}")
+            self._write_behind_those_left_out(self._descriptor, f"{self.format(record)}{self.terminator}")
         except Exception:  # as every handler does: a program does not fail of its log
             if not _leaving.is_set():
                 self.handleError(record)
@@ -54,13 +55,20 @@ class LogOutput(logging.StreamHandler[TextIO]):
             if self._descriptor is None:
                 self.stream.write(f"{line}\n")
             else:
-                self._write(self._descriptor, f"{line}\n")
+                self._write_behind_those_left_out(self._descriptor, f"{line}\n")
 
-    def _write(self, descriptor: int, text: str) -> None:
+    def _write_behind_those_left_out(self, descriptor: int, text: str) -> None:
+        if self._left_out and self._write(descriptor, f"{self.format(_told(self._left_out))}{self.terminator}"):
+            self._left_out = 0
+        if not self._write(descriptor, text):
+            self._left_out += 1
+
+    def _write(self, descriptor: int, text: str) -> bool:
         """In pieces: a pipe that is ready has room for PIPE_BUF bytes (poll(2), pipe(7)), and more could block."""
         rest = memoryview(text.encode("utf-8", "backslashreplace"))
         while rest and self._wait_for_room(descriptor):
             rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
+        return not rest
 
     def _wait_for_room(self, descriptor: int) -> bool:
         poll = select.poll()
@@ -76,6 +84,12 @@ class LogOutput(logging.StreamHandler[TextIO]):
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + _PATIENCE
         return time.monotonic() > self._give_up_at
+
+
+def _told(left_out: int) -> logging.LogRecord:
+    text = f"{left_out} messages were left out: nobody read them"
+    entry = {"name": "psql_streamer.pipeline", "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
+    return logging.makeLogRecord(entry)
 
 
 def _descriptor(stream: TextIO) -> int | None:

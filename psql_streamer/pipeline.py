@@ -156,7 +156,7 @@ class Pipeline(Service):
             self._supervisor.fail("store", error)
         for source in self._sources.values():
             source.log_end()
-        hanging = self._release() + self._keeper.hanging
+        hanging = [*self._release(), *self._keeper.hanging, *self._supervisor.hanging]
         if hanging:
             log.error("left behind, because it does not end: %s", "; ".join(places_of(hanging)))
         for source in self._sources.values():

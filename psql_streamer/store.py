@@ -126,7 +126,7 @@ class Store:
     def close(self) -> None:
         """Give the file back. May be called twice.
 
-        While another thread writes it stays open until the process ends: LMDB ends every transaction with it.
+        While another thread writes it stays open until the process ends: py-lmdb frees every transaction with it.
         """
         if not self._writing.acquire(blocking=False):
             return

@@ -35,6 +35,12 @@ class Supervisor:
         self.failure: StreamerError | None = None
         self._metrics = metrics
         self._start_timeout = start_timeout
+        self._abandoned: list[Call[None]] = []
+
+    @property
+    def hanging(self) -> list[str]:
+        """Threads of starts that the service did not wait for, and that have not ended."""
+        return [attempt.name for attempt in self._abandoned if not attempt.ended]
 
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
@@ -78,6 +84,7 @@ class Supervisor:
                 interrupt()
                 attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
             if self.stopping.is_set():
+                self._abandoned.append(attempt)
                 return
             try:
                 if not attempt.ended:

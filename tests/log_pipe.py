@@ -17,11 +17,17 @@ class LogPipe:
         self._read = b""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow)
-        self._thread.start()
+        self.read()
 
     def text(self) -> str:
         """What was read so far."""
-        return self._read.decode()
+        return self._read.decode(errors="replace")
+
+    def read(self) -> None:
+        """Read what comes."""
+        self._ending.clear()
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
 
     def fill(self) -> None:
         """Read no more, and leave no room."""
