@@ -63,8 +63,8 @@ def run(config: Config) -> int:
         shutdown.begin(pipeline.stop_seconds)
 
     def stop() -> None:
-        leave()
         pipeline.stop()
+        leave()
 
     shutdown = Shutdown(stop)
     shutdown.listen()
@@ -144,7 +144,8 @@ class Pipeline(Service):
     def close(self) -> None:
         """Stop: drain within drainTimeout, remember what was acknowledged, and nothing else, release everything.
 
-        What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS.
+        What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS. Positions that are not
+        stored are a failure: see raise_failure.
         """
         self._supervisor.stopping.set()
         self._drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -41,6 +42,7 @@ class Shutdown:
         self._stop = stop
         self._deadline = threading.Lock()
         self._signals = 0
+        self._nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - a watch has it for as long as the process lives
 
     def listen(self) -> None:
         """Take over the signals. From the main thread. SIGHUP, which many send to have logs rotated, does nothing.
@@ -59,7 +61,10 @@ class Shutdown:
     def begin(self, seconds: float) -> None:
         """From now on the process has so many seconds to end, and SAY_SECONDS to say why. The first call counts."""
         if self._deadline.acquire(blocking=False):
-            _end_interpreter_after(seconds + SAY_SECONDS + _INTERPRETER_SECONDS)
+            # A watch that is no Python thread: those do not run while the interpreter ends, which may hang as well.
+            # It ends the process with 1, which is FORCED. What it writes before may block like any log.
+            watched = seconds + SAY_SECONDS + _INTERPRETER_SECONDS
+            faulthandler.dump_traceback_later(watched, exit=True, file=self._nowhere)
             threading.Thread(target=self._end_after, args=(seconds,), name="shutdown", daemon=True).start()
 
     def _hear(self, heard: int) -> None:
@@ -87,18 +92,11 @@ class Shutdown:
 
 
 def _say(level: int, text: str, seconds: float = SAY_SECONDS) -> None:
+    """In a thread of its own, which is waited for so long; without one where the system gives no more threads."""
     saying = threading.Thread(target=log.log, args=(level, "%s", text), name="last words", daemon=True)
-    saying.start()
-    saying.join(seconds)
-
-
-def _end_interpreter_after(seconds: float) -> None:
-    """A watch that is no Python thread: those do not run while the interpreter ends, which may hang as well.
-
-    faulthandler's ends the process with 1, which is FORCED; the places that it writes may block like any log.
-    """
-    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - faulthandler keeps it
-    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+    with contextlib.suppress(RuntimeError):
+        saying.start()
+        saying.join(seconds)
 
 
 def _all_places() -> list[str]:

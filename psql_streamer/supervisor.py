@@ -35,12 +35,12 @@ class Supervisor:
         self.failure: StreamerError | None = None
         self._metrics = metrics
         self._start_timeout = start_timeout
-        self._abandoned: list[Call[None]] = []
+        self._interrupted: list[Call[None]] = []
 
     @property
     def hanging(self) -> list[str]:
-        """Threads of starts that the service did not wait for, and that have not ended."""
-        return [attempt.name for attempt in self._abandoned if not attempt.ended]
+        """Threads of starts that were interrupted and have not ended."""
+        return [attempt.name for attempt in self._interrupted if not attempt.ended]
 
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
@@ -83,8 +83,8 @@ class Supervisor:
             if not attempt.ended and interrupt is not None:
                 interrupt()
                 attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
+                self._interrupted.append(attempt)
             if self.stopping.is_set():
-                self._abandoned.append(attempt)
                 return
             try:
                 if not attempt.ended:

@@ -109,14 +109,17 @@ def test_a_failure_stops_the_service_though_its_message_waits_for_the_log(monkey
     failing.join()
 
 
-def test_a_start_that_a_stop_did_not_wait_for_is_named_until_it_ends() -> None:
+def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("psql_streamer.supervisor._INTERRUPTED_SECONDS", 0.1)
     supervisor, ends = Supervisor(Metrics(), start_timeout=60.0), threading.Event()
 
     def start() -> None:
         supervisor.stopping.set()
         ends.wait(10)
 
-    supervisor.start("sink.k", start, interval=1.0)
-    assert supervisor.hanging == ["start sink.k"]
+    supervisor.start("source.db1", start, interval=1.0, interrupt=lambda: None)
+    assert supervisor.hanging == ["start source.db1"]
     ends.set()
     wait_for(lambda: not supervisor.hanging, "the start to end")
