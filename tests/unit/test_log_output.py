@@ -67,6 +67,7 @@ def test_a_stop_frees_those_who_wait_for_the_log_and_lets_nobody_wait_again(pipe
         log.warning("here")
     assert time.monotonic() - began < 1.0
     pipe.read()
+    wait_for(lambda: bool(pipe.text()), "room in the pipe")
     log.warning("the last")
     wait_for(lambda: pipe.text().endswith("the last\n"), "the message")
     assert pipe.text().strip() == "103 messages were left out: nobody read them\nthe last"
