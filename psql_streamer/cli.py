@@ -241,4 +241,4 @@ def _complain(problems: list[str]) -> None:
         if logs.is_json():
             _log.error("%s", problem)
         else:
-            sys.stderr.write(f"psql-streamer: {problem}\n")
+            logs.say(f"psql-streamer: {problem}")

@@ -33,12 +33,17 @@ class Keeper:
         self._wake.set()
 
     def close(self, seconds: float) -> bool:
-        """Store what is durable now, the last time, and end; False when the disk takes longer than that."""
+        """Store what is durable now, the last time, and end; False when that takes longer."""
         self._ending.set()
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def hanging(self) -> list[str]:
+        """Its thread, if that has not ended."""
+        return [self._thread.name] if self._thread.is_alive() else []
 
     def _run(self) -> None:
         while True:

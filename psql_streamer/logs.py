@@ -15,7 +15,10 @@ from typing import TextIO
 
 from psql_streamer.config import LogFormat, LogLevel, LogOptions
 from psql_streamer.errors import StreamerError
+from psql_streamer.log_output import LogOutput, wait_no_longer
 from psql_streamer.redaction import redact
+
+__all__ = ["configure", "is_json", "say", "set_debug", "set_part_debug", "wait_no_longer"]
 
 SERVICE = "psql_streamer"
 # The packages that ship parts log under their module's name when no part is concerned.
@@ -38,7 +41,7 @@ def configure(options: LogOptions, verbosity: int = 0, debug: Iterable[str] = ()
     verbosity: steps from the configured level, up (`-v`) or down (`-q`). debug: parts whose own `debug` is on, as
     `source.db1`. stream: stderr unless given.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = LogOutput(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if options.format is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -66,6 +69,13 @@ def set_part_debug(part: str, *, on: bool) -> None:
 def is_json() -> bool:
     """Whether stderr is read by a machine, so that every line of it has to be JSON."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def say(line: str) -> None:
+    """A line for people on stderr, which a stop waits for no longer than for the log."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogOutput):
+            handler.say(line)
 
 
 class TextFormatter(logging.Formatter):

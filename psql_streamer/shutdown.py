@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import logging
 import os
 import signal
@@ -17,8 +19,11 @@ log = logging.getLogger("psql_streamer.pipeline")
 FORCED = 1
 """The exit code when something hung."""
 
-_LOG_SECONDS = 1.0
+SAY_SECONDS = 0.5
 """What a last message may take: the log may be what hangs."""
+
+_INTERPRETER_SECONDS = 0.25
+"""Behind the deadline, what this process's own threads get to end it."""
 
 _LIBRARY = str(Path(threading.__file__).parent)
 """The folder of Python's own modules; installed packages may lie in a folder of it."""
@@ -29,13 +34,15 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 class Shutdown:
     """The first SIGTERM or SIGINT calls `stop`; the second ends the process at once, with 128 and the signal's number.
 
-    stop: begins an orderly stop; must return at once.
+    stop: begins an orderly stop; must return at once. What hears signals and what holds the deadline never wait for
+    the log: that may be a full pipe.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._deadline = threading.Lock()
         self._signals = 0
+        self._nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - a watch has it for as long as the process lives
 
     def listen(self) -> None:
         """Take over the signals. From the main thread. SIGHUP, which many send to have logs rotated, does nothing.
@@ -52,8 +59,12 @@ class Shutdown:
         threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
 
     def begin(self, seconds: float) -> None:
-        """From now on the process has so many seconds to end. The first call counts."""
+        """From now on the process has so many seconds to end, and SAY_SECONDS to say why. The first call counts."""
         if self._deadline.acquire(blocking=False):
+            # A watch that is no Python thread: those do not run while the interpreter ends, which may hang as well.
+            # It ends the process with 1, which is FORCED. What it writes before may block like any log.
+            watched = seconds + SAY_SECONDS + _INTERPRETER_SECONDS
+            faulthandler.dump_traceback_later(watched, exit=True, file=self._nowhere)
             threading.Thread(target=self._end_after, args=(seconds,), name="shutdown", daemon=True).start()
 
     def _hear(self, heard: int) -> None:
@@ -66,25 +77,30 @@ class Shutdown:
         self._signals += 1
         if self._signals == 1:
             self._stop()
-            log.info("stopping: %s", number.name)
+            _say(logging.INFO, f"stopping: {number.name}", 0.0)
         else:
-            _say(f"ending at once: {number.name} for the second time; what was not acknowledged is read again")
+            _say(
+                logging.ERROR,
+                f"ending at once: {number.name} for the second time; what was not acknowledged is read again",
+            )
             os._exit(128 + number)
 
     def _end_after(self, seconds: float) -> None:
         time.sleep(seconds)
-        _say(f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_all_places())}")
+        _say(logging.ERROR, f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_all_places())}")
         os._exit(FORCED)
 
 
-def _say(text: str) -> None:
-    saying = threading.Thread(target=log.error, args=("%s", text), daemon=True)
-    saying.start()
-    saying.join(_LOG_SECONDS)
+def _say(level: int, text: str, seconds: float = SAY_SECONDS) -> None:
+    """In a thread of its own, which is waited for so long; without one where the system gives no more threads."""
+    saying = threading.Thread(target=log.log, args=(level, "%s", text), name="last words", daemon=True)
+    with contextlib.suppress(RuntimeError):
+        saying.start()
+        saying.join(seconds)
 
 
 def _all_places() -> list[str]:
-    return places_of({thread.name for thread in threading.enumerate()} - {"signals", "shutdown"})
+    return places_of({thread.name for thread in threading.enumerate()} - {"signals", "shutdown", "last words"})
 
 
 def places_of(names: Collection[str]) -> list[str]:

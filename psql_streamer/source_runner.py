@@ -105,12 +105,25 @@ class SourceRunner:
         self.part.stop()
 
     def log_end(self) -> None:
-        """Where it will go on."""
+        """Where it will go on, and what is sent again because its position was not stored."""
         with self._lock:
             in_flight = len(self._tracker)
         where = f"at {self._stored}" if self._stored else "where it began"
+        if (unstored := self.unstored) is not None:
+            sinks = ", ".join(sink.name for sink in self._sinks)
+            told = (
+                "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
+            )
+            log.error(told, self.name, unstored, where, sinks)
         again = f"; {in_flight} batches that were read are read again" if in_flight else ""
         log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
+
+    @property
+    def unstored(self) -> Position | None:
+        """The position that is durable in every sink, if it has not been stored."""
+        with self._lock:
+            durable = self._tracker.durable
+        return None if durable == self._stored else durable
 
     def keep(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""

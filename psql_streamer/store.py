@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class Store:
         self._positions: Any = None
         self._relations: Any = None
         self._owner = -1
+        self._writing = threading.Lock()
 
     def open(self) -> None:
         """StoreError when the file cannot be used, or another process does."""
@@ -99,7 +101,7 @@ class Store:
         relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
         """
         try:
-            with self._environment.begin(write=True) as transaction:
+            with self._writing, self._environment.begin(write=True) as transaction:
                 place = source.encode()
                 written = encode_record(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
@@ -115,14 +117,25 @@ class Store:
     def forget(self, source: str) -> bool:
         """Remove a source's record and its tables' shapes; whether there was one."""
         try:
-            with self._environment.begin(write=True) as transaction:
+            with self._writing, self._environment.begin(write=True) as transaction:
                 self._forget_relations(transaction, source)
                 return bool(transaction.delete(source.encode(), db=self._positions))
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
     def close(self) -> None:
-        """Give the file back. May be called twice."""
+        """Give the file back. May be called twice.
+
+        While another thread writes it stays open until the process ends: py-lmdb frees every transaction with it.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._close()
+        finally:
+            self._writing.release()
+
+    def _close(self) -> None:
         if self._environment is not None:
             self._environment.close()
             self._environment = None

@@ -35,20 +35,27 @@ class Supervisor:
         self.failure: StreamerError | None = None
         self._metrics = metrics
         self._start_timeout = start_timeout
+        self._interrupted: list[Call[None]] = []
+
+    @property
+    def hanging(self) -> list[str]:
+        """Threads of starts that were interrupted and have not ended."""
+        return [attempt.name for attempt in self._interrupted if not attempt.ended]
 
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
         self._metrics.failed(part, error)
+        known = named(part, error if isinstance(error, StreamerError) else _unexpected(error))
+        first = self.failure is None
+        if first:
+            self.failure = known
+        self.stopping.set()  # before the log, which may be a pipe that nobody reads
         if not isinstance(error, StreamerError):
             # Not the error's own text: a library's message may quote a value.
             trace = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s: unexpected %s\n%s", part, type(error).__name__, trace)
-            error = StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
-        if self.failure is None:
-            self.failure = named(part, error)
-        elif self.stopping.is_set():
-            log.error("%s", named(part, error))
-        self.stopping.set()
+        if not first:
+            log.error("%s", known)
 
     def try_again(self, part: str, error: StreamerError, backoff: Backoff) -> bool:
         """Log, count and pause; False when the service is stopping."""
@@ -76,6 +83,7 @@ class Supervisor:
             if not attempt.ended and interrupt is not None:
                 interrupt()
                 attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
+                self._interrupted.append(attempt)
             if self.stopping.is_set():
                 return
             try:
@@ -91,6 +99,10 @@ class Supervisor:
 
     def _give_up(self, part: str) -> None:
         raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
+
+
+def _unexpected(error: BaseException) -> StreamerError:
+    return StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
 
 
 def named(part: str, error: StreamerError) -> StreamerError:

@@ -21,6 +21,7 @@ class Service:
     """One `psql-streamer` process. `config` is TOML without http and lmdb, which this adds.
 
     command: what starts it. cwd, environ: its working folder and its environment, when they are not this process's.
+    stderr: a descriptor in place of the log file.
     """
 
     def __init__(
@@ -30,8 +31,9 @@ class Service:
         command: Sequence[str] = (sys.executable, "-m", "psql_streamer"),
         cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        stderr: int | None = None,
     ) -> None:
-        self._command, self._cwd, self._environ = command, cwd, environ
+        self._command, self._cwd, self._environ, self._stderr = command, cwd, environ, stderr
         [self.port] = free_ports(1)
         self.lmdb = folder / "positions.lmdb"
         self.config = folder / "psql-streamer.toml"
@@ -50,7 +52,7 @@ class Service:
             self._process = subprocess.Popen(
                 [*self._command, "-config", str(self.config)],
                 stdout=log,
-                stderr=log,
+                stderr=log if self._stderr is None else self._stderr,
                 cwd=self._cwd,
                 env=self._environ,
             )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 from psycopg2.extensions import parse_dsn
 
+from psql_streamer.shutdown import FORCED
 from psql_streamer.store import Store
 from tests.database import Database
+from tests.log_pipe import LogPipe
 from tests.sections import postgres_section
 from tests.service import Service
 from tests.source_at_work import wait_for
@@ -24,6 +29,9 @@ _SCHEMA = "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t
 _LEAVE_SECONDS = 5.0
 _DISCARD = '[sink.s]\ntype = "stub_discard"\nsources = ["db1"]\n'
 _STUCK = '[sink.s]\ntype = "tests.stuck_sink:StuckSink"\nsources = ["db1"]\n'
+_SENT_AGAIN = re.compile(
+    "source.db1: position .+ was not stored: the next start goes on .+, and what sink.s took since then is sent again"
+)
 
 
 def _config(database: Database, sink: str, first_lines: str = "", **more: object) -> str:
@@ -69,6 +77,88 @@ def test_a_second_signal_ends_at_once(database: Database, tmp_path: Path) -> Non
             os.kill(service.pid, signal.SIGTERM)
             assert service.wait() == 128 + signal.SIGTERM
         assert "SIGTERM for the second time" in service.log.read_text()
+
+
+def test_a_stop_does_not_wait_for_a_log_that_nobody_reads(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with LogPipe() as log:
+        config = _config(database, _DISCARD, 'drainTimeout = "60s"')
+        with Service(tmp_path, config, stderr=log.writer) as service:
+            service.start()
+            log.fill()
+            with _takes_less_than(_LEAVE_SECONDS):
+                assert service.stop() == 0
+
+
+def test_a_stop_whose_sink_and_log_hang_ends_in_time(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with LogPipe() as log:
+        config = _config(database, _STUCK, 'drainTimeout = "500ms"')
+        with Service(tmp_path, config, stderr=log.writer) as service:
+            service.start()
+            _until_stuck(service, database)
+            log.fill()
+            with _takes_less_than(0.5 + _LEAVE_SECONDS):
+                assert service.stop() == 0
+
+
+def test_a_second_signal_ends_at_once_though_nobody_reads_the_log(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA)
+    with LogPipe() as log:
+        config = _config(database, _STUCK, 'drainTimeout = "60s"')
+        with Service(tmp_path, config, stderr=log.writer) as service:
+            service.start()
+            _until_stuck(service, database)
+            log.fill()
+            os.kill(service.pid, signal.SIGTERM)
+            time.sleep(0.2)  # the kernel makes one of two signals that wait
+            with _takes_less_than(1.5):
+                assert service.stop() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("log_is_read", [True, False])
+def test_a_disk_that_stands_still_at_the_stop_is_named_with_what_is_sent_again(
+    database: Database, tmp_path: Path, log_is_read: bool
+) -> None:
+    database.execute(_SCHEMA)
+    with LogPipe() as log:
+        config = _config(database, _DISCARD, 'drainTimeout = "500ms"')
+        with Service(tmp_path, config, stderr=log.writer) as service:
+            service.start()
+            with _lmdb(service) as file, file.begin(write=True):
+                database.execute("INSERT INTO t VALUES (1)")
+                service.until(lambda: service.stats()["sink.s"]["events"] == 1, "the row")
+                if not log_is_read:
+                    log.fill()
+                with _takes_less_than(0.5 + _LEAVE_SECONDS):
+                    assert service.stop() == FORCED
+        if log_is_read:
+            wait_for(lambda: "psql-streamer: " in log.text(), "the last line")
+            said = log.text()
+            assert "left behind, because it does not end: keeper in put (store.py:" in said
+            assert _SENT_AGAIN.search(said)
+            last = "psql-streamer: store: positions were not stored within 1.0 s: look at the disk that lmdb is on"
+            assert said.splitlines()[-1] == last
+
+
+def test_a_store_that_refuses_the_last_position_is_told_with_what_is_sent_again(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database, _DISCARD, 'lmdbMapSize = "1MB"')) as service:
+        service.start()
+        service.until_durable(database)
+        with _lmdb(service) as file, file.begin():
+            _fill(file)
+            with file.begin(write=True):
+                database.execute("INSERT INTO t VALUES (1)")
+                service.until(lambda: service.stats()["sink.s"]["events"] == 1, "the row")
+                os.kill(service.pid, signal.SIGTERM)
+                service.until(lambda: "stopping: SIGTERM" in service.log.read_text(), "the signal to be heard")
+            assert service.wait(10) == FORCED
+        said = service.log.read_text()
+        assert _SENT_AGAIN.search(said)
+        assert said.splitlines()[-1].endswith(f"lmdb: {service.lmdb} is full: raise lmdbMapSize")
 
 
 def test_sigterm_behind_a_network_that_swallows_everything_ends_in_time(database: Database, tmp_path: Path) -> None:
@@ -165,6 +255,20 @@ def test_the_last_line_says_where_the_next_start_goes_on(database: Database, tmp
         position = service.log.read_text().strip().splitlines()[-1].partition("the next start goes on at ")[2]
         assert position in _stored_position(service)
         assert "not drained" not in service.log.read_text()
+
+
+def _lmdb(service: Service) -> lmdb.Environment:
+    """LMDB has one writer at a time: while a transaction here is one, the service's commit does not return."""
+    return lmdb.open(str(service.lmdb), subdir=False, max_dbs=3, map_size=1 << 20)
+
+
+def _fill(file: lmdb.Environment) -> None:
+    """Leave no page, while somebody reads: pages that a reader may look at are not used again."""
+    meta = file.open_db(b"meta")
+    with suppress(lmdb.MapFullError):
+        for number in itertools.count():
+            with file.begin(write=True, db=meta) as transaction:
+                transaction.put(b"filler %d" % number, bytes(1000))
 
 
 def _stored_position(service: Service) -> str:

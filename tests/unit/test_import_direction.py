@@ -61,6 +61,7 @@ TIERS = [
         "psql_streamer.handler_instances",
         "psql_streamer.keeper",
         "psql_streamer.listening",
+        "psql_streamer.log_output",
         "psql_streamer.logs",
         "psql_streamer.pipeline",
         "psql_streamer.preflight",

@@ -115,6 +115,16 @@ def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_file_that_is_being_written_is_not_closed_under_the_writer(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    with store._writing:
+        store.close()
+    store.put("db1", RECORD)
+    assert store.get("db1") == RECORD
+    store.close()
+
+
 def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()

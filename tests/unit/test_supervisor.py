@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from psql_streamer.backoff import Backoff
@@ -18,7 +20,8 @@ from psql_streamer.errors import (
     outcome,
 )
 from psql_streamer.metrics import Metrics
-from psql_streamer.supervisor import Supervisor
+from psql_streamer.supervisor import Supervisor, log
+from tests.source_at_work import wait_for
 
 
 @pytest.mark.behaviour("D12")
@@ -94,3 +97,29 @@ def test_an_unexpected_error_is_told_without_its_text_which_may_hold_values() ->
     assert isinstance(supervisor.failure, StreamerError)
     assert "secret" not in str(supervisor.failure)
     assert "KeyError" in str(supervisor.failure)
+
+
+def test_a_failure_stops_the_service_though_its_message_waits_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor, read = Supervisor(Metrics(), start_timeout=1.0), threading.Event()
+    monkeypatch.setattr(log, "error", lambda *_: read.wait(10))
+    failing = threading.Thread(target=supervisor.fail, args=("sink.k", KeyError()))
+    failing.start()
+    assert supervisor.stopping.wait(5)
+    read.set()
+    failing.join()
+
+
+def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("psql_streamer.supervisor._INTERRUPTED_SECONDS", 0.1)
+    supervisor, ends = Supervisor(Metrics(), start_timeout=60.0), threading.Event()
+
+    def start() -> None:
+        supervisor.stopping.set()
+        ends.wait(10)
+
+    supervisor.start("source.db1", start, interval=1.0, interrupt=lambda: None)
+    assert supervisor.hanging == ["start source.db1"]
+    ends.set()
+    wait_for(lambda: not supervisor.hanging, "the start to end")
