@@ -20,7 +20,8 @@ class Records:
     tables: index into table_names ("schema.table"), for messages, dead letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
-    nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
+    nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
+        the column cannot hold them. An array counts once, however many of its elements are null.
     """
 
     topic_names: tuple[str, ...]

@@ -234,7 +234,9 @@ class KafkaSink(Sink):
             self._log.warning("%s has no topic and is skipped: see tableTopicMapping and messageTopic", table)
         self._skipped.update(records.skipped)
         for column in records.nulled.keys() - self._nulled.keys():
-            self._log.warning("%s has a value that format %s cannot hold: it is null", column, self._options.format)
+            self._log.warning(
+                "%s has a value that format %s cannot hold: it is null, or a part of it", column, self._options.format
+            )
         self._nulled.update(records.nulled)
 
     def _log_each(self, records: Records) -> None:

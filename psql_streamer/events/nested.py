@@ -28,7 +28,7 @@ def array_json(values: pa.Array, delimiter: str, render: Callable[[pa.Array], Pi
     """
     distinct = pc.dictionary_encode(values)
     parsed = [arrays.parse(text, delimiter.encode()) for text in distinct.dictionary.to_pylist()]
-    elements = pa.array(chain.from_iterable(parts[1] for parts in parsed if parts), pa.binary())
+    elements = pa.array(list(chain.from_iterable(parts[1] for parts in parsed if parts)), pa.binary())
     piece = render(elements) if len(elements) else Piece(elements)
     rendered = iter(_literals(piece))
     texts: list[bytes | None] = [

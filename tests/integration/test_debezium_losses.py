@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import psycopg2.errors
 import pytest
 
 from psql_streamer.events import Encoder
+from psql_streamer.events.debezium_types import connect_type
 from psql_streamer.model import Batch
 from psql_streamer.routing import Router
 from tests.connect_schema import misfits
 from tests.database import Database
+from tests.debezium_reading import read
 from tests.shared_stream import SharedStream
 from tests.type_values import columns
 
@@ -49,6 +51,9 @@ MORE_KEYS: dict[str, tuple[str, ...]] = {
     "pair": ("'(1,NaN)'", "'(1,)'", "'(1,Infinity)'"),
 }
 """Type -> values that a type of Debezium's, or JSON, might not tell apart."""
+
+APPROXIMATE = ("interval", "timetz", "varbit", "varbit(9)")
+"""Types of which Debezium's say less: the length of a month, the zone, how many zeros a value begins with."""
 
 _NO_KEY = (
     psycopg2.errors.UndefinedObject,
@@ -163,6 +168,31 @@ def test_values_that_a_primary_key_tells_apart_have_keys_of_their_own(stream: Sh
         assert nulled == {}
 
 
+@pytest.mark.behaviour("T1", "T2", "T3", "T4", "T5", "T6", "T7")
+def test_every_value_alone_and_in_arrays_is_what_postgresql_has_or_null_and_counted(stream: SharedStream) -> None:
+    made = _made_of_everything(stream.database)
+    events, nulled = _encoded(stream.batches(), schemas=True)
+    schemas = _column_schemas(stream)
+    lost = 0
+    with stream.database.session() as session, session.cursor() as cursor:
+        cursor.execute("SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'")
+        for at, (name, sql) in product(range(len(events)), made.items()):
+            value = events[at][1]["after"][name]
+            if value is None:
+                cursor.execute(f"SELECT {name} IS NULL FROM every WHERE id = %s", (at,))
+                lost += cursor.fetchone() == (False,)
+                continue
+            read_back, cast = _read_back(schemas[name], value, sql)
+            if isinstance(value, list) and None in value:
+                cursor.execute(f"SELECT array_position({name}, NULL) IS NULL FROM every WHERE id = %s", (at,))
+                lost += cursor.fetchone() == (True,)
+            else:
+                same = f"{_compared(sql).format(name)} IS NOT DISTINCT FROM {_compared(sql).format(cast)}"
+                cursor.execute(f"SELECT {same} FROM every WHERE id = %s", (read_back, at))
+                assert cursor.fetchone() == (True,), (sql, value)
+    assert lost == sum(nulled.values()) > 0
+
+
 def _unholdable() -> tuple[list[str], list[tuple[str, str, str]]]:
     """Names and (SQL type, a row's value that is held, one that is not) of each type alone and in its arrays."""
     scalars = [(sql, f"({held})::{sql}", f"({lost})::{sql}") for sql, held, lost in UNHOLDABLE]
@@ -191,6 +221,53 @@ def _made_of_every_key(database: Database) -> dict[str, str]:
                     continue
                 tables[table] = kind
     return tables
+
+
+def _made_of_everything(database: Database) -> dict[str, str]:
+    """Column of the table `every` -> its type: each alone and in an array, with a row for each of its values."""
+    found, values = dict[str, str](), list[tuple[str, ...]]()
+    for sql, _, literals in columns():
+        if sql in APPROXIMATE or (sql == "xml" and not _reads_xml(database)):
+            continue
+        arrays = tuple(f"ARRAY[{one}, {one}]::{sql}[]" for one in literals)
+        for kind, of in ((sql, literals), (f"{sql}[]", arrays)):
+            found[f"c{len(found)}"] = kind
+            values.append(of)
+    listed = ", ".join(f"{name} {sql}" for name, sql in found.items())
+    database.execute(f"CREATE TABLE every (id int PRIMARY KEY, {listed})")
+    for at in range(max(map(len, values))):
+        row = ", ".join(of[at] if at < len(of) else "NULL" for of in values)
+        database.execute(f"INSERT INTO every VALUES ({at}, {row})")
+    return found
+
+
+def _reads_xml(database: Database) -> bool:
+    try:
+        database.query("SELECT '<a/>'::xml")
+    except psycopg2.errors.FeatureNotSupported:
+        return False
+    return True
+
+
+def _column_schemas(stream: SharedStream) -> dict[str, Any]:
+    relation = next(one for one in stream.source.published() or () if one.table == "every")
+    return {column.name: connect_type(column).schema for column in relation.columns}
+
+
+def _read_back(schema: Any, value: Any, sql: str) -> tuple[Any, str]:
+    """The value as PostgreSQL takes it, and SQL with a place for it."""
+    if not sql.endswith("[]"):
+        return read(schema, value), _CASTS.get(sql, "(%s)::{0}").format(sql)
+    items = [None if one is None else read(schema["items"], one) for one in value]
+    return items, _CASTS.get(sql, "(%s)::text[]::{0}").format(sql)
+
+
+_CASTS = {"money": "(%s)::numeric::money", "money[]": "(%s)::numeric[]::money[]"}
+
+
+def _compared(sql: str) -> str:
+    """Numbers are the same with other zeros at their end; of what has no equality, the text is compared."""
+    return "{0}" if sql.startswith("numeric") else "({0})::text"
 
 
 def _encoded(
