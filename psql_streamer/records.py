@@ -22,7 +22,8 @@ class Records:
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
     skipped_messages: prefix, as it is shown -> logical messages without a topic.
-    nulled: schema.table.column -> values that are null because the format's type for the column cannot hold them.
+    nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
+        the column cannot hold them. An array counts once, however many of its elements are null.
     """
 
     topic_names: tuple[str, ...]

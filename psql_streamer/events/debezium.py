@@ -132,7 +132,7 @@ class Debezium(Format):
     ) -> pa.Array:
         """The JSON of every row; what its image lacks is left out, or where a marker stands for it Debezium's.
 
-        required: whether a column's values must not become null.
+        required: whether a column's values must not become null, nor any two of them the same.
         """
         absent = values.absent
         held = [index for index in range(len(columns)) if index not in absent or not absent[index].all()]
@@ -150,15 +150,14 @@ class Debezium(Format):
     def _member(
         self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows, required: bool
     ) -> Piece:
-        kind = connect_type(column)
+        kind = connect_type(column, flat=self.schemas, distinct=required)
         piece = kind.render(values)
-        if self.schemas and kind.dimensions:
-            piece = _of_one_dimension(piece)
-        if lost := piece.values.null_count - values.null_count:
+        lost = json_text.lost(piece, values)
+        if lost is not None:
             if required:
-                piece = _texts_for_nulls(piece, values)
+                piece = _texts_for_lost(piece, lost, kind.text(values.filter(lost)))
             else:
-                self.nulled[f"{rows.relation}.{column.name}"] += lost
+                self.nulled[f"{rows.relation}.{column.name}"] += lost.true_count
         if unavailable is None:
             return piece
         return json_text.replaced(piece, unavailable, placeholder(kind.schema, strict=self.schemas))
@@ -176,15 +175,8 @@ class DebeziumWithSchemas(Debezium):
     schemas = True
 
 
-def _of_one_dimension(piece: Piece) -> Piece:
-    """Connect's arrays have no dimensions: it would read an array in an array as a zero, so a null stands there."""
-    flat = pc.and_(pc.starts_with(piece.values, b"["), pc.invert(pc.starts_with(piece.values, b"[[")))
-    return Piece(pc.if_else(flat, piece.values, pa.scalar(None, pa.binary())))
-
-
-def _texts_for_nulls(piece: Piece, values: pa.Array) -> Piece:
+def _texts_for_lost(piece: Piece, lost: pa.BooleanArray, texts: pa.Array) -> Piece:
     """A key is never null, or rows that PostgreSQL tells apart would be one: the text form stands in for a value that
     the type cannot hold."""
     rendered = join(piece.open, piece.values, piece.close, nulls=None)
-    lost = pc.and_(rendered.is_null(), values.is_valid())
-    return Piece(pc.replace_with_mask(rendered, lost, json_text.quote(values.filter(lost))))
+    return Piece(pc.replace_with_mask(rendered, lost, texts))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.events import debezium_values as value
-from psql_streamer.events.json_text import Piece, join, quoted
+from psql_streamer.events.json_text import Piece, join, quote, quoted
 from psql_streamer.events.made import is_list, made_json
 from psql_streamer.events.nested import array_json
 from psql_streamer.events.values import json_values
@@ -40,21 +40,26 @@ _VHDRSZ = 4
 class ConnectType:
     """schema: Kafka Connect's, as its JSON converter writes it, without `optional` and `field`.
 
-    render: the JSON of a column of text forms; null for what the type cannot hold. dimensions: whether a value may be
-    an array of arrays, which an array's type in PostgreSQL does not say, nor this schema.
+    render: the JSON of a column of text forms; null for what the type cannot hold. text: JSON strings that stand for
+    such values in keys. distinct: what the text form looks like of values whose JSON no other value has; None: of all.
     """
 
     schema: Schema
     render: Callable[[pa.Array], Piece]
-    dimensions: bool = False
+    text: Callable[[pa.Array], pa.Array] = quote
+    distinct: str | None = None
 
 
-def connect_type(column: Column) -> ConnectType:
-    """What a column is in Debezium's events."""
+def connect_type(column: Column, *, flat: bool = False, distinct: bool = False) -> ConnectType:
+    """What a column is in Debezium's events.
+
+    flat: arrays of several dimensions are null, which the schema of an array does not allow for. distinct: null, too,
+    is what has the JSON of another value, so that something else can stand for it in a key.
+    """
     if column.type_oid == 0:
         return _made(column.arrow) if column.arrow is not None else _UNKNOWN
     kind = column.type or BY_OID.get(column.type_oid)
-    return _of(kind, column.typmod) if kind else _STRING
+    return _of(kind, column.typmod, flat, distinct) if kind else _STRING
 
 
 @cache
@@ -141,23 +146,55 @@ _UNAVAILABLE_UUID = b'"b68a35a7-17ad-35b3-af2a-ae46edb4545a"'
 
 
 @cache
-def _of(kind: PgType, typmod: int) -> ConnectType:
+def _of(kind: PgType, typmod: int, flat: bool, distinct: bool) -> ConnectType:
     if kind.element is not None:
-        return _array_of(kind.element, _of(kind.element, typmod))
+        array = _array_of(kind.element, _of(kind.element, typmod, flat, distinct))
+        if flat:
+            array = _only(_ONE_DIMENSION, array)
+        return _only(_LOWER_BOUND_OF_1, array) if distinct else array
+    one = _of_one(kind, typmod)
+    return _only(one.distinct, one) if distinct and one.distinct is not None else one
+
+
+def _of_one(kind: PgType, typmod: int) -> ConnectType:
+    """Of what is no array."""
     if kind.labels:
         return _enum(kind.labels)
     oid, modifier = (kind.base_oid, kind.base_typmod) if kind.base_oid else (kind.oid, typmod)
     if oid in _BY_TYPMOD:
         return _BY_TYPMOD[oid](modifier)
-    return _BY_OID.get(oid) or _BY_NAME.get(kind.name) or _STRING
+    if oid in _BY_OID:
+        return _BY_OID[oid]
+    # A domain, or a composite type, may have any name.
+    return _STRING if kind.base_oid or kind.attributes else _BY_NAME.get(kind.name, _STRING)
 
 
 def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
     return ConnectType(
         {"type": "array", "items": optional(element.schema, True)},
         lambda values: array_json(values, kind.delimiter, element.render),
-        dimensions=element.schema["type"] != "array",
     )
+
+
+_ONE_DIMENSION = r"^(\[[^{]*=)?\{([^{]|$)"
+"""What the text form of such an array looks like. Connect's arrays have no dimensions: its converter would read an
+array in an array as a zero."""
+
+_LOWER_BOUND_OF_1 = r"^\{"
+"""What the text form of such an array looks like; JSON has no bounds."""
+
+
+def _only(look: str, kind: ConnectType) -> ConnectType:
+    """The same, but null for values whose text form looks otherwise."""
+
+    def render(values: pa.Array) -> Piece:
+        fits = pc.match_substring_regex(values, look)
+        return kind.render(values if pc.all(fits).as_py() is not False else pc.if_else(fits, values, _NULL))
+
+    return replace(kind, render=render)
+
+
+_NULL = pa.scalar(None, pa.binary())
 
 
 # --- how columns are rendered
@@ -168,10 +205,16 @@ def _each(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
 
     def render(values: pa.Array) -> Piece:
         distinct = pc.dictionary_encode(values)
-        rendered = [function(text.decode("utf-8", "replace")) for text in distinct.dictionary.to_pylist()]
+        rendered = [_in_bytes(function, text) for text in distinct.dictionary.to_pylist()]
         return Piece(pa.array(rendered, pa.binary()).take(distinct.indices))
 
     return render
+
+
+def _in_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | None:
+    """What is not UTF-8 (in a database with the encoding SQL_ASCII) stays as it is, as in every other text."""
+    rendered = function(text.decode("utf-8", "surrogateescape"))
+    return None if rendered is None else rendered.encode("utf-8", "surrogateescape")
 
 
 def _as_json_of(oid: int) -> Callable[[pa.Array], Piece]:
@@ -281,11 +324,22 @@ def _timestamptz(typmod: int) -> ConnectType:
 
 
 def _bits(typmod: int) -> ConnectType:
+    """bit(n). Without a length, which `CREATE TABLE ... AS` makes, they are of any."""
+    return _varbits(typmod) if typmod < 1 else replace(_varbits(typmod), distinct=None)
+
+
+def _varbits(typmod: int) -> ConnectType:
+    """Bits does not say how many zeros a value begins with."""
     if typmod == 1:
         return ConnectType({"type": "boolean"}, _each(value.bit))
     length = str(typmod if typmod > 0 else 2**31 - 1)
     schema = _named("bytes", "io.debezium.data.Bits", parameters={"length": length})
-    return ConnectType(schema, _each(value.bits))
+    return ConnectType(schema, _each(value.bits), _bit_constants, r"^1")
+
+
+def _bit_constants(values: pa.Array) -> pa.Array:
+    """`B'0101'`: without the apostrophes, four digits are the base64 of other bits."""
+    return join(b"\"B'", values, b"'\"", nulls=None)
 
 
 def _vector(element: str) -> ConnectType:
@@ -331,8 +385,12 @@ _BY_OID: dict[int, ConnectType] = {
     701: ConnectType({"type": "double"}, _floats(701)),
     790: ConnectType(_decimal(2, {}), _each(value.money)),
     1082: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast(1082, pa.int32(), value.date)),
-    1186: ConnectType(_named("int64", "io.debezium.time.MicroDuration"), _each(value.interval)),
-    1266: ConnectType(_named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time)),
+    # '1 mon' would be '30 days 10:30:00'.
+    1186: ConnectType(
+        _named("int64", "io.debezium.time.MicroDuration"), _each(value.interval), distinct=r"^P[^YMT]*(T.*)?$"
+    ),
+    # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
+    1266: ConnectType(_named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time), distinct=r"\+00$"),
     2950: _string("io.debezium.data.Uuid"),
     3614: _string("io.debezium.data.Tsvector"),
     3802: _JSON,
@@ -344,7 +402,7 @@ _BY_TYPMOD: dict[int, Callable[[int], ConnectType]] = {
     1114: _timestamp,
     1184: _timestamptz,
     1560: _bits,
-    1562: _bits,
+    1562: _varbits,
     1700: _numeric,
 }
 """Built-in types whose modifiers make a difference."""

@@ -22,6 +22,7 @@ _INTERVAL = re.compile(
     r"(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,6}))?S)?)?"
 )
 _HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
+_HSTORE = re.compile(rf"(?:{_HSTORE_PAIR.pattern}(?:, (?!$)|$))*", re.DOTALL)
 _POINT = re.compile(r"\((.+),(.+)\)")
 
 _INT_DIGITS = 4300
@@ -41,11 +42,9 @@ def text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def date(value: str) -> str:
+def date(value: str) -> str | None:
     """Days."""
-    if value in INFINITE_DATES:
-        return str(INFINITE_DATES[value])
-    return str(_days(value))
+    return _number(INFINITE_DATES.get(value, _days(value)))
 
 
 def timestamp(value: str) -> str | None:
@@ -53,9 +52,10 @@ def timestamp(value: str) -> str | None:
     return _int64(_micros(value))
 
 
-def timestamp_millis(value: str) -> str:
+def timestamp_millis(value: str) -> str | None:
     """Milliseconds, for timestamp(0) to timestamp(3)."""
-    return str(_micros(value) // 1000)
+    micros = _micros(value)
+    return None if micros is None else str(micros // 1000)
 
 
 def zoned_timestamp(value: str, digits: int) -> str:
@@ -70,24 +70,27 @@ def zoned_timestamp(value: str, digits: int) -> str:
     return f'"{_java_year(int(found[1]), value)}-{found[2]}-{found[3]}T{clock[0][:8]}{fraction}Z"'
 
 
-def time(value: str) -> str:
+def time(value: str) -> str | None:
     """Microseconds since midnight."""
-    return str(_clock_micros(value))
+    return _number(_clock_micros(value))
 
 
-def time_millis(value: str) -> str:
+def time_millis(value: str) -> str | None:
     """Milliseconds since midnight, for time(0) to time(3)."""
-    return str(_clock_micros(value) // 1000)
+    micros = _clock_micros(value)
+    return None if micros is None else str(micros // 1000)
 
 
 def zoned_time(value: str) -> str:
     """ISO 8601, moved to UTC; 24:00:00 in UTC stays."""
-    offset = _OFFSET.search(value)
-    if not offset or value.startswith("24:00:00+00"):
-        return text("24:00:00Z" if offset else value)
+    offset, clock = _OFFSET.search(value), _clock_micros(value)
+    if not offset or clock is None:
+        return text(value)
+    if value == "24:00:00+00":
+        return text("24:00:00Z")
     seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60 + int(offset[4] or 0)
     shift = seconds * 1_000_000 * (-1 if offset[1] == "-" else 1)
-    micros = (_clock_micros(value) - shift) % _DAY
+    micros = (clock - shift) % _DAY
     whole, fraction = divmod(micros, 1_000_000)
     part = f".{fraction:06}".rstrip("0") if fraction else ""
     return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{part}Z"'
@@ -154,8 +157,10 @@ def vector(value: str) -> str:
     return f"[{','.join(value.split())}]"
 
 
-def hstore(value: str) -> str:
-    """A JSON document in a string."""
+def hstore(value: str) -> str | None:
+    """A JSON document in a string. Any type may be called hstore: another one's text is None."""
+    if not _HSTORE.fullmatch(value):
+        return None
     members = {
         _unescaped(one[1]): None if one[2] is None else _unescaped(one[2]) for one in _HSTORE_PAIR.finditer(value)
     }
@@ -166,10 +171,12 @@ def _unescaped(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
 
 
-def _days(value: str) -> int:
+def _days(value: str) -> int | None:
     """Days of a date at the start of the text. Years before Christ have `BC` at its end."""
     found = _DATE.match(value)
-    year, month, day = (int(one) for one in found.groups()) if found else (1970, 1, 1)
+    if not found:
+        return None
+    year, month, day = map(int, found.groups())
     if value.endswith("BC"):
         year = 1 - year
     # Years that begin in March, so that a leap day is the last of one.
@@ -179,22 +186,31 @@ def _days(value: str) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-def _micros(value: str) -> int:
+def _micros(value: str) -> int | None:
+    """None also for the moment in the year 294247 whose number stands for infinity."""
     if value in INFINITE_TIMESTAMPS:
         return INFINITE_TIMESTAMPS[value]
-    return _days(value) * _DAY + _clock_micros(value)
+    days, clock = _days(value), _clock_micros(value)
+    if days is None or clock is None:
+        return None
+    micros = days * _DAY + clock
+    return None if micros in INFINITE_TIMESTAMPS.values() else micros
 
 
-def _clock_micros(value: str) -> int:
+def _clock_micros(value: str) -> int | None:
     found = _CLOCK.search(value)
     if not found:
-        return 0
+        return None
     seconds = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
     return seconds * 1_000_000 + int(f"{found[4] or '':0<6}")
 
 
-def _int64(number: int) -> str | None:
-    return str(number) if -(1 << 63) <= number < 1 << 63 else None
+def _number(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _int64(number: int | None) -> str | None:
+    return None if number is None or not -(1 << 63) <= number < 1 << 63 else str(number)
 
 
 def _unscaled(value: str, scale: int) -> int:

@@ -61,7 +61,7 @@ class Format(ABC):
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out.
-    nulled: schema.table.column -> values so far that are null because the format's type cannot hold them.
+    nulled: as Records.nulled, so far.
     """
 
     tombstones: ClassVar[bool] = False

@@ -30,11 +30,24 @@ class Piece:
     """A column of JSON values: `open` + value + `close` for every row.
 
     values has no nulls when open or close are set: a null must not become a quoted string.
+    lossy: where a value is there but lacks something inside of it; None: nowhere.
     """
 
     values: pa.Array
     open: bytes = b""
     close: bytes = b""
+    lossy: pa.BooleanArray | None = None
+
+
+def lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
+    """Which values are null in their JSON, or have a null inside of it, that are none themselves; None: none of them.
+
+    values: what the piece was rendered of.
+    """
+    if piece.values.null_count == values.null_count:
+        return piece.lossy
+    nulled = pc.and_(piece.values.is_null(), values.is_valid())
+    return nulled if piece.lossy is None else pc.or_(nulled, piece.lossy)
 
 
 def escape(texts: pa.Array) -> pa.Array:

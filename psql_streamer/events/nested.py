@@ -7,6 +7,7 @@ while older rows were still in the WAL) goes out as text: it must neither vanish
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -21,15 +22,25 @@ from psql_streamer.pgtype import Attribute, JsonForm
 
 
 def array_json(values: pa.Array, delimiter: str, render: Callable[[pa.Array], Piece]) -> Piece:
-    """JSON arrays; null stays null. render: the JSON of a column of elements."""
+    """JSON arrays; null stays null. render: the JSON of a column of elements.
+
+    An array is lossy where an element that is not NULL becomes null, or is lossy itself.
+    """
     distinct = pc.dictionary_encode(values)
     parsed = [arrays.parse(text, delimiter.encode()) for text in distinct.dictionary.to_pylist()]
-    elements = list(chain.from_iterable(parts[1] for parts in parsed if parts))
-    rendered = iter(_literals(render(pa.array(elements, pa.binary()))) if elements else ())
+    elements = pa.array(list(chain.from_iterable(parts[1] for parts in parsed if parts)), pa.binary())
+    piece = render(elements) if len(elements) else Piece(elements)
+    rendered = iter(_literals(piece))
     texts: list[bytes | None] = [
         _interleaved(parts[0], [next(rendered) for _ in parts[1]]) if parts else None for parts in parsed
     ]
-    return _each(distinct, texts)
+    lost = json_text.lost(piece, elements)
+    if lost is None:
+        return _each(distinct, texts)
+    held_by = np.repeat(np.arange(len(parsed)), [len(parts[1]) if parts else 0 for parts in parsed])
+    lossy = np.zeros(len(parsed), np.bool_)
+    lossy[held_by[lost.to_numpy(zero_copy_only=False)]] = True
+    return replace(_each(distinct, texts), lossy=pc.fill_null(pa.array(lossy).take(distinct.indices), False))
 
 
 def object_json(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -16,10 +19,21 @@ from hypothesis import strategies as st
 from psql_streamer.events import Encoder
 from psql_streamer.events import debezium_types as types
 from psql_streamer.events import debezium_values as value
-from psql_streamer.model import Column
+from psql_streamer.model import (
+    NO_LSN,
+    Batch,
+    Changes,
+    Column,
+    Image,
+    Op,
+    Position,
+    Relation,
+    ReplicaIdentity,
+    Transactions,
+)
 from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.routing import Router
-from tests.decoding import decode
+from tests.decoding import ORIGIN, decode
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 
@@ -117,6 +131,84 @@ def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(s
             assert (found["payload"] if schemas else found) == {"n": "NaN"}
 
 
+def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
+    """The key of a row for each of these values of its only column."""
+    relation = Relation(16400, "public", "t", ReplicaIdentity.DEFAULT, (Column("k", oid, key=True),))
+    values = pa.array([text.encode() for text in texts], pa.binary())
+    everything = np.arange(len(texts))
+    changes = Changes(
+        relation,
+        relation.columns,
+        everything,
+        np.full(len(texts), Op.INSERT, np.uint8),
+        everything,
+        everything.astype(np.uint64),
+        np.zeros(len(texts), np.int32),
+        everything,
+        Image((values,), everything),
+        Image((values[:0],), everything[:0]),
+    )
+    nothing = np.zeros(1, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.int64)
+    batch = Batch(ORIGIN, Position(NO_LSN), Transactions(*nothing), (changes,))
+    records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
+    assert records.nulled == {}
+    return [key.decode() for key in records.keys.to_pylist()]
+
+
+bit_strings = st.text("01", max_size=32)
+intervals = st.builds(
+    lambda months, days, micros: f"P{months}M{days}DT{micros // 1_000_000}.{micros % 1_000_000:06}S",
+    st.sampled_from([0, 1, 12]),
+    st.integers(0, 400),
+    st.sampled_from([0, 1, 37_800_000_000]),
+).map(lambda text: text.replace("P0M", "P").replace("P0D", "P"))
+"""As PostgreSQL writes them but for hours and minutes; 37,800 seconds and 30 days are a month of Debezium's."""
+numbers = st.one_of(st.sampled_from(["NaN", "Infinity", "-Infinity", "NULL"]), st.integers(-300, 300).map(str))
+
+
+def unequal_intervals(text: str) -> int:
+    """What PostgreSQL compares of an interval: microseconds, with months of 30 days."""
+    months, days, seconds = re.fullmatch(r"P(?:(\d+)M)?(?:(\d+)D)?T(.*)S", text).groups()  # type: ignore[union-attr]
+    return (int(months or 0) * 30 + int(days or 0)) * 86_400_000_000 + int(Decimal(seconds) * 1_000_000)
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+@given(data=st.data())
+def test_values_that_postgresql_tells_apart_have_keys_of_their_own(schemas: bool, data: st.DataObject) -> None:
+    bits = data.draw(st.lists(bit_strings, unique=True, min_size=1))
+    assert len(set(keys_of(VARBIT, bits, schemas=schemas))) == len(bits)
+    spans = data.draw(st.lists(intervals, unique_by=unequal_intervals, min_size=1))
+    assert len(set(keys_of(1186, spans, schemas=schemas))) == len(spans)
+    for oid, elements, compared in (
+        (1563, bit_strings.filter(bool), str),
+        (1187, intervals, unequal_intervals),
+        (1231, numbers, str),
+    ):
+        arrays = data.draw(st.lists(st.lists(elements, max_size=3), unique_by=_each_by(compared), min_size=1))
+        from_1 = [f"{{{','.join(one)}}}" for one in arrays]
+        from_0 = [f"[0:{len(one) - 1}]={{{','.join(one)}}}" for one in arrays if one]
+        assert len(set(keys_of(oid, from_1 + from_0, schemas=schemas))) == len(from_1 + from_0)
+
+
+def _each_by(compared: Callable[[str], Any]) -> Callable[[list[str]], tuple[Any, ...]]:
+    return lambda elements: tuple(map(compared, elements))
+
+
+def test_t8_in_an_hstore_what_is_no_utf_8_stays_apart() -> None:
+    """In a database with the encoding SQL_ASCII."""
+    render = types.connect_type(Column("c", 16400, type=PgType("hstore", 16400, 0, JsonForm.TEXT))).render
+    first, second = render(pa.array([b'"a"=>"\xe9"', b'"a"=>"\xe8"'], pa.binary())).values.to_pylist()
+    assert (first, second) == (b'"{\\"a\\":\\"\xe9\\"}"', b'"{\\"a\\":\\"\xe8\\"}"')
+
+
+@pytest.mark.parametrize(
+    ("oid", "modifier"),
+    [(DATE, -1), (TIMESTAMP, -1), (TIMESTAMP, 3), (1083, -1), (1083, 3), (1186, -1), (VARIABLE, -1)],
+)
+def test_a_text_that_is_not_of_the_type_is_null_and_not_the_year_1970(oid: int, modifier: int) -> None:
+    assert written(oid, "no such value", modifier=modifier) == [None]
+
+
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999))
 
 
@@ -172,7 +264,7 @@ def test_t5_an_interval_is_microseconds(text: str, micros: int) -> None:
 
 
 def test_t5_what_64_bits_cannot_count_is_null() -> None:
-    assert written(1186, "P-178000000Y") == [None]
+    assert written(1186, "P-178000000Y", "infinity", "-infinity") == [None, None, None]
     assert written(TIMESTAMP, "294276-12-31 23:59:59.999999") == [None]
 
 
