@@ -14,6 +14,7 @@ from psql_streamer.events.json_text import Piece
 from psql_streamer.events.rows import Absent, Values
 from psql_streamer.events.values import json_values
 from psql_streamer.model import Column
+from psql_streamer.pgtype import JsonForm
 
 _EMPTY = pa.scalar(b"", pa.binary())
 
@@ -32,10 +33,16 @@ def image_json(values: Values, columns: Sequence[Column], rows: int) -> pa.Array
 
 
 def key_json(values: Values, columns: Sequence[Column], key: Sequence[int], rows: int) -> pa.Array:
-    """`{"id":1}` of the key columns; null (no key) where there are none."""
+    """`{"id":1}` of the key columns; null (no key) where there are none.
+
+    Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does not
+    say, or of JSON documents stands as its text form.
+    """
     if not key:
         return pa.nulls(rows, pa.binary())
-    return image_json(Values(tuple(values.arrays[index] for index in key)), [columns[index] for index in key], rows)
+    names = [json_text.name(columns[index].name) for index in key]
+    pieces = [_key_member(values.arrays[index], columns[index]) for index in key]
+    return json_text.join(*json_text.members(names, pieces))
 
 
 def names_json(flags: Absent, columns: Sequence[Column]) -> pa.Array:
@@ -51,6 +58,20 @@ def _member(values: Values, index: int, column: Column) -> Piece:
     piece = json_values(values.arrays[index], column)
     marked = values.marked.get(index)
     return piece if marked is None else json_text.replaced(piece, marked, values.marker)
+
+
+def _key_member(values: pa.Array, column: Column) -> Piece:
+    piece = json_values(values, column)
+    element = column.type and column.type.element
+    if element is None:
+        return piece
+    if element.form is JsonForm.EMBEDDED:
+        return Piece(json_text.quote(values))  # a null or an array of its own would look like one of PostgreSQL's
+    bounded = pc.fill_null(pc.starts_with(values, b"["), False)
+    if not bounded.true_count:
+        return piece
+    rendered = json_text.join(piece.open, piece.values, piece.close, nulls=None)
+    return Piece(pc.replace_with_mask(rendered, bounded, json_text.quote(values.filter(bounded))))
 
 
 def _always(absent: NDArray[np.bool_] | None) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from psql_streamer.events import Encoder
 from psql_streamer.events.debezium_types import connect_type
 from psql_streamer.model import Batch
-from psql_streamer.routing import Router
+from psql_streamer.routing import Route, Router
 from tests.connect_schema import misfits
 from tests.database import Database
 from tests.debezium_reading import read
@@ -166,6 +166,25 @@ def test_values_that_a_primary_key_tells_apart_have_keys_of_their_own(stream: Sh
         collapsed = {sql: (len(found[sql]), rows) for sql, rows in expected.items() if len(found[sql]) < rows}
         assert collapsed == {}, "type: (keys, rows)"
         assert nulled == {}
+
+
+@pytest.mark.behaviour("T2", "T5", "T7")
+def test_values_that_a_primary_key_tells_apart_have_keys_of_their_own_in_the_other_formats(
+    stream: SharedStream,
+) -> None:
+    stream.run(PARTS)
+    tables = _made_of_every_key(stream.database)
+    batches = stream.batches()
+    found: dict[str, set[bytes]] = {table: set() for table in tables}
+    encoder = Encoder("flat", Router({"*.*": [Route("{table}")]}, "", ""), {})
+    for records in map(encoder.encode, batches):
+        topics = (records.topic_names[topic] for topic in records.topics.tolist())
+        for topic, key in zip(topics, records.keys.to_pylist(), strict=True):
+            if topic in tables:
+                found[topic].add(key)
+    expected = {table: stream.database.value(f"SELECT count(*) FROM {table}") for table in tables}
+    collapsed = {tables[table]: (len(keys), expected[table]) for table, keys in found.items()}
+    assert {sql: counts for sql, counts in collapsed.items() if counts[0] < counts[1]} == {}, "type: (keys, rows)"
 
 
 @pytest.mark.behaviour("T1", "T2", "T3", "T4", "T5", "T6", "T7")
