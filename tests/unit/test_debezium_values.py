@@ -25,10 +25,10 @@ from psql_streamer.model import (
     Changes,
     Column,
     Image,
-    Op,
     Position,
     Relation,
     ReplicaIdentity,
+    RowOp,
     Transactions,
 )
 from psql_streamer.pgtype import JsonForm, PgType
@@ -140,11 +140,10 @@ def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
         relation,
         relation.columns,
         everything,
-        np.full(len(texts), Op.INSERT, np.uint8),
+        np.full(len(texts), RowOp.INSERT, np.uint8),
         everything,
         everything.astype(np.uint64),
         np.zeros(len(texts), np.int32),
-        everything,
         Image((values,), everything),
         Image((values[:0],), everything[:0]),
     )
