@@ -16,8 +16,8 @@ from pathlib import Path
 from psql_streamer import logs
 from psql_streamer.config import load
 from psql_streamer.errors import StreamerError
+from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Lsn, Position
 from psql_streamer.pipeline import Pipeline
 
 
@@ -28,11 +28,13 @@ class _Watch(Metrics):
         super().__init__()
         self.ended = threading.Event()
         self.failure: StreamerError | None = None
+        self.pipeline: Pipeline | None = None
         self._end = end
 
-    def position_stored(self, source: str, position: Position) -> None:
-        super().position_stored(source, position)
-        if position.lsn >= self._end:
+    def stored_up_to(self, source: str, ticket: int) -> None:
+        super().stored_up_to(source, ticket)
+        assert self.pipeline is not None
+        if self.pipeline.stats()[f"source.{source}"]["stored_lsn"] >= self._end:
             self.ended.set()
 
 
@@ -41,7 +43,7 @@ def main(config_file: str, end_lsn: str) -> None:
     config = load(Path(config_file), os.environ)
     logs.configure(config.log, verbosity=-1)
     watch = _Watch(Lsn.parse(end_lsn))
-    pipeline = Pipeline(config, watch)
+    pipeline = watch.pipeline = Pipeline(config, watch)
     try:
         pipeline.start_sinks()
         before = processes()

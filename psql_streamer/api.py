@@ -33,8 +33,9 @@ from psql_streamer.answers import (
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
 from psql_streamer.listening import listen, shown_address
+from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import CONTENT_TYPE, Metrics
-from psql_streamer.model import Lsn, Stats
+from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
 from psql_streamer.status_page import status_page
 

@@ -78,7 +78,7 @@ class Source(ABC):
         return ()
 
     @abstractmethod
-    def fence(self) -> Mapping[str, str]:
+    def stream_identity(self) -> Mapping[str, str]:
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
 
         May connect. Called before every `start`, which must come to the same stream. A key whose value differs from the
@@ -99,11 +99,15 @@ class Source(ABC):
         """
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:  # noqa: ARG002
-        """Those of these tables that no longer exist, and the position up to which changes of theirs may still come.
+        """The position up to which changes of tables may still come that no longer exist, and which of these they are.
 
         None where it cannot be said. May ask the server; called now and then, so that stored shapes do not pile up.
         """
         return None
+
+    @abstractmethod
+    def has_reached(self, position: Position, mark: Position) -> bool:
+        """Whether everything up to `mark` lies before `position`. Both are its own."""
 
     def provide_transaction_metadata(self) -> None:
         """Some sink wants Batch.transaction_metadata and Changes.table_seq; called before the first `start`."""

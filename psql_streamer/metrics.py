@@ -26,7 +26,7 @@ from prometheus_client import (
 
 from psql_streamer import __version__
 from psql_streamer.interfaces import Service
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch
 from psql_streamer.pending import Pending
 from psql_streamer.scrape import PREFIX, Scrape
 from psql_streamer.table_counts import TableCounts
@@ -82,16 +82,16 @@ class Metrics:
                 self._batch_rows.labels(name)
                 self._pending.expect(name)
 
-    def batch_received(self, source: str, batch: Batch) -> None:
-        """A source gave a batch: as decoded, before any handler saw it."""
+    def batch_received(self, source: str, batch: Batch, ticket: int) -> None:
+        """A source gave a batch: as decoded, before any handler saw it. ticket: its number, which increases."""
         self._tables.add(source, batch)
-        self._pending.received(source, batch)
+        self._pending.received(source, batch, ticket)
         if rows := len(batch):
             self._batch_rows.labels(source).observe(rows)
 
-    def position_stored(self, source: str, position: Position) -> None:
-        """Everything of a source up to `position` is durable in every sink, and the position store says so."""
-        self._pending.stored(source, position)
+    def stored_up_to(self, source: str, ticket: int) -> None:
+        """Every batch of a source up to this one is durable in every sink, and the position store says so."""
+        self._pending.stored_up_to(source, ticket)
 
     def stage(self, stage: Stage, part: str, seconds: float) -> None:
         """A batch passed a stage of a part in this time."""

@@ -1,4 +1,4 @@
-"""The values that flow: Lsn, Position, Column, Relation, Changes, Batch.
+"""The values that flow: Position, Column, Relation, Changes, Batch.
 
 Nothing here does I/O. Arrays are numpy or Arrow, one element a row; the naming follows PostgreSQL's
 protocol documentation ("Logical Replication Message Formats").
@@ -21,44 +21,18 @@ from psql_streamer.pgtype import PgType
 Index: TypeAlias = NDArray[np.int64]
 
 
-class Lsn(int):
-    """A position in the write-ahead log: bytes since its beginning, shown as PostgreSQL does (`16/B374D848`)."""
-
-    def __str__(self) -> str:
-        return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"
-
-    def __repr__(self) -> str:
-        return f"Lsn({self})"
-
-    @classmethod
-    def parse(cls, text: str) -> Lsn:
-        """Read `16/B374D848` or a plain number; ValueError for anything else."""
-        high, slash, low = text.partition("/")
-        value = (int(high, 16) << 32) | int(low, 16) if slash else int(text)
-        if not 0 <= value < 1 << 64 or (slash and int(low, 16) >> 32):
-            raise ValueError(f"{text!r} is not an LSN such as 16/B374D848")
-        return cls(value)
-
-
-NO_LSN = Lsn(0)
-"""PostgreSQL's InvalidXLogRecPtr: no position."""
-
-
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a source resumes from.
+    """How far a source has got. Only the source that made it can read, compare and continue it.
 
-    lsn: end LSN of the last committed transaction that lies wholly behind.
-    commit_lsn, changes: of the transaction after it, how many changes are durable already (0, 0: none).
+    data: JSON values, stored as they are. shown: the same for people: `16/B374D848`, `orders.id=4711`.
     """
 
-    lsn: Lsn
-    commit_lsn: Lsn = NO_LSN
-    changes: int = 0
+    data: Mapping[str, Any] = field(hash=False)
+    shown: str
 
     def __str__(self) -> str:
-        inside = f"+{self.changes} of {self.commit_lsn}" if self.changes else ""
-        return f"{self.lsn}{inside}"
+        return self.shown
 
 
 class _Named(IntEnum):

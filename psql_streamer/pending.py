@@ -6,41 +6,31 @@ from collections import deque
 from collections.abc import Mapping
 from threading import Lock
 
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch
 
 
 class Pending:
-    """Batches that were received and are not stored yet; they are what lag is made of."""
+    """Batches that were received and are not stored yet; they are what lag is made of. Tickets are the Tracker's."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._stored: dict[str, Position] = {}
-        self._commits: dict[str, deque[tuple[Position, float]]] = {}
+        self._commits: dict[str, deque[tuple[int, float]]] = {}
 
     def expect(self, source: str) -> None:
         self._commits.setdefault(source, deque())
 
-    def received(self, source: str, batch: Batch) -> None:
+    def received(self, source: str, batch: Batch, ticket: int) -> None:
+        if not len(batch.transactions):
+            return  # it moves the position on, or is where the last one was
         with self._lock:
             commits = self._commits.setdefault(source, deque())
-            if not len(batch.transactions):
-                return  # it moves the position on, or is where the last one was
-            # A source that started over gives the same changes again.
-            while commits and _order(commits[-1][0]) >= _order(batch.position):
-                commits.pop()
-            commits.append((batch.position, float(batch.transactions.commit_ts[0]) / 1e6))
+            commits.append((ticket, float(batch.transactions.commit_ts[0]) / 1e6))
 
-    def stored(self, source: str, position: Position) -> None:
+    def stored_up_to(self, source: str, ticket: int) -> None:
         with self._lock:
-            self._stored[source] = position
             commits = self._commits.setdefault(source, deque())
-            while commits and _order(commits[0][0]) <= _order(position):
+            while commits and commits[0][0] <= ticket:
                 commits.popleft()
-
-    def positions(self) -> Mapping[str, Position]:
-        """By source, what the store says."""
-        with self._lock:
-            return self._stored.copy()
 
     def lags(self, now: float) -> Mapping[str, float]:
         """By source, the age in seconds of the oldest change that is not durable; 0 when there is none.
@@ -50,7 +40,3 @@ class Pending:
         with self._lock:
             # Two machines' clocks: a commit may seem to lie in the future.
             return {name: max(0.0, now - commits[0][1]) if commits else 0.0 for name, commits in self._commits.items()}
-
-
-def _order(position: Position) -> tuple[int, int, int]:
-    return position.lsn, position.commit_lsn, position.changes

@@ -19,7 +19,7 @@ from psql_streamer.redaction import gives_away, secrets_in
 from psql_streamer.resume import choose_position
 from psql_streamer.review import review
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
 _BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")
@@ -81,7 +81,7 @@ class _StoreCheck:
 
     def __init__(self, config: Config) -> None:
         self.holder = 0
-        self.records: Mapping[str, Record] = {}
+        self.records: Mapping[str, StoredPosition] = {}
         self._config = config
 
     def look(self) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def _check_http(address: HttpAddress, holder: int) -> Iterator[Finding]:
 
 
 def _check_source(
-    source: Part[Source, SourceOptions], record: Record | None, published: dict[str, Sequence[Relation]]
+    source: Part[Source, SourceOptions], record: StoredPosition | None, published: dict[str, Sequence[Relation]]
 ) -> Iterator[Finding]:
     """Its findings; what it publishes goes into `published`, unless it does not work anyway."""
     part = source.build()
@@ -124,7 +124,7 @@ def _check_source(
     yield from _noted(part.check(), findings)
     if not _work(findings):
         return
-    resume = choose_position(source.name, record, part.fence(), part.position_override)
+    resume = choose_position(source.name, record, part.stream_identity(), part.position_override)
     yield from part.check_position(resume.position)
     if (tables := part.published()) is not None:
         published[source.name] = tables

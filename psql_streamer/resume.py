@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.errors import PositionRefused
 from psql_streamer.model import Position
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,10 @@ class Resume:
     overriding: bool = False
 
 
-def choose_position(source: str, record: Record | None, found: Mapping[str, str], override: Position | None) -> Resume:
-    """Where a source starts. found: its fence now. override: Source.position_override.
+def choose_position(
+    source: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
+) -> Resume:
+    """Where a source starts. found: its stream identity now. override: Source.position_override.
 
     PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
     is the operator's word that this is right.
@@ -28,14 +30,14 @@ def choose_position(source: str, record: Record | None, found: Mapping[str, str]
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
-    require_same_stream(source, f"the stored position {record.position}", record.fence, found)
+    require_same_stream(source, f"the stored position {record.position}", record.stream, found)
     return Resume(record.position)
 
 
 def require_same_stream(source: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]) -> None:
     """PositionRefused when a position belongs to another stream than the one that is there now.
 
-    position: what messages call it. of_position: the fence that it was made with.
+    position: what messages call it. of_position: the stream identity that it was made with.
     """
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if differing:

@@ -112,11 +112,9 @@ class Scrape(Collector):
         )
 
     def _positions(self, stats: Mapping[str, Stats]) -> Metric:
-        values: dict[Labels, float] = {
-            (source, "stored"): position.lsn for source, position in self._pending.positions().items()
-        }
+        values: dict[Labels, float] = {}
         for source, part in _of_kind("source", stats):
-            for kind in ("server", "received", "confirmed"):
+            for kind in ("server", "received", "stored", "confirmed"):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
         return _family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)

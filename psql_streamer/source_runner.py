@@ -17,7 +17,7 @@ from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.resume import choose_position, require_same_stream
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 from psql_streamer.supervisor import Supervisor
 
 _STALLED_AFTER = 60.0
@@ -64,7 +64,7 @@ class SourceRunner:
         self._lock = threading.Condition()
         self._last_bytes = 0
         self._position: Position | None = None
-        self._fence: Mapping[str, str] | None = None  # of the stream that was begun
+        self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
         self._problem = ""
         self._stored: Position | None = None
@@ -136,8 +136,8 @@ class SourceRunner:
         self._storing_since = None
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
-        self._metrics.position_stored(self.part.name, durable)
         self.part.confirm(durable)
+        self._metrics.stored_up_to(self.part.name, ticket)
 
     def done(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
@@ -167,7 +167,7 @@ class SourceRunner:
         """The source's counters and the positions."""
         with self._lock:
             in_flight = len(self._tracker)
-        stored = {"stored_lsn": int(self._stored.lsn), "stored_position": str(self._stored)} if self._stored else {}
+        stored = {"stored_position": str(self._stored)} if self._stored else {}
         return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
 
     def _shapes_until(self, ticket: int) -> list[Relation]:
@@ -187,7 +187,7 @@ class SourceRunner:
 
     def _dropped_until(self, position: Position) -> Sequence[Relation]:
         dropped = self._dropped
-        if dropped is None or position.lsn < dropped[0].lsn:
+        if dropped is None or not self.part.has_reached(position, dropped[0]):
             return ()
         self._dropped = None
         return dropped[1]
@@ -197,32 +197,37 @@ class SourceRunner:
 
     def _connect(self) -> None:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
-        fence = dict(self.part.fence())
-        if self._fence is not None:
-            require_same_stream(self.part.name, f"position {self._position}", self._fence, fence)
+        stream = dict(self.part.stream_identity())
+        if self._stream is not None:
+            require_same_stream(self.part.name, f"position {self._position}", self._stream, stream)
             self.part.start(self._position)
         else:
-            self._begin(fence)
+            self._begin(stream)
         log.info("%s: %s", self.name, self.part.status().reason)
 
-    def _begin(self, fence: Mapping[str, str]) -> None:
+    def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
         record, override = self._store.get(self.part.name), self.part.position_override
-        resume = choose_position(self.part.name, record, fence, override)
+        resume = choose_position(self.part.name, record, stream, override)
         if record is not None:
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:
-                _log_override(self.name, record.position, resume.position)
+                self._log_override(record.position, resume.position)
         self.part.start(resume.position)
-        self._position, self._fence = resume.position, fence
+        self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
         if resume.overriding and resume.position is not None:
             # The source stands there from now on: the next start does not go there again.
             self._store.put(self.part.name, self._record(resume.position))
             self._stored = resume.position
 
-    def _record(self, position: Position) -> Record:
-        return Record(position, self._fence or {}, self._override)
+    def _log_override(self, stored: Position, override: Position) -> None:
+        back = self.part.has_reached(stored, override)
+        how = "going back" if back else "skipping what lies between:"
+        log.warning("%s: walPositionOverride: %s from %s to %s", self.name, how, stored, override)
+
+    def _record(self, position: Position) -> StoredPosition:
+        return StoredPosition(position, self._stream or {}, self._override)
 
     def _run(self) -> None:
         backoff = Backoff(self.part.options.start_retry_interval)
@@ -255,12 +260,12 @@ class SourceRunner:
         if batch is None:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
-        self._metrics.batch_received(self.part.name, batch)
         self._last_bytes = batch.nbytes - batch.overhead
         sinks = () if batch.idle else self._sinks
         with self._lock:
             ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
             self._new_shapes.extend((ticket, change.relation) for change in batch.schema_changes)
+        self._metrics.batch_received(self.part.name, batch, ticket)
         if not sinks:
             self._on_durable()
         for sink in sinks:
@@ -283,8 +288,3 @@ class SourceRunner:
 
     def _is_done(self, sink: SinkRunner) -> bool:
         return not self._tracker.owed(sink.name)
-
-
-def _log_override(part: str, stored: Position, override: Position) -> None:
-    how = "going back" if override.lsn < stored.lsn else "skipping what lies between:"
-    log.warning("%s: walPositionOverride: %s from %s to %s", part, how, stored, override)

@@ -9,7 +9,8 @@ from typing import Any
 
 from psql_streamer import __version__
 from psql_streamer.interfaces import Status
-from psql_streamer.model import Lsn, Stats
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
 
 REFRESH_SECONDS = 3

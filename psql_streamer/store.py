@@ -13,7 +13,14 @@ import lmdb
 
 from psql_streamer.errors import StoreError
 from psql_streamer.model import Relation
-from psql_streamer.store_format import FORMAT, Record, decode_record, decode_relation, encode_record, encode_relation
+from psql_streamer.store_format import (
+    FORMAT,
+    StoredPosition,
+    decode_position,
+    decode_relation,
+    encode_position,
+    encode_relation,
+)
 
 _POSITIONS, _RELATIONS, _META = b"positions", b"relations", b"meta"
 _FORMAT_KEY = b"format"
@@ -69,13 +76,13 @@ class Store:
             raise self._unusable(error) from None
         return holder
 
-    def get(self, source: str) -> Record | None:
+    def get(self, source: str) -> StoredPosition | None:
         """What is remembered of a source; None when nothing is."""
         with self._environment.begin(db=self._positions) as transaction:
             value = transaction.get(source.encode())
         return None if value is None else self._decode(source, value)
 
-    def all(self) -> dict[str, Record]:
+    def all(self) -> dict[str, StoredPosition]:
         """Every record, by source."""
         with self._environment.begin(db=self._positions) as transaction:
             return {
@@ -94,7 +101,7 @@ class Store:
         return found
 
     def put(
-        self, source: str, record: Record, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
+        self, source: str, record: StoredPosition, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
     ) -> None:
         """Remember; on return it is on disk (LMDB's commit syncs).
 
@@ -103,7 +110,7 @@ class Store:
         try:
             with self._writing, self._environment.begin(write=True) as transaction:
                 place = source.encode()
-                written = encode_record(record, transaction.get(place, db=self._positions))
+                written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
                 for relation in dropped:
                     transaction.delete(_relation_key(source, str(relation.oid)), db=self._relations)
@@ -228,9 +235,9 @@ class Store:
             f"lmdb: {self._path} cannot be used ({error})", "look at the disk's free space and the file's permissions"
         )
 
-    def _decode(self, source: str, value: bytes) -> Record:
+    def _decode(self, source: str, value: bytes) -> StoredPosition:
         try:
-            return decode_record(value)
+            return decode_position(value)
         except (ValueError, KeyError, TypeError):
             raise self._unreadable(source) from None
 

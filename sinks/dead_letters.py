@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
 from psql_streamer.records import Records
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_errors import REJECTED

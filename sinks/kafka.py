@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.interfaces import Finding, Published, Sink, Status
-from psql_streamer.model import Batch, Lsn, Marker, Stats
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Marker, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
 from psql_streamer.records import Records

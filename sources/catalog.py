@@ -17,7 +17,7 @@ import psycopg2.extensions
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
-from psql_streamer.model import NO_LSN, Lsn
+from psql_streamer.lsn import NO_LSN, Lsn
 from sources.dsn import session_dsn
 from sources.identifiers import quoted_identifier
 from sources.server_errors import SlotInUse, from_psycopg2

@@ -6,44 +6,48 @@ from collections.abc import Iterator
 
 from psql_streamer.errors import PositionRefused, SourceError
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.model import Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.catalog import Catalog, Slot
 from sources.postgres_options import PostgresOptions
 
 
 def resume_position(
     options: PostgresOptions, source: str, position: Position | None, slot: Slot, wal_end: Lsn
-) -> Position:
+) -> WalPosition:
     """Where to start: the position, or the slot's own. PositionRefused, with the size of the gap, when it cannot be.
 
     The server silently starts at confirmed_flush_lsn when it is asked for less: that would hide a gap.
     """
     if position is None:
-        return Position(slot.confirmed_flush_lsn)
-    overriding = _is_override(options, position)
+        return WalPosition(slot.confirmed_flush_lsn)
+    resume = WalPosition.of(position)
+    overriding = _is_override(options, resume)
     what = "walPositionOverride" if overriding else "the stored position"
-    if position.lsn < slot.confirmed_flush_lsn:
-        gap = slot.confirmed_flush_lsn - position.lsn
+    if resume.lsn < slot.confirmed_flush_lsn:
+        gap = slot.confirmed_flush_lsn - resume.lsn
         raise PositionRefused(
-            f"{what} {position.lsn} is {gap} bytes before {slot.confirmed_flush_lsn}, the first that slot "
+            f"{what} {resume.lsn} is {gap} bytes before {slot.confirmed_flush_lsn}, the first that slot "
             f'"{slot.name}" can still give',
             "use a later one, or 0" if overriding else _choices(source),
         )
-    if position.lsn > wal_end:
+    if resume.lsn > wal_end:
         raise PositionRefused(
-            f"{what} {position.lsn} is {position.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
+            f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
             "this is not the server, or not the state of it, that it belongs to",
             "use an earlier one, or 0" if overriding else _choices(source),
         )
-    return position
+    return resume
 
 
 def require_never_read(options: PostgresOptions, source: str, position: Position | None) -> None:
     """PositionRefused when the slot that does not exist is one that changes were read from."""
-    if position is None or _is_override(options, position):
+    if position is None or _is_override(options, WalPosition.of(position)):
         return
+    delivered = WalPosition.of(position).lsn
     raise PositionRefused(
-        f'slot "{options.replication_slot}" does not exist, but changes up to {position.lsn} were delivered from it: '
+        f'slot "{options.replication_slot}" does not exist, but changes up to {delivered} were delivered from it: '
         "what was committed since is lost to this source",
         "take a new copy of the tables, then forget the position "
         f"(psql-streamer position forget {source}) to start a new slot",
@@ -72,8 +76,8 @@ def check_position(
         yield Finding(Severity.ERROR, error.what, error.remedy)
 
 
-def _is_override(options: PostgresOptions, position: Position) -> bool:
-    return position == Position(options.wal_position_override)
+def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
+    return position == WalPosition(options.wal_position_override)
 
 
 def _choices(source: str) -> str:

@@ -24,6 +24,7 @@ from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sources import server_errors
 from sources.catalog import Catalog, Slot
 from sources.positions import check_position, lost_between, require_never_read, resume_position
@@ -86,6 +87,7 @@ class PostgresSource(Source):
         self._identity = Identity("", 0, "")
         self._received = 0
         self._durable = 0
+        self._stored: int | None = None
         self._confirmed = 0
         self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
         self._starts = 0
@@ -98,7 +100,7 @@ class PostgresSource(Source):
     @property
     def position_override(self) -> Position | None:
         override = self._settings.wal_position_override
-        return Position(override) if override else None
+        return WalPosition(override).position if override else None
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._catalog, self._application_name)
@@ -106,7 +108,7 @@ class PostgresSource(Source):
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         return check_position(self._settings, self._catalog, self.name, position)
 
-    def fence(self) -> Mapping[str, str]:
+    def stream_identity(self) -> Mapping[str, str]:
         self._identity = self._identify()
         return {
             "system identifier": self._identity.system_identifier,
@@ -130,7 +132,10 @@ class PostgresSource(Source):
             there = session.tables([relation.oid for relation in relations])
             # What was written before a table was dropped lies before the end of the WAL at any time after that.
             end = session.wal_end()
-        return Position(end), [relation for relation in relations if relation.oid not in there]
+        return WalPosition(end).position, [relation for relation in relations if relation.oid not in there]
+
+    def has_reached(self, position: Position, mark: Position) -> bool:
+        return WalPosition.of(position) >= WalPosition.of(mark)
 
     def provide_transaction_metadata(self) -> None:
         self._transaction_metadata = True
@@ -141,6 +146,7 @@ class PostgresSource(Source):
             slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
             self._durable = max(self._durable, resume.lsn)
+            self._stored = None if position is None else resume.lsn
             self._spawn(resume, slot)
             walsender = self._wait_for_start()
         except SourceError as error:
@@ -177,8 +183,8 @@ class PostgresSource(Source):
             self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def confirm(self, position: Position) -> None:
-        self._durable = position.lsn
-        lsn = max(position.lsn - self._settings.wal_retain, self._floor, self._confirmed)
+        self._durable = self._stored = WalPosition.of(position).lsn
+        lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
             with contextlib.suppress(SourceUnavailable):
@@ -203,6 +209,7 @@ class PostgresSource(Source):
             "server_lsn": max(self._server.wal_end, self._received),
             "received_lsn": self._received,
             "confirmed_lsn": self._confirmed,
+            **({} if self._stored is None else {"stored_lsn": int(self._stored)}),
             "lag_bytes": max(0, max(self._server.wal_end, self._received) - self._durable),
             "reconnects": max(0, self._starts - 1),
             "keys_in_doubt": self._keys_in_doubt,
@@ -297,7 +304,7 @@ class PostgresSource(Source):
             raise SourceUnavailable("the server did not say in time which one it is", "check host and port in the dsn")
         return call.result()
 
-    def _prepare(self, position: Position | None) -> tuple[Slot, Position]:
+    def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:
         """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
         name = self._settings.replication_slot
         with self._catalog.session() as session:
@@ -322,7 +329,7 @@ class PostgresSource(Source):
 
     # The reader process.
 
-    def _spawn(self, resume: Position, slot: Slot) -> None:
+    def _spawn(self, resume: WalPosition, slot: Slot) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._socket = ours

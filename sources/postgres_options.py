@@ -10,7 +10,7 @@ import psycopg2
 from psycopg2.extensions import parse_dsn
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from psql_streamer.model import NO_LSN
+from psql_streamer.lsn import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
 
 _DEFAULT_PORT = 5432

@@ -18,7 +18,7 @@ import psycopg2
 from psycopg2.extensions import connection
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
 from tests.capture_scenarios import SCENARIOS, Scenario, Step
 from tests.pgoutput_wire import split_frames
 

@@ -6,17 +6,24 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from psql_streamer.model import NO_LSN, Batch, Origin, Position
+from psql_streamer.lsn import NO_LSN
+from psql_streamer.model import Batch, Origin, Position
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import Block
 from psql_streamer.pgoutput.full_identity import AskKeys, CatalogKey
+from psql_streamer.pgoutput.wal_position import WalPosition
 
 ORIGIN = Origin(source="test", host="localhost", database="postgres")
-BEGINNING = Position(NO_LSN)
+BEGINNING = WalPosition(NO_LSN)
 
 
-def decoder(resume: Position = BEGINNING) -> Decoder:
-    return Decoder(ORIGIN, resume, transaction_metadata=True)
+def wal(position: WalPosition | Position) -> WalPosition:
+    """What a position holds, also of one that a batch has."""
+    return WalPosition.of(position) if isinstance(position, Position) else position
+
+
+def decoder(resume: WalPosition | Position = BEGINNING) -> Decoder:
+    return Decoder(ORIGIN, wal(resume), transaction_metadata=True)
 
 
 def block(frames: Sequence[bytes]) -> Block:
@@ -30,7 +37,7 @@ def blocks(frames: Sequence[bytes], size: int) -> Iterator[Block]:
         yield block(frames[start : start + size])
 
 
-def decode(frames: Sequence[bytes], size: int, resume: Position = BEGINNING) -> list[Batch]:
+def decode(frames: Sequence[bytes], size: int, resume: WalPosition | Position = BEGINNING) -> list[Batch]:
     """A batch for each block of `size` frames, from one decoder."""
     machine = decoder(resume)
     return [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]

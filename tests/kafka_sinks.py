@@ -13,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.model import Batch, Lsn, Origin, Position, RowOp, Transactions
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Origin, RowOp, Transactions
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.records import Records
 from sinks.kafka import KafkaSink
 from sinks.kafka_options import KafkaSinkOptions
@@ -21,7 +23,7 @@ from tests.kafka_reader import Record
 
 BATCH = Batch(
     Origin("db1", "localhost", "shop"),
-    Position(Lsn(0x1000)),
+    WalPosition(Lsn(0x1000)).position,
     Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64)),
 )
 

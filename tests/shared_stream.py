@@ -73,7 +73,7 @@ class SharedStream:
     def streaming(self) -> Iterator[SharedStream]:
         """The source is stopped at the end."""
         try:
-            self.source.fence()
+            self.source.stream_identity()
             self.source.start(None)
             yield self
         finally:

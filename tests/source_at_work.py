@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from psql_streamer.model import Batch, Lsn, Marker, Position, Relation
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Marker, Position, Relation
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres import PostgresSource
 from sources.postgres_options import PostgresOptions
 from tests.database import Database
@@ -32,7 +34,7 @@ def streaming(
     source = source_of(database, **options)
     source.remember(shapes)
     try:
-        source.fence()
+        source.stream_identity()
         source.start(source.position_override or position)
         yield source
     finally:
@@ -60,7 +62,7 @@ def read_all(source: PostgresSource, database: Database) -> list[Batch]:
 
 def read_up_to(source: PostgresSource, lsn: int) -> list[Batch]:
     """Every batch until the position has reached an LSN: with idle keepalives it does so by itself."""
-    return read_until(source, lambda batch: batch.position.lsn >= lsn)
+    return read_until(source, lambda batch: WalPosition.of(batch.position).lsn >= lsn)
 
 
 def rows(batches: list[Batch]) -> list[NaiveRow]:

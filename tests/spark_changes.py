@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
     Changes,
     Column,
     Image,
-    Lsn,
     Origin,
-    Position,
     Relation,
     ReplicaIdentity,
     RowOp,
     Transactions,
 )
+from psql_streamer.pgoutput.wal_position import WalPosition
 
 COMMIT_LSN = 0x16_B374D848
 INSERT, UPDATE, DELETE = int(RowOp.INSERT), int(RowOp.UPDATE), int(RowOp.DELETE)
@@ -80,7 +80,7 @@ def batch(*parts: Changes, **others: Any) -> Batch:
     transactions = Transactions(
         np.array([COMMIT_LSN], np.uint64), np.array([742], np.uint32), np.array([1_700_000_000_000_000], np.int64)
     )
-    return Batch(Origin("db1", "h", "d"), Position(Lsn(9)), transactions, changes=parts, **others)
+    return Batch(Origin("db1", "h", "d"), WalPosition(Lsn(9)).position, transactions, changes=parts, **others)
 
 
 def shop() -> Changes:

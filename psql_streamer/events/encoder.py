@@ -22,12 +22,12 @@ from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.key_columns import KeyColumns
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
     Changes,
     Kind,
     LogicalMessage,
-    Lsn,
     Marker,
     Relation,
     RowOp,

@@ -11,7 +11,8 @@ from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Lsn, Marker, Transactions, Truncate
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import LogicalMessage, Marker, Transactions, Truncate
 
 
 class Envelope(Format):

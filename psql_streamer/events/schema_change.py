@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from psql_streamer import __version__
-from psql_streamer.model import Batch, Lsn, Relation, SchemaChange
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Relation, SchemaChange
 from psql_streamer.pgoutput.type_names import type_name
 
 

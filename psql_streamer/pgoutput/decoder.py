@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.errors import ProtocolError
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
     Batch,
     Column,
     LogicalMessage,
-    Lsn,
     Origin,
-    Position,
     Relation,
     ReplicaIdentity,
     ReplicationOrigin,
@@ -33,6 +32,7 @@ from psql_streamer.pgoutput.rows import read_rows, rows_by_table
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
 from psql_streamer.pgoutput.types import BY_OID
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PgType
 
 Resolve: TypeAlias = Callable[[int], PgType | None]
@@ -70,7 +70,7 @@ class Decoder:
     def __init__(
         self,
         origin: Origin,
-        resume: Position,
+        resume: WalPosition,
         resolve: Resolve = BY_OID.get,
         ask_keys: AskKeys = no_keys,
         remembered: Mapping[int, Relation] | None = None,
@@ -112,7 +112,7 @@ class Decoder:
             told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
         batch = Batch(
             origin=self._origin,
-            position=self._position(),
+            position=self._position().position,
             transactions=frames.shown(),
             changes=tuple(read_rows(frames, keep, shapes, rows, told.of_rows)),
             truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
@@ -123,15 +123,15 @@ class Decoder:
         )
         return replace(batch, nbytes=batch.overhead + 2 * len(data))
 
-    def _position(self) -> Position:
+    def _position(self) -> WalPosition:
         resume, held = self._resume, self._open
         partly = resume.changes and self._lsn <= resume.commit_lsn
         if partly and (held is None or held.commit_lsn == resume.commit_lsn):
             # The transaction that was partly durable has not come again as far as that.
-            return Position(Lsn(self._lsn), resume.commit_lsn, max(resume.changes, held.changes if held else 0))
+            return WalPosition(Lsn(self._lsn), resume.commit_lsn, max(resume.changes, held.changes if held else 0))
         if held is None or not held.changes:
-            return Position(Lsn(self._lsn))
-        return Position(Lsn(self._lsn), Lsn(held.commit_lsn), held.changes)
+            return WalPosition(Lsn(self._lsn))
+        return WalPosition(Lsn(self._lsn), Lsn(held.commit_lsn), held.changes)
 
     # Frames and transactions.
 

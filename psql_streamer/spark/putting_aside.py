@@ -11,7 +11,8 @@ from functools import reduce
 import numpy as np
 
 from psql_streamer.errors import HandlerError, HandlerRefused
-from psql_streamer.model import Changes, Lsn, Rejection, Transactions
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
 from psql_streamer.spark.parts import part, sizes

@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError
-from psql_streamer.model import Changes, Column, Lsn, Transactions
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Changes, Column, Transactions
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts

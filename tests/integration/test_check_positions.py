@@ -15,9 +15,10 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
-from psql_streamer.model import Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 from tests.database import Database
 from tests.sections import postgres_section
 from tests.service import Service
@@ -51,7 +52,7 @@ def _store(tmp_path: Path, database: Database, position: Lsn, **fence: str) -> N
     source = source_of(database)
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    store.put("db1", Record(Position(position), {**source.fence(), **fence}))
+    store.put("db1", StoredPosition(WalPosition(position).position, {**source.stream_identity(), **fence}))
     store.close()
 
 

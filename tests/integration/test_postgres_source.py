@@ -18,7 +18,9 @@ from psycopg2.extensions import parse_dsn
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
-from psql_streamer.model import Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sources import server_watch
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
@@ -105,7 +107,7 @@ def test_a_restart_at_any_position_within_a_large_transaction_goes_on_with_the_n
         batches = read_all(source, shop)
     everything = identities(batches)
     assert rows(batches) == _ids(1, 1000)
-    inside = [i for i, batch in enumerate(batches) if batch.position.changes]
+    inside = [i for i, batch in enumerate(batches) if WalPosition.of(batch.position).changes]
     assert len(inside) > 20, "the transaction came in pieces"
     for place in (inside[0], inside[1], inside[len(inside) // 2], inside[-1]):
         had = len(identities(batches[: place + 1]))
@@ -117,7 +119,7 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
     with streaming(shop, batchSize=40) as source:
         _insert(shop, 1, 1000)
         batches = read_all(source, shop)
-    stopped = next(batch.position for batch in batches if batch.position.changes > 500)
+    stopped = next(batch.position for batch in batches if WalPosition.of(batch.position).changes > 500)
     had = stopped.changes
     position = stopped
     for _ in range(3):
@@ -126,7 +128,9 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
             assert first is not None
             position = first.position
     with streaming(shop, position, batchSize=40) as source:
-        assert rows(read_all(source, shop)) == _ids(had + 1, 1000)[len(_ids(had + 1, position.changes)) :]
+        assert (
+            rows(read_all(source, shop)) == _ids(had + 1, 1000)[len(_ids(had + 1, WalPosition.of(position).changes)) :]
+        )
 
 
 def test_a_restart_at_any_position_around_a_message_loses_no_commit_behind_it(every_postgres: Database) -> None:
@@ -152,7 +156,7 @@ def test_a_transaction_that_began_before_the_position_and_commits_after_it_is_de
             _insert(shop, 2, 2)
             position = read_all(source, shop)[-1].position
             source.confirm(position)
-        wait_for(lambda: confirmed_flush_lsn(shop) == position.lsn, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.of(position).lsn, "the confirmation")
         open_one.commit()
     with streaming(shop, position) as source:
         assert rows(read_all(source, shop)) == _ids(1, 1)
@@ -218,7 +222,7 @@ def test_a_session_that_comes_to_another_cluster_than_was_asked_before_begins_no
     ):
         other.execute(_SCHEMA)
         source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
-        fence = source.fence()
+        fence = source.stream_identity()
         proxy.target = own_postgres.port
         with pytest.raises(PositionRefused, match=f'system identifier "{fence["system identifier"]}", now "'):
             source.start(None)
@@ -237,7 +241,7 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
         other.execute(_SCHEMA)
         other.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", f"s_{database.name}")
         source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
-        source.fence()
+        source.stream_identity()
         spawn = source._spawn
 
         def spawn_elsewhere(*arguments: Any) -> None:
@@ -256,7 +260,7 @@ def test_a_stop_tells_the_server_what_was_confirmed_last(shop: Database) -> None
         _insert(shop, 1, 1)
         position = read_all(source, shop)[-1].position
         source.confirm(position)
-    assert confirmed_flush_lsn(shop) == position.lsn
+    assert confirmed_flush_lsn(shop) == WalPosition.of(position).lsn
 
 
 def test_traffic_on_unpublished_tables_alone_moves_the_slot_on(every_postgres: Database) -> None:
@@ -272,7 +276,7 @@ def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Datab
     with streaming(shop, batchSize=10) as source:
         _insert(shop, 1, 200)
         batches = read_all(source, shop)
-        inside = [batch.position for batch in batches if batch.position.changes]
+        inside = [batch.position for batch in batches if WalPosition.of(batch.position).changes]
         assert len(inside) > 10
         source.confirm(inside[-1])
     assert confirmed_flush_lsn(shop) <= inside[-1].lsn < inside[-1].commit_lsn
@@ -438,7 +442,7 @@ def test_an_override_after_the_end_of_the_wal_is_refused(shop: Database) -> None
 def test_a_position_before_what_the_slot_can_give_is_refused_with_the_gap_and_the_choices(shop: Database) -> None:
     with streaming(shop):
         first = confirmed_flush_lsn(shop)
-    said = _refusal(shop, PositionRefused, Position(Lsn(first - 99)))
+    said = _refusal(shop, PositionRefused, WalPosition(Lsn(first - 99)).position)
     assert "99 bytes before" in said
     assert "psql-streamer position forget db1" in said
     assert "walPositionOverride" in said
@@ -454,7 +458,7 @@ def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> No
     shop.query("SELECT pg_drop_replication_slot(%s)", f"s_{shop.name}")
     said = _refusal(shop, PositionRefused, position)
     assert f'slot "s_{shop.name}" does not exist' in said
-    assert str(position.lsn) in said
+    assert str(WalPosition.of(position).lsn) in said
     assert "psql-streamer position forget db1" in said
     assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
 

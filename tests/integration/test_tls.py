@@ -14,6 +14,7 @@ from psycopg2.extensions import make_dsn
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_account, server_binaries
 from psql_streamer.model import Batch, Position
+from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,
@@ -153,12 +154,12 @@ def test_the_server_is_told_nothing_over_tls_that_was_not_confirmed(encrypted: D
             encrypted.execute("INSERT INTO unpublished VALUES (1)")
         assert confirmed_flush_lsn(encrypted) == start
         source.confirm(position)
-        wait_for(lambda: confirmed_flush_lsn(encrypted) == position.lsn, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(encrypted) == WalPosition.of(position).lsn, "the confirmation")
         quiet_until = time.monotonic() + 3
         while time.monotonic() < quiet_until:
             source.read(0.1)
             encrypted.execute("INSERT INTO unpublished VALUES (1)")
-            assert confirmed_flush_lsn(encrypted) == position.lsn
+            assert confirmed_flush_lsn(encrypted) == WalPosition.of(position).lsn
 
 
 def test_an_idle_stream_over_tls_moves_the_slot_on(encrypted: Database) -> None:

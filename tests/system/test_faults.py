@@ -13,7 +13,7 @@ import pytest
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.postgres import EmbeddedPostgres
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
 from tests.kafka_reader import consume

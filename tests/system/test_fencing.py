@@ -11,7 +11,8 @@ import pytest
 from psycopg2.extensions import parse_dsn
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
-from psql_streamer.model import Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
 from psql_streamer.store import Store
 from tests.database import Database, fresh_database
 from tests.sections import postgres_section

@@ -12,7 +12,7 @@ from typing import Any
 from psycopg2.extensions import parse_dsn
 
 from psql_streamer.config import load
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
 from sources.postgres_options import PostgresOptions
 from tests.database import Database
 from tests.kafka_reader import Record, consume

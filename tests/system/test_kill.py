@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
@@ -49,7 +50,7 @@ def _stored(service: Service) -> Lsn | None:
         record = store.get("db1")
     finally:
         store.close()
-    return record.position.lsn if record else None
+    return WalPosition.of(record.position).lsn if record else None
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_the_reader_is_not_theirs_when_only_its_parent_was_started_otherwise(
         f"sys.path.insert(0, {str(theirs)!r})\n"
         f"options = {{'type': 'postgres', 'dsn': {database.dsn!r}, 'publication': 'p', 'replicationSlot': 's'}}\n"
         "source = PostgresSource('db1', PostgresOptions.model_validate(options))\n"
-        "source.fence()\n"
+        "source.stream_identity()\n"
         "source.start(None)\n"
         "source.stop()\n"
     )

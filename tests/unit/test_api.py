@@ -17,8 +17,9 @@ from psql_streamer import logs
 from psql_streamer.api import ENDPOINTS, ApiServer, create_app
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Status
+from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Lsn, Stats
+from psql_streamer.model import Stats
 
 TEXT = {"Accept": "text/plain"}
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.checkpoint import Tracker
-from psql_streamer.model import Lsn, Position
+from psql_streamer.model import Position
 
 
 def _at(lsn: int) -> Position:
-    return Position(Lsn(lsn))
+    return Position({"batch": lsn}, str(lsn))
 
 
 def test_nothing_is_durable_before_the_first_batch_is() -> None:
@@ -94,7 +94,7 @@ def test_durable_never_passes_a_batch_that_a_sink_lacks_and_never_goes_back(
     while open_work:
         ticket, name = open_work.pop(data.draw(st.integers(0, len(open_work) - 1)))
         tracker.done(ticket, name)
-        durable = 0 if tracker.durable is None else int(tracker.durable.lsn)
+        durable = 0 if tracker.durable is None else tracker.durable.data["batch"]
         lacking = {tickets[ticket] for ticket, _ in open_work}
         assert durable == min(lacking, default=batches + 1) - 1
         assert durable >= last

@@ -16,9 +16,10 @@ from psql_streamer import __version__, pipeline
 from psql_streamer.cli import main
 from psql_streamer.config import Config
 from psql_streamer.errors import SinkRefused
-from psql_streamer.model import Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 from tests.config_files import MINIMAL, with_line, written
 
 SECRET = "hunter2-in-the-dsn"
@@ -189,7 +190,7 @@ def test_stored_positions_are_shown_and_forgotten(
 ) -> None:
     store = Store(tmp_path / "positions")
     store.open()
-    store.put("db1", Record(Position(Lsn.parse("16/B374D848")), {}))
+    store.put("db1", StoredPosition(WalPosition(Lsn.parse("16/B374D848")).position, {}))
     store.close()
     assert main(["position", "-config", file]) == 0
     assert capsys.readouterr().out == "db1 16/B374D848\n"

@@ -8,7 +8,7 @@ import pytest
 
 from psql_streamer.config import HttpAddress, LogFormat, LogLevel, load
 from psql_streamer.errors import ConfigError
-from psql_streamer.model import Lsn
+from psql_streamer.lsn import Lsn
 from sinks.kafka import KafkaSink
 from sources.postgres import PostgresSource
 from tests.config_files import MINIMAL, PARTS, problems_of, with_line, written

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from psql_streamer.events import Encoder
 from psql_streamer.events import debezium_types as types
 from psql_streamer.events import debezium_values as value
+from psql_streamer.lsn import NO_LSN
 from psql_streamer.model import (
-    NO_LSN,
     Batch,
     Changes,
     Column,
     Image,
-    Position,
     Relation,
     ReplicaIdentity,
     RowOp,
     Transactions,
 )
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.routing import Router
 from tests.decoding import ORIGIN, decode
@@ -148,7 +148,7 @@ def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
         Image((values[:0],), everything[:0]),
     )
     nothing = np.zeros(1, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.int64)
-    batch = Batch(ORIGIN, Position(NO_LSN), Transactions(*nothing), (changes,))
+    batch = Batch(ORIGIN, WalPosition(NO_LSN).position, Transactions(*nothing), (changes,))
     records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
     assert records.nulled == {}
     return [key.decode() for key in records.keys.to_pylist()]

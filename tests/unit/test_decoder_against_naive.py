@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.model import Lsn, Position, Relation
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position, Relation
 from psql_streamer.pgoutput.frames import FrameBuffer
+from psql_streamer.pgoutput.wal_position import WalPosition
 from tests import pgoutput_wire as wire
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
@@ -83,19 +85,22 @@ def test_after_everything_the_position_is_the_last_end(history: History) -> None
     expected = NaiveDecoder()
     expected.stream(b"".join(frames))
     position = decode(frames, len(frames))[-1].position
-    assert position.changes == 0
-    assert position.lsn >= expected.end_lsn
+    assert WalPosition.of(position).changes == 0
+    assert WalPosition.of(position).lsn >= expected.end_lsn
 
 
 @given(history=histories())
 def test_the_position_never_goes_back(history: History) -> None:
     positions = [batch.position for batch in decode(history.session(), 1)]
-    assert positions == sorted(positions, key=lambda at: (at.lsn, at.changes))
+    assert positions == sorted(positions, key=lambda at: WalPosition.of(at))
 
 
 def test_between_transactions_the_position_is_the_end_of_the_last_commit() -> None:
     frames = [*transaction(commit_lsn=1000), *transaction(commit_lsn=2000)]
-    assert [batch.position for batch in decode(frames, 2)] == [Position(Lsn(1050)), Position(Lsn(2050))]
+    assert [batch.position for batch in decode(frames, 2)] == [
+        _at(1050),
+        _at(2050),
+    ]
 
 
 def test_inside_a_transaction_the_position_counts_what_was_seen_of_it() -> None:
@@ -103,22 +108,25 @@ def test_inside_a_transaction_the_position_counts_what_was_seen_of_it() -> None:
     rows = [wire.insert(16400, [b"%d" % row, None]) for row in range(3)]
     second = transaction(wire.relation(ID_AND_NOTE), *rows, commit_lsn=2000)
     positions = [batch.position for batch in decode([*first, *second], 1)]
-    assert positions[5:7] == [Position(Lsn(1050), Lsn(2000), 2), Position(Lsn(1050), Lsn(2000), 3)]
-    assert positions[7] == Position(Lsn(2050))
+    assert positions[5:7] == [
+        WalPosition(Lsn(1050), Lsn(2000), 2).position,
+        WalPosition(Lsn(1050), Lsn(2000), 3).position,
+    ]
+    assert positions[7] == _at(2050)
 
 
 def test_a_keepalive_moves_the_position_only_where_no_transaction_is_open() -> None:
     alive = wire.copy_data(wire.keepalive(900))
     opened = transaction(commit_lsn=1000)
     (idle,) = decode([alive], 1)
-    assert idle.position == Position(Lsn(900))
+    assert idle.position == _at(900)
     inside = decode([opened[0], wire.copy_data(wire.keepalive(1700))], 1)
-    assert [batch.position.lsn for batch in inside] == [0, 0]
+    assert [WalPosition.of(batch.position).lsn for batch in inside] == [0, 0]
 
 
 def test_a_keepalive_from_before_the_last_commit_does_not_move_the_position_back() -> None:
     frames = [*transaction(commit_lsn=1000), wire.copy_data(wire.keepalive(700))]
-    assert decode(frames, 1)[-1].position == Position(Lsn(1050))
+    assert decode(frames, 1)[-1].position == _at(1050)
 
 
 @pytest.mark.behaviour("S1")
@@ -192,3 +200,7 @@ def decoded_in_pieces(stream: bytes, cuts: Sequence[int]) -> list[NaiveChange]:
 def versions(relations: Sequence[Relation]) -> list[int]:
     """The distinct versions in the order in which they came up."""
     return list(dict.fromkeys(relation.version for relation in relations))
+
+
+def _at(lsn: int, commit_lsn: int = 0, changes: int = 0) -> Position:
+    return WalPosition(Lsn(lsn), Lsn(commit_lsn), changes).position

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.model import Batch, Lsn, Position
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Position
+from psql_streamer.pgoutput.wal_position import WalPosition
 from tests import pgoutput_wire as wire
-from tests.decoding import BEGINNING, decode
+from tests.decoding import BEGINNING, decode, wal
 from tests.flatten import flatten_all
 from tests.naive_pgoutput import NaiveChange, naive_changes
 from tests.pgoutput_wire import WireColumn, WireRelation
@@ -19,7 +21,7 @@ ONE_COLUMN = WireRelation(16400, "public", "numbers", (WireColumn("n", 20, key=T
 
 def place(position: Position) -> tuple[int, int]:
     """Positions in the order of progress."""
-    return position.lsn, position.changes
+    return wal(position).lsn, wal(position).changes
 
 
 def inserts(commit_lsn: int, count: int) -> Transaction:
@@ -28,9 +30,9 @@ def inserts(commit_lsn: int, count: int) -> Transaction:
     return Transaction(xid=7, commit_lsn=commit_lsn, end_lsn=commit_lsn + 8, commit_ts=0, steps=rows)
 
 
-def run(history: History, size: int, resume: Position) -> list[Batch]:
+def run(history: History, size: int, resume: WalPosition | Position) -> list[Batch]:
     """What a session that starts at this position gives, in batches of `size` frames."""
-    return decode(history.session(resume.lsn), size, resume)
+    return decode(history.session(wal(resume).lsn), size, resume)
 
 
 @settings(max_examples=50)
@@ -71,7 +73,7 @@ def test_a_transaction_cut_at_every_row_with_all_rows_at_one_lsn() -> None:
     for batch in run(history, 1, BEGINNING):
         resumed = flatten_all(run(history, 3, batch.position))
         assert resumed == everything[len(everything) - len(resumed) :]
-    inside = Position(Lsn(1008), Lsn(2000), 4)
+    inside = WalPosition(Lsn(1008), Lsn(2000), 4)
     assert [change.seq for change in flatten_all(run(history, 3, inside))] == [4, 5]
 
 
@@ -92,7 +94,7 @@ def test_the_identity_of_a_change_is_the_same_after_a_restart() -> None:
 
 def test_a_position_of_another_transaction_skips_nothing() -> None:
     history = History([inserts(2000, 3)])
-    elsewhere = Position(Lsn(0), Lsn(1999), 2)
+    elsewhere = WalPosition(Lsn(0), Lsn(1999), 2)
     assert len(flatten_all(run(history, 1, elsewhere))) == 3
 
 
@@ -125,4 +127,4 @@ def test_a_table_described_only_before_the_restart_is_described_again() -> None:
     history = History([inserts(1000, 1), inserts(2000, 1)])
     frames = history.session(1008)
     assert wire.relation(ONE_COLUMN) in b"".join(frames)
-    assert len(flatten_all(run(history, 1, Position(Lsn(1008))))) == 1
+    assert len(flatten_all(run(history, 1, WalPosition(Lsn(1008))))) == 1

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from psql_streamer.events import HEADERS, Encoder
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
     Batch,
     Column,
     LogicalMessage,
-    Lsn,
     Origin,
-    Position,
     Relation,
     ReplicaIdentity,
     Transactions,
     Truncate,
 )
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.routing import Router
 
 _ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
@@ -28,7 +28,7 @@ _COMMIT = 0x16B374D848
 def _batch() -> Batch:
     return Batch(
         Origin("db1", "localhost", "shop"),
-        Position(Lsn(_COMMIT + 8)),
+        WalPosition(Lsn(_COMMIT + 8)).position,
         Transactions(np.array([_COMMIT], np.uint64), np.array([757], np.uint32), np.array([0], np.int64)),
         truncates=(Truncate(_ORDERS, 0, 0, _COMMIT - 64, 0, cascade=False, restart_identity=False),),
         messages=(

@@ -16,6 +16,7 @@ TIERS = [
     {
         "psql_streamer",
         "psql_streamer.errors",
+        "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",
     },

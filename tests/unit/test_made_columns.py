@@ -16,19 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.events import FORMATS, Encoder
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
     Changes,
     Column,
     Image,
-    Lsn,
     Origin,
-    Position,
     Relation,
     ReplicaIdentity,
     RowOp,
     Transactions,
 )
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.routing import Router
 from tests.connect_schema import misfits
 
@@ -238,7 +238,9 @@ def batch(column: pa.Array, made: Column | None) -> Batch:
         before=Image((pa.array([], pa.binary()), column[:0]), at[:0]),
     )
     transactions = Transactions(np.array([1000], np.uint64), np.array([7], np.uint32), np.array([0], np.int64))
-    return Batch(Origin("db1", "localhost", "shop"), Position(Lsn(1008)), transactions, (changes,) if rows else ())
+    return Batch(
+        Origin("db1", "localhost", "shop"), WalPosition(Lsn(1008)).position, transactions, (changes,) if rows else ()
+    )
 
 
 def as_json(value: Any, kind: pa.DataType) -> Any:

@@ -18,15 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Status
+from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import (
     Batch,
     Changes,
     Image,
     LogicalMessage,
-    Lsn,
     Origin,
-    Position,
     Relation,
     ReplicaIdentity,
     RowOp,
@@ -35,6 +34,7 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS
+from psql_streamer.pgoutput.wal_position import WalPosition
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 NOBODY = Image((), np.zeros(0, dtype=np.int64))
@@ -64,7 +64,7 @@ HEALTHY = Running(
         "store": Status(True, ""),
     },
     {
-        "source.db1": {"received_lsn": 300, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
+        "source.db1": {"received_lsn": 300, "stored_lsn": 200, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
         "handler.spark": {
             "batches": 3,
             "rows": 60,
@@ -117,10 +117,14 @@ def batch(*content: Changes, lsn: int = 100, committed: float | None = None) -> 
     commit_ts = np.array([] if committed is None else [committed * 1e6], dtype=np.int64)
     return Batch(
         Origin("db1", "localhost", "shop"),
-        Position(Lsn(lsn)),
+        WalPosition(Lsn(lsn)).position,
         Transactions(np.zeros(len(commit_ts), np.uint64), np.zeros(len(commit_ts), np.uint32), commit_ts),
         content,
     )
+
+
+def receive(metrics: Metrics, given: Batch, ticket: int = 1) -> None:
+    metrics.batch_received("db1", given, ticket)
 
 
 def samples(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -141,8 +145,8 @@ def test_changes_are_counted_by_table_and_action() -> None:
     mixed = changes(
         "customers", [RowOp.INSERT, RowOp.DELETE, RowOp.INSERT], image([0, 2], [b"1", b"2"]), image([1], [b"1"])
     )
-    metrics.batch_received("db1", batch(inserts, mixed))
-    metrics.batch_received("db1", batch(inserts))
+    receive(metrics, batch(inserts, mixed))
+    receive(metrics, batch(inserts))
     assert samples(metrics)["events_total"] == {
         ("insert", "public", "db1", "orders"): 6,
         ("insert", "public", "db1", "customers"): 2,
@@ -153,8 +157,8 @@ def test_changes_are_counted_by_table_and_action() -> None:
 def test_truncates_and_messages_are_counted() -> None:
     metrics = Metrics()
     empty = batch()
-    metrics.batch_received(
-        "db1",
+    receive(
+        metrics,
         Batch(
             empty.origin,
             empty.position,
@@ -173,8 +177,8 @@ def test_truncates_and_messages_are_counted() -> None:
 
 def test_bytes_are_those_of_the_values_of_both_images() -> None:
     metrics = Metrics()
-    metrics.batch_received(
-        "db1",
+    receive(
+        metrics,
         batch(
             changes("orders", [RowOp.INSERT, RowOp.INSERT], image([0, 1], [b"1", b"22"], [None, b"four"])),
             changes(
@@ -197,15 +201,15 @@ def test_bytes_are_those_of_the_values_of_both_images() -> None:
 def test_bytes_of_a_sliced_column_are_those_of_the_slice(ops: list[RowOp]) -> None:
     metrics = Metrics()
     column = pa.array([b"before", b"1", b"22", b"behind"], pa.binary()).slice(1, 2)
-    metrics.batch_received("db1", batch(changes("orders", ops, Image((column,), np.array([0, 1])))))
+    receive(metrics, batch(changes("orders", ops, Image((column,), np.array([0, 1])))))
     assert sum(samples(metrics)["event_bytes_total"].values()) == 3
 
 
 def test_a_batch_without_rows_counts_as_no_batch() -> None:
     metrics = Metrics()
-    metrics.batch_received("db1", batch(lsn=200))
+    receive(metrics, batch(lsn=200))
     assert "batch_rows_count" not in samples(metrics)
-    metrics.batch_received("db1", batch(changes("orders", [RowOp.DELETE] * 30)))
+    receive(metrics, batch(changes("orders", [RowOp.DELETE] * 30)))
     found = samples(metrics)
     assert found["batch_rows_count"] == {("db1",): 1}
     assert found["batch_rows_sum"] == {("db1",): 30}
@@ -215,56 +219,33 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> 
     metrics = Metrics()
     now = time.time()
     row = changes("orders", [RowOp.DELETE])
-    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
-    metrics.batch_received("db1", batch(row, lsn=200, committed=now - 50))
+    receive(metrics, batch(row, committed=now - 500), ticket=1)
+    receive(metrics, batch(row, committed=now - 50), ticket=2)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(500, abs=20)
-    metrics.position_stored("db1", Position(Lsn(100)))
+    metrics.stored_up_to("db1", 1)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(50, abs=20)
-    metrics.position_stored("db1", Position(Lsn(200)))
+    metrics.stored_up_to("db1", 2)
     assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
-def test_lag_ends_with_the_last_piece_of_a_transaction_and_not_before() -> None:
+def test_an_empty_batch_behind_one_that_waits_makes_no_lag_disappear() -> None:
     metrics = Metrics()
-    whole = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
-    for position in (Position(Lsn(100), Lsn(190), 1), Position(Lsn(100), Lsn(190), 2), Position(Lsn(200))):
-        metrics.batch_received("db1", Batch(whole.origin, position, whole.transactions, whole.changes))
-    metrics.position_stored("db1", Position(Lsn(100), Lsn(190), 2))
-    assert samples(metrics)["lag_seconds"][("db1",)] > 400
-    metrics.position_stored("db1", Position(Lsn(200)))
-    assert samples(metrics)["lag_seconds"][("db1",)] == 0
-
-
-def test_an_empty_batch_at_the_same_position_makes_no_lag_disappear() -> None:
-    metrics = Metrics()
-    waiting = batch(changes("orders", [RowOp.DELETE]), lsn=100, committed=time.time() - 500)
+    waiting = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
     none = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
-    metrics.batch_received("db1", waiting)
-    metrics.batch_received("db1", Batch(waiting.origin, waiting.position, none))
+    receive(metrics, waiting, ticket=1)
+    receive(metrics, Batch(waiting.origin, waiting.position, none), ticket=2)
     assert samples(metrics)["lag_seconds"][("db1",)] > 400
-
-
-def test_changes_received_again_after_a_reconnect_are_one_lag() -> None:
-    metrics = Metrics()
-    now = time.time()
-    row = changes("orders", [RowOp.DELETE])
-    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
-    metrics.batch_received("db1", batch(row, lsn=200, committed=now - 400))
-    metrics.batch_received("db1", batch(row, lsn=100, committed=now - 500))
-    metrics.position_stored("db1", Position(Lsn(100)))
-    assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
 def test_a_server_whose_clock_is_ahead_gives_no_negative_lag() -> None:
     metrics = Metrics()
-    metrics.batch_received("db1", batch(changes("orders", [RowOp.DELETE]), committed=time.time() + 3600))
+    receive(metrics, batch(changes("orders", [RowOp.DELETE]), committed=time.time() + 3600))
     assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
 def test_parts_are_read_at_every_scrape() -> None:
     metrics = Metrics()
     metrics.watch(HEALTHY)
-    metrics.position_stored("db1", Position(Lsn(200)))
     found = samples(metrics)
     assert found["position_lsn"] == {("received", "db1"): 300, ("stored", "db1"): 200, ("confirmed", "db1"): 100}
     assert found["lag_bytes"] == {("db1",): 200}
@@ -311,7 +292,7 @@ def test_stages_retries_and_errors_are_shown() -> None:
 
 def test_names_with_quotes_and_line_ends_survive() -> None:
     metrics = Metrics()
-    metrics.batch_received("db1", batch(changes('a "b"\\c\nd', [RowOp.DELETE])))
+    receive(metrics, batch(changes('a "b"\\c\nd', [RowOp.DELETE])))
     assert list(samples(metrics)["events_total"]) == [("delete", "public", "db1", 'a "b"\\c\nd')]
 
 
@@ -322,7 +303,7 @@ def test_nothing_is_lost_when_several_threads_count_and_one_scrapes() -> None:
 
     def count() -> None:
         for _ in range(500):
-            metrics.batch_received("db1", rows)
+            receive(metrics, rows)
             metrics.stage("write", "sink.kafka1", 0.1)
 
     def scrape() -> None:
@@ -346,7 +327,7 @@ def test_tables_beyond_the_bound_are_counted_together() -> None:
     metrics = Metrics(most_tables=3)
     one = image([0], [b"12345678"])
     for number in (1, 2, 1, 3, 4, 5, 1):
-        metrics.batch_received("db1", batch(changes(f"table_{number}", [RowOp.INSERT], one)))
+        receive(metrics, batch(changes(f"table_{number}", [RowOp.INSERT], one)))
     counted = samples(metrics)["events_total"]
     assert {labels[3]: (labels[1], value) for labels, value in counted.items()} == {
         "table_1": ("public", 3),
@@ -363,8 +344,8 @@ def test_tables_beyond_the_bound_are_counted_together() -> None:
 def test_prefixes_of_messages_are_bounded_in_number_and_length_and_take_no_tables_place() -> None:
     metrics = Metrics(most_tables=200)
     messages = [LogicalMessage(f"request {number} " + "x" * 10_000, b"1", number, 0, 50, 0) for number in range(5000)]
-    metrics.batch_received("db1", replace(batch(), messages=tuple(messages)))
-    metrics.batch_received("db1", batch(changes("orders", [RowOp.INSERT], image([0], [b"1"]))))
+    receive(metrics, replace(batch(), messages=tuple(messages)))
+    receive(metrics, batch(changes("orders", [RowOp.INSERT], image([0], [b"1"]))))
     counted = samples(metrics)["events_total"]
     prefixes = {labels[3]: value for labels, value in counted.items() if labels[0] == "message"}
     assert sum(prefixes.values()) == 5000
@@ -392,9 +373,9 @@ def test_ten_thousand_tables_are_nothing_special() -> None:
     metrics = Metrics(most_tables=10_000)
     one = image([0], [b"12345678"], [b"12345678"])
     wide = batch(*(changes(f"table_{number}", [RowOp.INSERT], one) for number in range(10_000)))
-    metrics.batch_received("db1", wide)
+    receive(metrics, wide)
     began = time.process_time()
-    metrics.batch_received("db1", wide)
+    receive(metrics, wide)
     counted = time.process_time() - began
     began = time.process_time()
     text = metrics.render()
@@ -410,8 +391,8 @@ def everything() -> str:
     metrics = Metrics()
     metrics.watch(HEALTHY)
     orders = changes("orders", [RowOp.INSERT, RowOp.DELETE], image([0], [b"1"]), image([1], [b"1"]))
-    metrics.batch_received("db1", batch(orders, committed=time.time()))
-    metrics.position_stored("db1", Position(Lsn(90)))
+    receive(metrics, batch(orders, committed=time.time()))
+    metrics.stored_up_to("db1", 1)
     for stage in ("decode", "handle", "write", "store"):
         metrics.stage(stage, "sink.kafka1", 0.01)
     metrics.retried("sink.kafka1")

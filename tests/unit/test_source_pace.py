@@ -14,7 +14,7 @@ import numpy as np
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.interfaces import Sink as SinkPart
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Batch, LogicalMessage, Lsn, Origin, Position, Stats, Transactions
+from psql_streamer.model import Batch, LogicalMessage, Origin, Position, Stats, Transactions
 from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.source_runner import SourceRunner
@@ -35,8 +35,11 @@ class Scripted(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def fence(self) -> Mapping[str, str]:
+    def stream_identity(self) -> Mapping[str, str]:
         return {}
+
+    def has_reached(self, position: Position, mark: Position) -> bool:
+        return bool(position.data["given"] >= mark.data["given"])
 
     def start(self, position: Position | None) -> None:
         pass
@@ -45,7 +48,7 @@ class Scripted(Source):
         self.given += 1
         transactions = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
         message = LogicalMessage("p", b"", 0, 0, self.given, -1)
-        position = Position(Lsn(self.given))
+        position = Position({"given": self.given}, str(self.given))
         origin = Origin(self.name, "h", "d")
         batch = Batch(origin, position, transactions, messages=(message,))
         return dataclasses.replace(batch, nbytes=batch.overhead + self._nbytes)

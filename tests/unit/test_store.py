@@ -14,12 +14,16 @@ import lmdb
 import pytest
 
 from psql_streamer.errors import StoreError
-from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Column, Position, Relation, ReplicaIdentity
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 
 DATA = Path(__file__).parents[1] / "data" / "stores"
-RECORD = Record(Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41), {"slot": "s1", "timeline": "1"})
+RECORD = StoredPosition(
+    WalPosition(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41).position, {"slot": "s1", "timeline": "1"}
+)
 
 
 def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path: Path) -> None:
@@ -38,19 +42,18 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
     path = tmp_path / "positions.lmdb"
     script = f"""
 import os, pathlib, signal
-from psql_streamer.model import Column, Lsn, Position, Relation, ReplicaIdentity
-from psql_streamer.pgoutput.types import BY_OID
+from psql_streamer.model import Position
 from psql_streamer.store import Store
-from psql_streamer.store_format import Record
+from psql_streamer.store_format import StoredPosition
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
-store.put("db1", Record(Position(Lsn(7)), {{}}))
+store.put("db1", StoredPosition(Position({{"id": 7}}, "id=7"), {{}}))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     store = Store(path)
     store.open()
-    assert store.get("db1") == Record(Position(Lsn(7)), {})
+    assert store.get("db1") == StoredPosition(Position({"id": 7}, "id=7"), {})
     store.close()
 
 
@@ -165,11 +168,11 @@ def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     store.close()
 
 
-@pytest.fixture
-def of_format_1(tmp_path: Path) -> Path:
-    """A file as it was written before files had a format version."""
+@pytest.fixture(params=[1, 2])
+def of_older_format(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A file as an older version wrote it; format 1 is that of files without a format version."""
     path = tmp_path / "positions.lmdb"
-    path.write_bytes(gzip.decompress((DATA / "format-1.lmdb.gz").read_bytes()))
+    path.write_bytes(gzip.decompress((DATA / f"format-{request.param}.lmdb.gz").read_bytes()))
     return path
 
 
@@ -180,26 +183,26 @@ ORDERS = Relation(
 LOG = Relation(
     16401, "audit", "log", ReplicaIdentity.FULL, (Column("at", 1184, key=True), Column("what", 25)), 3, keyed=True
 )
-STORED = Record(
-    Position(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41),
+STORED = StoredPosition(
+    WalPosition(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41).position,
     {"slot": "s1", "timeline": "1", "system": "7412"},
     "0/16B3748",
 )
 
 
 @pytest.mark.parametrize("opened", [Store.open, Store.open_to_read])
-def test_a_file_without_a_format_version_is_read_as_it_is(of_format_1: Path, opened: Callable[[Store], object]) -> None:
-    store = Store(of_format_1)
+def test_a_file_of_an_older_format_is_read_as_it_is(of_older_format: Path, opened: Callable[[Store], object]) -> None:
+    store = Store(of_older_format)
     opened(store)
-    assert store.all() == {"shop": STORED, "other": Record(Position(Lsn(7)), {})}
+    assert store.all() == {"shop": STORED, "other": StoredPosition(WalPosition(Lsn(7)).position, {})}
     assert store.relations("shop") == [ORDERS, LOG]
     store.close()
 
 
-def test_a_file_without_a_format_version_is_written_in_todays(of_format_1: Path) -> None:
-    store = Store(of_format_1)
+def test_a_file_of_an_older_format_is_written_in_todays(of_older_format: Path) -> None:
+    store = Store(of_older_format)
     store.open()
-    moved = replace(STORED, position=Position(Lsn(0x16_B374_F000)))
+    moved = replace(STORED, position=WalPosition(Lsn(0x16_B374_F000)).position)
     store.put("shop", moved, [replace(ORDERS, version=2)])
     store.close()
     store.open()
@@ -208,19 +211,19 @@ def test_a_file_without_a_format_version_is_written_in_todays(of_format_1: Path)
     store.close()
 
 
-def test_a_file_of_a_newer_format_is_refused_and_left_as_it_is(of_format_1: Path) -> None:
-    with lmdb.open(str(of_format_1), subdir=False, max_dbs=3) as environment:
+def test_a_file_of_a_newer_format_is_refused_and_left_as_it_is(of_older_format: Path) -> None:
+    with lmdb.open(str(of_older_format), subdir=False, max_dbs=3) as environment:
         meta = environment.open_db(b"meta")
         with environment.begin(write=True, db=meta) as transaction:
-            transaction.put(b"format", b"3")
-    before = of_format_1.read_bytes()
-    store = Store(of_format_1)
+            transaction.put(b"format", b"4")
+    before = of_older_format.read_bytes()
+    store = Store(of_older_format)
     for opened in (store.open, store.open_to_read):
         with pytest.raises(
-            StoreError, match=r"newer version of psql-streamer \(format 3, this version reads up to 2\)"
+            StoreError, match=r"newer version of psql-streamer \(format 4, this version reads up to 3\)"
         ):
             opened()
-    assert of_format_1.read_bytes() == before
+    assert of_older_format.read_bytes() == before
 
 
 def test_fields_that_are_not_known_are_kept(tmp_path: Path) -> None:

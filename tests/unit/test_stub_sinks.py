@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
     Column,
     LogicalMessage,
-    Lsn,
     Origin,
-    Position,
     Rejection,
     Relation,
     ReplicaIdentity,
@@ -23,6 +22,7 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.options import SinkOptions
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sinks.stub import StubDiscardSink, StubLogSink
 from tests.spark_changes import shop
 
@@ -40,7 +40,7 @@ def test_a_verbose_line_stays_one_line_whatever_a_prefix_holds(caplog: pytest.Lo
 def batch_of(truncates: int) -> Batch:
     return Batch(
         Origin("db1", "localhost", "shop"),
-        Position(Lsn(0x16B374D848)),
+        WalPosition(Lsn(0x16B374D848)).position,
         Transactions(np.array([1], np.uint64), np.array([1], np.uint32), np.array([0], np.int64)),
         truncates=tuple(Truncate(ORDERS, i, i, 1, 0, False, False) for i in range(truncates)),
         nbytes=100,

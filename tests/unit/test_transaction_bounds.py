@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psql_streamer.lsn import Lsn
 from psql_streamer.merging import cut, merge
-from psql_streamer.model import Batch, Lsn, Position, TransactionMetadata
+from psql_streamer.model import Batch, TransactionMetadata
 from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.wal_position import WalPosition
 from tests import pgoutput_wire as wire
 from tests.decoding import BEGINNING, ORIGIN, blocks, decode
 from tests.flatten import flatten_all
@@ -107,7 +109,7 @@ def test_a_restart_repeats_nothing_and_counts_as_before(history: History, size: 
     durable: list[Told] = []
     for batch in decode(history.session(), size):
         durable += told([batch])
-        again = told(decode(history.session(batch.position.lsn), size, batch.position))
+        again = told(decode(history.session(WalPosition.of(batch.position).lsn), size, batch.position))
         assert durable + again == everything, f"restarted from {batch.position}"
 
 
@@ -164,11 +166,11 @@ def test_a_transaction_without_changes_neither_begins_nor_ends() -> None:
 
 def test_after_a_restart_inside_a_transaction_only_its_end_is_told() -> None:
     frames = History([transaction(1000, insert(NUMBERS), insert(OTHERS), insert(NUMBERS))]).session()
-    assert told(decode(frames, 100, Position(Lsn(0), Lsn(1000), 2))) == [
+    assert told(decode(frames, 100, WalPosition(Lsn(0), Lsn(1000), 2))) == [
         ("change", 1000, 2, 1),
         ("end", 1000, {16400: 2, 16401: 1}),
     ]
-    assert told(decode(frames, 2, Position(Lsn(0), Lsn(1000), 3))) == [("end", 1000, {16400: 2, 16401: 1})]
+    assert told(decode(frames, 2, WalPosition(Lsn(0), Lsn(1000), 3))) == [("end", 1000, {16400: 2, 16401: 1})]
 
 
 def test_a_table_that_is_renamed_is_counted_under_its_last_name() -> None:
