@@ -1,4 +1,5 @@
-"""What lies in the buffers of Arrow's binary arrays (`binary` and `large_binary`), slices and empty ones included.
+"""What lies in the buffers of Arrow's arrays, of binary ones (`binary` and `large_binary`) above all, slices and empty
+ones included.
 
 Read from the buffers: Arrow's compute functions cost ten times as much for the few rows of a small transaction.
 """
@@ -25,7 +26,20 @@ def held_bytes(column: pa.BinaryArray) -> NDArray[np.uint8]:
     return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
 
 
-def nbytes(column: pa.BinaryArray) -> int:
-    """Bytes of all values together."""
+def nbytes(column: pa.Array) -> int:
+    """Bytes of all values together, of an array of any type."""
+    if not _is_binary(column):
+        return int(column.nbytes)
     bounds = offsets(column)
     return int(bounds[-1]) - int(bounds[0])
+
+
+def lengths(column: pa.Array) -> NDArray[np.int64]:
+    """Bytes of each value; where they do not stand one by one, each is as large as the average of its column."""
+    if _is_binary(column):
+        return np.diff(offsets(column)).astype(np.int64)
+    return np.full(len(column), column.nbytes // max(1, len(column)), np.int64)
+
+
+def _is_binary(column: pa.Array) -> bool:
+    return bool(pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import PostgresType
 
 Index: TypeAlias = NDArray[np.int64]
 
@@ -79,43 +79,45 @@ class ReplicaIdentity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a relation: its type is pg_attribute's atttypid and atttypmod.
+class ArrowType:
+    """The type of a column whose values are Arrow's own. native: what its source calls it, in a schema's words."""
 
-    key: part of the replica identity, or (FULL) of the primary key.
-    type_oid 0: made by a handler, and of no type of PostgreSQL's; arrow: its Arrow type.
-    type: what the OID stands for, where the source could say; it takes no part in comparisons.
-    """
+    arrow: pa.DataType
+    native: str = field(default="", compare=False)
+
+
+ColumnType: TypeAlias = PostgresType | ArrowType
+"""What a column's values are, and with it how its arrays are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a relation. key: one of those that tell the rows apart."""
 
     name: str
-    type_oid: int
-    typmod: int = -1
+    type: ColumnType
     key: bool = False
-    type: PgType | None = field(default=None, compare=False, repr=False)
-    arrow: pa.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table in one shape; a Relation message with another shape makes another Relation.
+    """A table in one shape; another shape makes another Relation.
 
-    version: counts the shapes of this oid in the order in which the stream showed them, from 1.
-    keyed: under FULL, whether the columns flagged as key are the primary key's. pgoutput flags them all.
+    id: what its source knows it by, whatever it is called (PostgreSQL: its OID).
+    replica_identity: PostgreSQL's; None for other sources. Under FULL the key is the primary key.
+    version: counts the shapes of this id in the order in which the stream showed them, from 1.
     """
 
-    oid: int
+    id: str
     schema: str
     table: str
-    replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]
+    replica_identity: ReplicaIdentity | None = None
     version: int = 1
-    keyed: bool = False
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """Indexes of the columns that tell the rows apart; none under FULL where no primary key is known."""
-        if self.replica_identity is ReplicaIdentity.FULL and not self.keyed:
-            return ()
+        """Indexes of the columns that tell the rows apart; none where there are none, or nobody knows them."""
         return tuple(i for i, column in enumerate(self.columns) if column.key)
 
     def __str__(self) -> str:
@@ -152,8 +154,8 @@ class Transactions:
 class Image:
     """One image (old or new) of rows: an Arrow array a column, all of one length.
 
-    columns: from the wire these are `binary` arrays of PostgreSQL's text form; a handler may give any
-        Arrow type. Null is SQL NULL, or a column that the image lacks, or unchanged TOAST.
+    columns: as the types of the Changes' columns say: `binary` arrays of PostgreSQL's text form, or Arrow's own. Null
+        is SQL NULL, or a column that the image lacks, or unchanged TOAST.
     rows: index into the Changes' rows, strictly increasing: which row each element belongs to.
     absent: column index -> True where the image lacks the column (a key-only old row, unchanged TOAST).
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -19,6 +19,19 @@ class JsonForm(Enum):
     TIMESTAMP_UTC = "a string, ISO 8601 in UTC; else as for timestamp"
     ARRAY = "an array, nested for every dimension, of what its elements become; lower bounds are dropped"
     OBJECT = "an object with a member for each attribute"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresType:
+    """The type of a column of PostgreSQL's: pg_attribute's atttypid and atttypmod. Its values are in PostgreSQL's text
+    form, as `binary`.
+
+    known: what the OID stands for, where the source could say; it takes no part in comparisons.
+    """
+
+    oid: int
+    typmod: int = -1
+    known: PgType | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

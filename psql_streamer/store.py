@@ -113,9 +113,9 @@ class Store:
                 written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
                 for relation in dropped:
-                    transaction.delete(_relation_key(source, str(relation.oid)), db=self._relations)
+                    transaction.delete(_relation_key(source, relation.id), db=self._relations)
                 for relation in relations:
-                    key = _relation_key(source, str(relation.oid))
+                    key = _relation_key(source, relation.id)
                     written = encode_relation(relation, transaction.get(key, db=self._relations))
                     transaction.put(key, written, db=self._relations)
         except lmdb.Error as error:

@@ -7,12 +7,16 @@ A name that is not known here was written by another version of the same format,
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from psql_streamer.model import Column, Position, Relation, ReplicaIdentity
+import pyarrow as pa
+
+from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity
+from psql_streamer.pgtype import PostgresType
 
 FORMAT = 3
 """What is written, and the newest that is read."""
@@ -53,14 +57,16 @@ def decode_position(written: bytes) -> StoredPosition:
 
 def encode_relation(relation: Relation, before: bytes | None) -> bytes:
     """Without what the source knows of the types: it asks again. before: what was written of the table, if anything."""
+    identity = relation.replica_identity
     fields = {
-        "oid": relation.oid,
+        "id": relation.id,
         "schema": relation.schema,
         "table": relation.table,
-        "replica_identity": chr(relation.replica_identity),
-        "columns": [_column_fields(column) for column in relation.columns],
+        "columns": [
+            {"name": column.name, "key": column.key, **_type_fields(column.type)} for column in relation.columns
+        ],
+        "replica_identity": None if identity is None else chr(identity),
         "version": relation.version,
-        "keyed": relation.keyed,
     }
     return json.dumps(_unknown_fields(before) | fields).encode()
 
@@ -70,16 +76,30 @@ def decode_relation(written: bytes) -> Relation:
     fields = json.loads(bytes(written))
     if isinstance(fields, list):
         return _relation_of_format_1(fields)
-    columns = [
-        Column(column["name"], column["type_oid"], column["typmod"], column["key"]) for column in fields["columns"]
-    ]
-    identity = ReplicaIdentity(ord(fields["replica_identity"]))
-    table = fields["oid"], fields["schema"], fields["table"]
-    return Relation(*table, identity, tuple(columns), fields["version"], fields["keyed"])
+    if "id" not in fields:
+        return _relation_of_format_2(fields)
+    columns = tuple(Column(column["name"], _type(column), column["key"]) for column in fields["columns"])
+    identity = fields["replica_identity"]
+    known = None if identity is None else ReplicaIdentity(ord(identity))
+    return Relation(fields["id"], fields["schema"], fields["table"], columns, known, fields["version"])
 
 
-def _column_fields(column: Column) -> dict[str, Any]:
-    return {"name": column.name, "type_oid": column.type_oid, "typmod": column.typmod, "key": column.key}
+def _type_fields(kind: ColumnType) -> dict[str, Any]:
+    match kind:
+        case PostgresType():
+            return {"type_oid": kind.oid, "typmod": kind.typmod}
+        case ArrowType():
+            schema = pa.schema([pa.field("", kind.arrow)]).serialize().to_pybytes()
+            return {"arrow": base64.b64encode(schema).decode(), "native": kind.native}
+        case _:
+            assert_never(kind)
+
+
+def _type(column: Mapping[str, Any]) -> ColumnType:
+    if "arrow" not in column:
+        return PostgresType(column["type_oid"], column["typmod"])
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(column["arrow"])))
+    return ArrowType(schema.field(0).type, column["native"])
 
 
 def _unknown_fields(before: bytes | None) -> dict[str, Any]:
@@ -103,7 +123,32 @@ def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
     return StoredPosition(position, dict(fields["fence"]), str(fields.get("override", "")))
 
 
+def _relation_of_format_2(fields: Mapping[str, Any]) -> Relation:
+    columns = [(one["name"], one["type_oid"], one["typmod"], one["key"]) for one in fields["columns"]]
+    identity = ReplicaIdentity(ord(fields["replica_identity"]))
+    table = fields["oid"], fields["schema"], fields["table"]
+    return _relation(*table, identity, columns, fields["version"], fields["keyed"])
+
+
 def _relation_of_format_1(fields: list[Any]) -> Relation:
     oid, schema, table, identity, columns, version, keyed = fields
-    shape = tuple(Column(name, type_oid, typmod, key) for name, type_oid, typmod, key, _ in columns)
-    return Relation(oid, schema, table, ReplicaIdentity(identity), shape, version, keyed)
+    named = [(name, type_oid, typmod, key) for name, type_oid, typmod, key, _ in columns]
+    return _relation(oid, schema, table, ReplicaIdentity(identity), named, version, keyed)
+
+
+def _relation(
+    oid: int,
+    schema: str,
+    table: str,
+    identity: ReplicaIdentity,
+    columns: Sequence[tuple[str, int, int, bool]],
+    version: int,
+    keyed: bool,
+) -> Relation:
+    """keyed: under FULL, whether the columns flagged as key are the primary key's, and not all of them."""
+    tells_apart = keyed or identity is not ReplicaIdentity.FULL
+    shape = tuple(
+        Column(name, PostgresType(oid_of_type, typmod), key and tells_apart)
+        for name, oid_of_type, typmod, key in columns
+    )
+    return Relation(str(oid), schema, table, shape, identity, version)

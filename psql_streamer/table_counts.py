@@ -8,7 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.binary_columns import lengths, nbytes
 from psql_streamer.model import Batch, Changes, Kind, Marker, RowOp
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
 
@@ -92,7 +92,7 @@ def _counted_by_op(change: Changes) -> Iterator[tuple[RowOp, int, int]]:
     sizes = np.zeros(len(change), dtype=np.int64)
     for image in images:
         for column in image.columns:
-            sizes[image.rows] += np.diff(offsets(column))
+            sizes[image.rows] += lengths(column)
     by_op = np.bincount(change.op, weights=sizes)
     for op in ops:
         yield RowOp(op), int(rows[op]), int(by_op[op])

@@ -24,6 +24,7 @@ from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Origin, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources import server_errors
 from sources.catalog import Catalog, Slot
@@ -125,14 +126,14 @@ class PostgresSource(Source):
             return published_tables(session, self._settings.publications, self._types.resolve)
 
     def remember(self, relations: Iterable[Relation]) -> None:
-        self._shapes = {relation.oid: relation for relation in relations}
+        self._shapes = {oid_of(relation): relation for relation in relations}
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
         with self._catalog.session() as session:
-            there = session.tables([relation.oid for relation in relations])
+            there = session.tables([oid_of(relation) for relation in relations])
             # What was written before a table was dropped lies before the end of the WAL at any time after that.
             end = session.wal_end()
-        return WalPosition(end).position, [relation for relation in relations if relation.oid not in there]
+        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in there]
 
     def has_reached(self, position: Position, mark: Position) -> bool:
         return WalPosition.of(position) >= WalPosition.of(mark)
@@ -230,7 +231,7 @@ class PostgresSource(Source):
         batch = self._decoder.decode(data, offsets, received_at)
         self._tell_of_doubtful_keys(self._decoder)
         # Another session begins where this one ended.
-        self._shapes |= {change.relation.oid: change.relation for change in batch.schema_changes}
+        self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
     def _tell_of_doubtful_keys(self, decoder: Decoder) -> None:

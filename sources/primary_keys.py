@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
+from psql_streamer.pgoutput.messages import oid_of
 from sources.catalog import Catalog
 
 # A primary key's index has a row of pg_index, made or last changed by the transaction in its xmin. age() counts
@@ -33,5 +34,5 @@ class PrimaryKeys:
     def ask(self, asked: Sequence[Asked]) -> Sequence[CatalogKey]:
         """As full_identity.AskKeys. SourceUnavailable when nobody answers."""
         with self._catalog.session() as session:
-            rows = session.rows(_QUERY, [one.relation.oid for one in asked], [one.xid for one in asked])
+            rows = session.rows(_QUERY, [oid_of(one.relation) for one in asked], [one.xid for one in asked])
         return [CatalogKey(None if gone else tuple(names or ()), newer) for gone, names, newer in rows]

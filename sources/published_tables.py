@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from psql_streamer.model import Column, Relation, ReplicaIdentity
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import PgType, PostgresType
 from sources.catalog import Session
 
 # attnames: a publication's column list, else all columns that are published; it came with PostgreSQL 15. Before that
@@ -47,12 +47,9 @@ def published_tables(
 def _relation(rows: list[tuple[Any, ...]], resolve: Callable[[int], PgType | None]) -> Relation:
     oid, schema, table, identity, *_ = rows[0]
     replica_identity = ReplicaIdentity(ord(identity))
-    full = replica_identity is ReplicaIdentity.FULL
-    has_key = any(key for *_, key in rows)
     columns = tuple(
-        # Under FULL every column is part of the identity; the decoder flags the primary key's alone, if there is one.
-        Column(name, type_oid, typmod, key or (full and not has_key), resolve(type_oid))
+        Column(name, PostgresType(type_oid, typmod, resolve(type_oid)), key)
         for *_, number, name, type_oid, typmod, key in rows
         if number is not None
     )
-    return Relation(oid, schema, table, replica_identity, columns, keyed=full and has_key)
+    return Relation(str(oid), schema, table, columns, replica_identity)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from psql_streamer.model import Batch, Changes, Image, LogicalMessage, Relation, Truncate
+from psql_streamer.pgtype import PostgresType
 from tests.naive_pgoutput import ABSENT, NaiveChange, NaiveRelation, NaiveRow
 
 
@@ -103,5 +104,11 @@ def _origin(batch: Batch, tx: int) -> tuple[str, int] | None:
 
 
 def _relation(relation: Relation) -> NaiveRelation:
-    columns = tuple((column.name, column.type_oid, column.typmod, column.key) for column in relation.columns)
-    return NaiveRelation(relation.oid, relation.schema, relation.table, chr(relation.replica_identity), columns)
+    assert relation.replica_identity is not None
+    columns = tuple(
+        (column.name, column.type.oid, column.type.typmod, column.key)
+        for column in relation.columns
+        if isinstance(column.type, PostgresType)
+    )
+    identity = chr(relation.replica_identity)
+    return NaiveRelation(int(relation.id), relation.schema, relation.table, identity, columns)

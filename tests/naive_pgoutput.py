@@ -167,7 +167,8 @@ class NaiveDecoder:
         for _ in range(reader.uint16()):
             flags = reader.uint8()
             name, type_oid, typmod = reader.string(), reader.uint32(), reader.int32()
-            columns.append((name, type_oid, typmod, bool(flags & 1)))
+            # Under FULL every column is flagged, and what tells the rows apart is in the catalog alone.
+            columns.append((name, type_oid, typmod, bool(flags & 1) and identity != "f"))
         # The documentation of Relation: the namespace is the empty string for pg_catalog.
         self._relations[oid] = NaiveRelation(oid, schema or "pg_catalog", table, identity, tuple(columns))
 

@@ -14,12 +14,12 @@ from psql_streamer.model import (
     Column,
     Image,
     Origin,
-    Relation,
     ReplicaIdentity,
     RowOp,
     Transactions,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
+from tests.columns import postgres_column, postgres_table
 
 COMMIT_LSN = 0x16_B374D848
 INSERT, UPDATE, DELETE = int(RowOp.INSERT), int(RowOp.UPDATE), int(RowOp.DELETE)
@@ -32,7 +32,7 @@ EVERY: Any = {"*": {"sql": "SELECT * FROM changes"}}
 
 
 def column(name: str, oid: int, typmod: int = -1, key: bool = False) -> Column:
-    return Column(name, oid, typmod, key)
+    return postgres_column(name, oid, typmod, key)
 
 
 ORDERS = (
@@ -63,7 +63,7 @@ def changes(
     n = len(ops)
     lacking = {at: [True] * len(before) for at, one in enumerate(columns) if not one.key}
     return Changes(
-        relation=Relation(16384, "public", table, identity, columns, keyed=identity is ReplicaIdentity.FULL),
+        relation=postgres_table(16384, "public", table, identity, columns),
         columns=columns,
         ordinal=np.arange(n, dtype=np.int64) * 10,
         op=np.array(ops, np.uint8),

@@ -116,8 +116,7 @@ class Debezium(Format):
         return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, values: Values | None, rows: Rows) -> Part:
-        required = rows.relation.key_columns != ()
-        return b"null" if values is None else self._struct(values, rows.columns, rows, lambda of: of.key and required)
+        return b"null" if values is None else self._struct(values, rows.columns, rows, lambda column: column.key)
 
     def _keys(self, image: Values, rows: Rows) -> pa.Array:
         columns = [rows.columns[index] for index in rows.key]
@@ -150,7 +149,7 @@ class Debezium(Format):
     def _member(
         self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows, required: bool
     ) -> Piece:
-        kind = connect_type(column, flat=self.schemas, distinct=required)
+        kind = connect_type(column.type, flat=self.schemas, distinct=required)
         piece = kind.render(values)
         lost = json_text.lost(piece, values)
         if lost is not None:

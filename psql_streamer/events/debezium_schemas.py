@@ -16,14 +16,14 @@ _REMEMBERED = 1 << 12
 @lru_cache(_REMEMBERED)
 def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
     """Of the records' keys. server: the source's name."""
-    fields = [_column(relation, columns[index]) for index in key]
+    fields = [_column(columns[index]) for index in key]
     return _json(_struct(fields, f"{_name(server, relation)}.Key"))
 
 
 @lru_cache(_REMEMBERED)
 def envelope_schema(server: str, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """Of the records' values."""
-    rows = [_column(relation, column) for column in columns]
+    rows = [_column(column) for column in columns]
     name = _name(server, relation)
     image = _struct(rows, f"{name}.Value", is_optional=True)
     fields = [
@@ -84,10 +84,9 @@ def transaction_schema() -> bytes:
     return _json(_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1))
 
 
-def _column(relation: Relation, column: Column) -> Schema:
-    """What the stream knows to be NOT NULL is the key; under FULL without a primary key all columns are flagged."""
-    required = column.key and bool(relation.key_columns)
-    return _field(column.name, optional(connect_type(column).schema, not required))
+def _column(column: Column) -> Schema:
+    """What the stream knows to be NOT NULL is the key."""
+    return _field(column.name, optional(connect_type(column.type).schema, not column.key))
 
 
 def _name(server: str, relation: Relation) -> str:

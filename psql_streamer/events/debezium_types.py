@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +23,10 @@ from psql_streamer.events.json_text import Piece, join, quote, quoted
 from psql_streamer.events.made import is_list, made_json
 from psql_streamer.events.nested import array_json
 from psql_streamer.events.values import json_values
-from psql_streamer.model import Column
+from psql_streamer.model import ArrowType, ColumnType
 from psql_streamer.pgoutput import casts
 from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import PgType, PostgresType
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -50,16 +50,20 @@ class ConnectType:
     distinct: str | None = None
 
 
-def connect_type(column: Column, *, flat: bool = False, distinct: bool = False) -> ConnectType:
-    """What a column is in Debezium's events.
+def connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False) -> ConnectType:
+    """What a column of this type is in Debezium's events.
 
     flat: arrays of several dimensions are null, which the schema of an array does not allow for. distinct: null, too,
     is what has the JSON of another value, so that something else can stand for it in a key.
     """
-    if column.type_oid == 0:
-        return _made(column.arrow) if column.arrow is not None else _UNKNOWN
-    kind = column.type or BY_OID.get(column.type_oid)
-    return _of(kind, column.typmod, flat, distinct) if kind else _STRING
+    match kind:
+        case ArrowType():
+            return _made(kind.arrow)
+        case PostgresType():
+            known = kind.known or BY_OID.get(kind.oid)
+            return _of(known, kind.typmod, flat, distinct) if known else _STRING
+        case _:
+            assert_never(kind)
 
 
 @cache
@@ -92,18 +96,18 @@ def _leaf(kind: pa.DataType) -> ConnectType:
     """What a column of PostgreSQL's type for it is; a string where there is none."""
     if pa.types.is_dictionary(kind):
         return _leaf(kind.value_type)
-    column = casts.column_of("", kind)
-    if column is None:
+    held_by = casts.type_of(kind)
+    if held_by is None:
         return _UNKNOWN
-    of_column = connect_type(column)
-    return ConnectType(of_column.schema, lambda values: of_column.render(casts.to_text(values, column)))
+    its = connect_type(held_by)
+    return ConnectType(its.schema, lambda values: its.render(casts.to_text(values, held_by)))
 
 
 def _as_strings(values: pa.Array) -> Piece:
     """Strings as they are, and anything else as its JSON in a string."""
     if pa.types.is_string(values.type):
         return quoted(values.cast(pa.binary()))
-    piece = json_values(values, Column("", 0))
+    piece = json_values(values, ArrowType(values.type))
     texts = join(piece.open, piece.values, piece.close, nulls=None)
     return quoted(texts)
 
@@ -219,8 +223,8 @@ def _in_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | Non
 
 def _as_json_of(oid: int) -> Callable[[pa.Array], Piece]:
     """As the other formats write the type."""
-    column = Column("", oid)
-    return lambda values: json_values(values, column)
+    kind = PostgresType(oid)
+    return lambda values: json_values(values, kind)
 
 
 def _floats(oid: int) -> Callable[[pa.Array], Piece]:
@@ -239,10 +243,10 @@ def _floats(oid: int) -> Callable[[pa.Array], Piece]:
 
 def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
     """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
-    column = Column("", oid)
+    kind = PostgresType(oid)
 
     def render(values: pa.Array) -> Piece:
-        cast = casts.cast(values, column)
+        cast = casts.cast(values, kind)
         digits = cast.cast(number).cast(pa.string()).view(pa.binary())
         if cast.null_count == values.null_count:
             return Piece(digits)

@@ -193,8 +193,6 @@ class Encoder:
         if names is None:
             names = self._key.of(relation)
         if names is None:
-            if relation.key_columns == () or changes.columns is relation.columns:
-                return relation.key_columns
             return tuple(index for index, column in enumerate(changes.columns) if column.key)
         places = {column.name: index for index, column in enumerate(changes.columns)}
         missing = [column for column in names if column not in places]

@@ -14,7 +14,7 @@ from psql_streamer.events.json_text import Piece
 from psql_streamer.events.rows import Absent, Values
 from psql_streamer.events.values import json_values
 from psql_streamer.model import Column
-from psql_streamer.pgtype import JsonForm
+from psql_streamer.pgtype import JsonForm, PostgresType
 
 _EMPTY = pa.scalar(b"", pa.binary())
 
@@ -55,17 +55,17 @@ def names_json(flags: Absent, columns: Sequence[Column]) -> pa.Array:
 
 
 def _member(values: Values, index: int, column: Column) -> Piece:
-    piece = json_values(values.arrays[index], column)
+    piece = json_values(values.arrays[index], column.type)
     marked = values.marked.get(index)
     return piece if marked is None else json_text.replaced(piece, marked, values.marker)
 
 
 def _key_member(values: pa.Array, column: Column) -> Piece:
-    piece = json_values(values, column)
-    element = column.type and column.type.element
-    if element is None:
+    piece = json_values(values, column.type)
+    known = column.type.known if isinstance(column.type, PostgresType) else None
+    if known is None or known.element is None:
         return piece
-    if element.form is JsonForm.EMBEDDED:
+    if known.element.form is JsonForm.EMBEDDED:
         return Piece(json_text.quote(values))  # a null or an array of its own would look like one of PostgreSQL's
     bounded = pc.fill_null(pc.starts_with(values, b"["), False)
     if not bounded.true_count:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, assert_never
 
 from psql_streamer import __version__
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Batch, Relation, SchemaChange
+from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange
 from psql_streamer.pgoutput.type_names import type_name
+from psql_streamer.pgtype import PostgresType
 
 
 def schema_change_key(change: SchemaChange) -> bytes:
@@ -45,21 +46,27 @@ def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
 
 def _shape(relation: Relation) -> dict[str, Any]:
     return {
-        "oid": relation.oid,
+        **_source_id(relation),
         "schema": relation.schema,
         "table": relation.table,
-        "replica_identity": relation.replica_identity.name,
-        "columns": [
-            {
-                "name": column.name,
-                "type": type_name(column),
-                "type_oid": column.type_oid,
-                "typmod": column.typmod,
-                "key": index in relation.key_columns,
-            }
-            for index, column in enumerate(relation.columns)
-        ],
+        **({} if relation.replica_identity is None else {"replica_identity": relation.replica_identity.name}),
+        "columns": [{"name": column.name, **_type(column.type), "key": column.key} for column in relation.columns],
     }
+
+
+def _source_id(relation: Relation) -> dict[str, Any]:
+    """PostgreSQL knows tables by number."""
+    return {"id": relation.id} if relation.replica_identity is None else {"oid": int(relation.id)}
+
+
+def _type(kind: ColumnType) -> dict[str, Any]:
+    match kind:
+        case PostgresType():
+            return {"type": type_name(kind), "type_oid": kind.oid, "typmod": kind.typmod}
+        case ArrowType():
+            return {"type": kind.native or str(kind.arrow)}
+        case _:
+            assert_never(kind)
 
 
 def _json(value: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,24 +16,25 @@ from psql_streamer.events.json_text import TO_THE_END, Piece, join, quoted
 from psql_streamer.events.made import made_json
 from psql_streamer.events.nested import array_json, object_json
 from psql_streamer.events.plain_arrays import array_json_by_columns
-from psql_streamer.model import Column
+from psql_streamer.model import ArrowType, ColumnType
 from psql_streamer.pgoutput import casts
 from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.pgtype import JsonForm, PgType
+from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 
 _NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
 _T, _TRUE, _FALSE = (pa.scalar(text, pa.binary()) for text in (b"t", b"true", b"false"))
 
 
-def json_values(values: pa.Array, column: Column) -> Piece:
-    """The JSON of every value of a column; null stays null.
-
-    values: `binary` in PostgreSQL's text form where column.type_oid says so, any Arrow type where it is 0.
-    """
-    if column.type_oid == 0:
-        return made_json(values, _of_arrow)
-    kind = column.type or BY_OID.get(column.type_oid)
-    return quoted(values) if kind is None else _typed(values, kind)
+def json_values(values: pa.Array, kind: ColumnType) -> Piece:
+    """The JSON of every value of a type; null stays null."""
+    match kind:
+        case ArrowType():
+            return made_json(values, _of_arrow)
+        case PostgresType():
+            known = kind.known or BY_OID.get(kind.oid)
+            return quoted(values) if known is None else _typed(values, known)
+        case _:
+            assert_never(kind)
 
 
 def _typed(values: pa.Array, kind: PgType) -> Piece:
@@ -109,9 +110,9 @@ FORMS: dict[JsonForm, Callable[[pa.Array], Piece]] = {
 
 def _of_arrow(values: pa.Array) -> Piece:
     """What no type of PostgreSQL's holds goes one by one: rare types of numbers, durations, times."""
-    column = casts.column_of("", values.type)
-    if column is not None:
-        return json_values(casts.to_text(values, column), column)
+    kind = casts.type_of(values.type)
+    if kind is not None:
+        return json_values(casts.to_text(values, kind), kind)
     return Piece(pa.array([None if value is None else _text(value) for value in values.to_pylist()], pa.binary()))
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Relation, RowOp, Transactions
 from psql_streamer.pgoutput.frames import HEADER
+from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.tuples import Index, Wire
 
 KEEPALIVE_FRAME = 23
@@ -70,8 +71,9 @@ class Shapes:
 
     def change(self, index: int, shape: Relation) -> None:
         """From frame `index` on the relation has this shape."""
-        self._changed.setdefault(shape.oid, self.history(shape.oid)).append((index, shape))
-        self._current[shape.oid] = shape
+        oid = oid_of(shape)
+        self._changed.setdefault(oid, self.history(oid)).append((index, shape))
+        self._current[oid] = shape
 
     def history(self, oid: int) -> list[tuple[int, Relation]]:
         """The shapes in order, each with the frame index from which it holds; empty when none is known."""

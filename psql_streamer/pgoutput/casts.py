@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import held_bytes, offsets
-from psql_streamer.model import Column
+from psql_streamer.model import ColumnType
+from psql_streamer.pgtype import PostgresType
 
 NUMERIC_OID = 1700
 TEXT_OID = 25
@@ -28,39 +29,39 @@ _MAX_DECIMAL_PRECISION = 38
 _VARHDRSZ = 4
 
 
-def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type of a column: `string`, PostgreSQL's text form, for every type that has no counterpart."""
-    return _form(column).arrow
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type of a type: `string`, PostgreSQL's text form, for every type that has no counterpart."""
+    return _form(kind).arrow if isinstance(kind, PostgresType) else kind.arrow
 
 
-def cast(texts: pa.BinaryArray, column: Column) -> pa.Array:
-    """The typed values of a column's text forms; null where the type cannot hold a value exactly, and for null.
+def cast(texts: pa.BinaryArray, kind: PostgresType) -> pa.Array:
+    """The typed values of text forms; null where the type cannot hold a value exactly, and for null.
 
     texts: UTF-8 as it came over the wire. What the type cannot hold: NaN in a decimal, `infinity`, years before
-    Christ and past 9999 in dates and timestamps, text that is not of the column's type at all.
+    Christ and past 9999 in dates and timestamps, text that is not of the type at all.
     """
-    form = _form(column)
+    form = _form(kind)
     return form.parse(_dense(texts, pa.binary()), form.arrow)
 
 
-def to_text(values: pa.Array, column: Column) -> pa.BinaryArray:
+def to_text(values: pa.Array, kind: PostgresType) -> pa.BinaryArray:
     """PostgreSQL's text form of typed values; null stays null.
 
-    values: of type `arrow_type(column)`, or of one that `column_of` gives the column for.
+    values: of type `arrow_type(kind)`, or of one that `type_of` gives this type for.
     """
-    form = _form(column)
+    form = _form(kind)
     texts = form.render(_dense(values, form.arrow))
     return texts if texts.type.equals(pa.binary()) else texts.view(pa.binary())
 
 
-def column_of(name: str, kind: pa.DataType, key: bool = False) -> Column | None:
-    """The PostgreSQL column that holds every value of an Arrow type; None for types without one: nested ones, say."""
+def type_of(kind: pa.DataType) -> PostgresType | None:
+    """The PostgreSQL type that holds every value of an Arrow type; None for types without one: nested ones, say."""
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return Column(name, _TIMESTAMPTZ_OID if kind.tz else _TIMESTAMP_OID, -1, key)
+        return PostgresType(_TIMESTAMPTZ_OID if kind.tz else _TIMESTAMP_OID)
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return Column(name, NUMERIC_OID, _typmod(kind.precision, kind.scale), key)
+        return PostgresType(NUMERIC_OID, _typmod(kind.precision, kind.scale))
     oid = _NATURAL_OIDS.get(kind)
-    return None if oid is None else Column(name, oid, -1, key)
+    return None if oid is None else PostgresType(oid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,10 @@ class _Form:
     render: Callable[[pa.Array], pa.Array]
 
 
-def _form(column: Column) -> _Form:
-    oid, typmod = column.type_oid, column.typmod
-    if column.type is not None and column.type.base_oid:
-        oid, typmod = column.type.base_oid, column.type.base_typmod
+def _form(kind: PostgresType) -> _Form:
+    oid, typmod = kind.oid, kind.typmod
+    if kind.known is not None and kind.known.base_oid:
+        oid, typmod = kind.known.base_oid, kind.known.base_typmod
     return _numeric_form(typmod) if oid == NUMERIC_OID else _FORMS.get(oid, _TEXT_FORM)
 
 

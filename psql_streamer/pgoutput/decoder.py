@@ -15,6 +15,7 @@ from psql_streamer.model import (
     OUTSIDE,
     Batch,
     Column,
+    ColumnType,
     LogicalMessage,
     Origin,
     Relation,
@@ -33,7 +34,7 @@ from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, Transacti
 from psql_streamer.pgoutput.tuples import Index, Wire
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import PgType, PostgresType
 
 Resolve: TypeAlias = Callable[[int], PgType | None]
 
@@ -248,8 +249,9 @@ class Decoder:
         described = [messages.relation(frames.body(index)) for index in at]
         keys = self._keys_of(described, frames.transactions.xid[frames.tx[at]].tolist())
         for index, seen in zip(at, described, strict=True):
-            known = self._relations.get(seen.oid)
-            before = known or self._remembered.get(seen.oid)
+            oid = messages.oid_of(seen)
+            known = self._relations.get(oid)
+            before = known or self._remembered.get(oid)
             if seen.replica_identity is ReplicaIdentity.FULL:
                 seen, certain = with_primary_key(seen, next(keys), before, known is not None)
                 if not certain:
@@ -275,7 +277,10 @@ class Decoder:
         return iter(self._ask_keys(asked) if asked else ())
 
     def _typed(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        return tuple(replace(column, type=self._resolve(column.type_oid)) for column in columns)
+        return tuple(replace(column, type=self._known(column.type)) for column in columns)
+
+    def _known(self, kind: ColumnType) -> ColumnType:
+        return replace(kind, known=self._resolve(kind.oid)) if isinstance(kind, PostgresType) else kind
 
 
 def _read_truncates(frames: Frames) -> list[_Truncated]:

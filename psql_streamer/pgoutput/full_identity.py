@@ -82,7 +82,4 @@ def _names_of(relation: Relation) -> set[str]:
 
 
 def _keyed(seen: Relation, names: Collection[str]) -> Relation:
-    if not names:
-        return seen
-    columns = tuple(replace(column, key=column.name in names) for column in seen.columns)
-    return replace(seen, columns=columns, keyed=True)
+    return replace(seen, columns=tuple(replace(column, key=column.name in names) for column in seen.columns))

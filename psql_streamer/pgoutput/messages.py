@@ -13,6 +13,7 @@ from struct import error as struct_error
 
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Column, Relation, ReplicaIdentity, ReplicationOrigin
+from psql_streamer.pgtype import PostgresType
 
 _KEY_FLAG = 1
 _CASCADE = 1
@@ -83,25 +84,34 @@ class Reader:
 
 
 def relation(body: bytes) -> Relation:
-    """'R': a table's shape. `version` is 1; the decoder counts."""
+    """'R': a table's shape. `version` is 1; the decoder counts.
+
+    Under FULL every column is flagged, whatever tells the rows apart: then no column is a key here.
+    """
     reader = Reader("Relation", body)
     oid = reader.number(4)
     # An empty namespace means pg_catalog.
     schema = reader.string() or "pg_catalog"
     table = reader.string()
     identity = reader.number(1)
-    columns = tuple(_column(reader) for _ in range(reader.number(2)))
-    reader.finish()
     if identity not in ReplicaIdentity.__members__.values():
         raise ProtocolError(f"unknown replica identity {identity:#x} in a Relation message")
-    return Relation(oid, schema, table, ReplicaIdentity(identity), columns)
+    flagged = identity != ReplicaIdentity.FULL
+    columns = tuple(_column(reader, flagged) for _ in range(reader.number(2)))
+    reader.finish()
+    return Relation(str(oid), schema, table, columns, ReplicaIdentity(identity))
 
 
-def _column(reader: Reader) -> Column:
+def oid_of(relation: Relation) -> int:
+    """By which PostgreSQL knows a table."""
+    return int(relation.id)
+
+
+def _column(reader: Reader, flagged: bool) -> Column:
     flags = reader.number(1)
     name = reader.string()
     type_oid, typmod = reader.unpack(_COLUMN)
-    return Column(name, type_oid, typmod, key=bool(flags & _KEY_FLAG))
+    return Column(name, PostgresType(type_oid, typmod), key=flagged and bool(flags & _KEY_FLAG))
 
 
 def truncate(body: bytes) -> TruncateMessage:

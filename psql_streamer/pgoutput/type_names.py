@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psql_streamer.model import Column
 from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import PgType, PostgresType
 
 _VHDRSZ = 4
 
@@ -48,10 +47,10 @@ _INTERVAL_FIELDS = {
 _FULL_PRECISION = 0xFFFF
 
 
-def type_name(column: Column) -> str:
+def type_name(kind: PostgresType) -> str:
     """As format_type gives it, without the schema of types that are not built in; `oid 16400`: nobody knows it."""
-    kind = column.type or BY_OID.get(column.type_oid)
-    return f"oid {column.type_oid}" if kind is None else _name(kind, column.typmod)
+    known = kind.known or BY_OID.get(kind.oid)
+    return f"oid {kind.oid}" if known is None else _name(known, kind.typmod)
 
 
 def _name(kind: PgType, typmod: int) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Changes, Column, Transactions
 from psql_streamer.pgoutput import casts
+from psql_streamer.pgtype import PostgresType
 from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
@@ -106,8 +107,8 @@ def _seen(changes: Changes, column: int, texts: pa.Array) -> pa.Array:
 
 
 def _typed(texts: pa.Array, column: Column) -> pa.Array:
-    """What another handler made (type_oid 0) is typed already."""
-    return texts if column.type_oid == 0 else casts.cast(texts, column)
+    """What is no text of PostgreSQL's is typed already."""
+    return casts.cast(texts, column.type) if isinstance(column.type, PostgresType) else texts
 
 
 def _joined(after: pa.Array, before: pa.Array) -> pa.Array:

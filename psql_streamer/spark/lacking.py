@@ -84,7 +84,7 @@ def lacking(changes: Changes) -> Lacking:
     absent = _by_column(changes, new.absent, old.absent)
     found = {column: _held_by_old(changes, column) for column in new.absent}
     unseen = _by_column(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
-    key_only = changes.relation.replica_identity is not ReplicaIdentity.FULL and len(old) > 0
+    key_only = changes.relation.replica_identity not in (None, ReplicaIdentity.FULL) and len(old) > 0
     return Lacking(len(new) + len(old), len(new), key_only, absent, unseen)
 
 

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import Changes, Column, Image
+from psql_streamer.model import ArrowType, Changes, Column, ColumnType, Image
 from psql_streamer.pgoutput import casts
+from psql_streamer.pgtype import PostgresType
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.images import Sent
 from psql_streamer.spark.kept import Kept, images_to_put_back
@@ -242,7 +243,7 @@ class _Given:
         equal = pc.fill_null(_equal(before, values), False)
         if passed:
             equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(values)))
-        return pc.if_else(equal, texts, casts.to_text(values, sent.changes.columns[source]))
+        return pc.if_else(equal, texts, _as_sent(values, sent.changes.columns[source].type))
 
 
 def _source(sent: Sent, field: Field) -> int | None:
@@ -260,17 +261,21 @@ def _is_key(column: Column, field: Field, names: set[str]) -> bool:
 def _keeps_type(column: Column, sent: pa.DataType, received: pa.DataType, passed: bool) -> bool:
     """Whether a column stays of its PostgreSQL type. Where Spark has only text for the type (jsonb, arrays, numeric
     without precision), what a rule computed is text and nothing more."""
-    if column.type_oid == 0 or not received.equals(sent):
+    if not isinstance(column.type, PostgresType) or not received.equals(sent):
         return False
-    return passed or not pa.types.is_string(received) or column.type_oid in _PLAIN_TEXT_OIDS
+    return passed or not pa.types.is_string(received) or column.type.oid in _PLAIN_TEXT_OIDS
+
+
+def _as_sent(values: pa.Array, kind: ColumnType) -> pa.Array:
+    return casts.to_text(values, kind) if isinstance(kind, PostgresType) else values
 
 
 def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survivor:
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
-    column = casts.column_of(name, values.type, key)
-    if column is None:
-        return _Survivor(Column(name, 0, key=key, arrow=values.type), _without(values, absent), absent)
-    return _Survivor(column, _without(casts.to_text(values, column), absent), absent)
+    kind = casts.type_of(values.type)
+    if kind is None:
+        return _Survivor(Column(name, ArrowType(values.type), key), _without(values, absent), absent)
+    return _Survivor(Column(name, kind, key), _without(casts.to_text(values, kind), absent), absent)
 
 
 def _without(values: pa.Array, absent: Mask | None) -> pa.Array:

@@ -69,7 +69,7 @@ def _by_rule_and_shape(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Ta
         rule = rules.of(table)
         if rule.identity:
             continue
-        shape = tuple((column.name, column.key, casts.arrow_type(column)) for column in table.columns)
+        shape = tuple((column.name, column.key, casts.arrow_type(column.type)) for column in table.columns)
         group = groups.get((rule.name, shape))
         if group is None:
             groups[rule.name, shape] = _Tables(rule, table)

@@ -270,7 +270,7 @@ def _reads_xml(database: Database) -> bool:
 
 def _column_schemas(stream: SharedStream) -> dict[str, Any]:
     relation = next(one for one in stream.source.published() or () if one.table == "every")
-    return {column.name: connect_type(column).schema for column in relation.columns}
+    return {column.name: connect_type(column.type).schema for column in relation.columns}
 
 
 def _read_back(schema: Any, value: Any, sql: str) -> tuple[Any, str]:

@@ -24,8 +24,9 @@ from confluent_kafka.admin import (
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Severity
-from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.model import Relation, ReplicaIdentity
 from sinks.kafka import KafkaSink
+from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
 
@@ -108,7 +109,7 @@ def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does(strict_
 
 
 def table(name: str) -> Relation:
-    return Relation(1, "public", name, ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+    return postgres_table(1, "public", name, ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 
 
 def test_check_lists_the_topics_of_published_tables_that_nobody_creates(strict_broker: str) -> None:

@@ -182,18 +182,18 @@ def test_what_is_confirmed_stays_wal_retain_behind_and_never_goes_back(shop: Dat
         start = confirmed_flush_lsn(shop)
         _insert(shop, 1, 1)
         early = read_all(source, shop)[-1].position
-        assert early.lsn - start < retain
+        assert WalPosition.of(early).lsn - start < retain
         source.confirm(early)
         assert source.stats()["confirmed_lsn"] == start, "not below where the slot began"
         _insert(shop, 2, 1000)
         late = read_all(source, shop)[-1].position
         source.confirm(late)
-        wait_for(lambda: confirmed_flush_lsn(shop) == late.lsn - retain, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.of(late).lsn - retain, "the confirmation")
         source.confirm(early)
         _insert(shop, 1001, 1001)
         read_all(source, shop)
-        assert source.stats()["confirmed_lsn"] == late.lsn - retain
-    assert confirmed_flush_lsn(shop) == late.lsn - retain
+        assert source.stats()["confirmed_lsn"] == WalPosition.of(late).lsn - retain
+    assert confirmed_flush_lsn(shop) == WalPosition.of(late).lsn - retain
 
 
 def test_wal_retain_larger_than_all_wal_confirms_nothing(shop: Database) -> None:
@@ -279,7 +279,7 @@ def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Datab
         inside = [batch.position for batch in batches if WalPosition.of(batch.position).changes]
         assert len(inside) > 10
         source.confirm(inside[-1])
-    assert confirmed_flush_lsn(shop) <= inside[-1].lsn < inside[-1].commit_lsn
+    assert confirmed_flush_lsn(shop) <= WalPosition.of(inside[-1]).lsn < WalPosition.of(inside[-1]).commit_lsn
 
 
 @pytest.mark.parametrize("over", ["socket", "tcp"])
@@ -622,8 +622,10 @@ def test_several_sources_in_one_process_each_have_their_own_slot_and_place(shop:
             assert rows(batches) == _ids(1, 5)
             positions.append(batches[-1].position)
         sources[2].confirm(positions[2])
-        wait_for(lambda: confirmed_flush_lsn(shop, f"s2_{shop.name}") == positions[2].lsn, "the confirmation")
-        assert all(confirmed_flush_lsn(shop, f"s{i}_{shop.name}") < positions[i].lsn for i in (0, 1, 3))
+        wait_for(
+            lambda: confirmed_flush_lsn(shop, f"s2_{shop.name}") == WalPosition.of(positions[2]).lsn, "the confirmation"
+        )
+        assert all(confirmed_flush_lsn(shop, f"s{i}_{shop.name}") < WalPosition.of(positions[i]).lsn for i in (0, 1, 3))
         sources[1].stop()
         _insert(shop, 6, 6)
         assert rows(read_all(sources[3], shop)) == _ids(6, 6)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from psql_streamer.merging import cut, merge
-from psql_streamer.model import Batch, Column
+from psql_streamer.model import Batch
 from psql_streamer.pgoutput.type_names import type_name
+from psql_streamer.pgtype import PostgresType
 from tests.shared_stream import Event, SharedStream, events
 
 
@@ -137,4 +138,4 @@ def test_types_are_named_as_postgresql_names_them(stream: SharedStream) -> None:
 
 
 def test_a_type_that_nobody_knows_is_named_by_its_oid() -> None:
-    assert type_name(Column("c", 99_999)) == "oid 99999"
+    assert type_name(PostgresType(99_999)) == "oid 99999"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import Changes, Column
+from psql_streamer.model import Changes
+from tests.columns import postgres_column
 from tests.spark_changes import INSERT, NUMERIC_12_2, Texts, batch, changes, column, only, values
 
 
@@ -16,7 +17,7 @@ def test_coerce_gives_a_column_another_type(spark: Any) -> None:
     given = changes([INSERT], {0: [b"1", b"12.5", b'{"a": 7, "b": ["x"]}']}, {}, columns)
     rule = {"coerce": {"amount": "decimal(12,2)", "meta": "struct<a: int, b: array<string>>"}}
     result = only(spark(orders=rule).handle(batch(given)))
-    assert result.columns[1] == Column("amount", 1700, NUMERIC_12_2)
+    assert result.columns[1] == postgres_column("amount", 1700, NUMERIC_12_2)
     assert values(result, "amount") == [b"12.50"]
     assert values(result, "meta") == [{"a": 7, "b": ["x"]}]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,7 +130,7 @@ def test_an_old_row_that_a_filter_never_admitted_is_not_deleted(spark: Any) -> N
 
 
 def test_without_a_key_there_is_no_old_key_to_delete(spark: Any) -> None:
-    columns = tuple(column(one.name, one.type_oid, one.typmod) for one in ORDERS)
+    columns = tuple(replace(one, key=False) for one in ORDERS)
     given = changes([UPDATE], {0: POOR}, {0: [b"9", b"5.00", b"ann", None]}, columns)
     assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
 

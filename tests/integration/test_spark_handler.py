@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import Column, LogicalMessage, Truncate
+from psql_streamer.model import LogicalMessage, Truncate
+from tests.columns import postgres_column
 from tests.spark_changes import (
     COMMIT_LSN,
     DELETE,
@@ -51,7 +52,7 @@ def test_a_query_adds_a_column_to_both_images(spark: Any) -> None:
     rule = {"sql": "SELECT *, CAST(amount * 2 AS DECIMAL(13,2)) AS twice FROM changes"}
     result = only(spark(orders=rule).handle(batch(shop())))
     assert names(result) == ["id", "amount", "customer", "meta", "twice"]
-    assert result.columns[-1] == Column("twice", 1700, ((13 << 16) | 2) + 4)
+    assert result.columns[-1] == postgres_column("twice", 1700, ((13 << 16) | 2) + 4)
     assert values(result, "twice") == [b"20.00", b"41.00", b"-2.00"]
     assert values(result, "twice", "before") == [b"10.00", b"14.00"]
     assert values(result, "amount") == [b"10.00", b"20.50", b"-1.00"]
@@ -71,7 +72,7 @@ def test_a_projection_without_row_just_works(spark: Any) -> None:
 
 def test_a_renamed_column_keeps_its_type_and_text(spark: Any) -> None:
     result = only(spark(orders={"sql": "SELECT id AS order_id, meta AS attributes FROM changes"}).handle(batch(shop())))
-    assert result.columns == (Column("order_id", 23, -1, True), Column("attributes", 3802))
+    assert result.columns == (postgres_column("order_id", 23, -1, True), postgres_column("attributes", 3802))
     assert values(result, "attributes") == [b'{"a": 1}', b'{"a": 2}', None]
 
 
@@ -93,7 +94,7 @@ def test_a_masked_column_does_not_leak_through_the_old_image(spark: Any) -> None
         assert {len(text) for text in values(result, "customer", side)} == {64}
         assert set(values(result, "meta", side)) == {b"***"}
     assert result.columns[1] == ORDERS[2]
-    assert result.columns[2] == Column("meta", 25), "text that a rule made is text, not jsonb"
+    assert result.columns[2] == postgres_column("meta", 25), "text that a rule made is text, not jsonb"
 
 
 def test_metadata_columns_are_there_and_do_not_reach_the_event(spark: Any) -> None:
@@ -107,7 +108,7 @@ def test_metadata_columns_are_there_and_do_not_reach_the_event(spark: Any) -> No
 
 def test_a_metadata_column_under_a_name_of_its_own_is_kept(spark: Any) -> None:
     result = only(spark(orders={"sql": "SELECT id, _commit_lsn AS version FROM changes"}).handle(batch(shop())))
-    assert result.columns[1] == Column("version", 20)
+    assert result.columns[1] == postgres_column("version", 20)
     assert values(result, "version") == [str(COMMIT_LSN).encode()] * 3
 
 

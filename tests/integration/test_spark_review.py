@@ -11,11 +11,12 @@ from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
+from tests.columns import postgres_table
 from tests.spark_changes import ORDERS, batch, column, shop
 
 
 def table(name: str, columns: tuple[Column, ...] = ORDERS) -> Relation:
-    return Relation(1, "public", name, ReplicaIdentity.DEFAULT, columns)
+    return postgres_table(1, "public", name, ReplicaIdentity.DEFAULT, columns)
 
 
 SHOP: Published = {"db1": [table("orders"), table("customers", (column("id", 23, key=True), column("email", 25)))]}

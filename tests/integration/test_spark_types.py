@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from psql_streamer.model import Column
+from psql_streamer.model import ArrowType, Column
 from tests.spark_changes import DELETE, EVERY, INSERT, NUMERIC_12_2, Texts, batch, changes, column, only, shop, values
 
 NUMERIC_38_10 = ((38 << 16) | 10) + 4
@@ -94,6 +94,6 @@ def test_a_column_that_keeps_its_name_and_type_keeps_what_the_query_left_alone(s
 def test_a_nested_column_leaves_typed(spark: Any) -> None:
     result = only(spark(orders={"sql": "SELECT id, struct(id, customer) AS s FROM changes"}).handle(batch(shop())))
     kind = result.after.columns[1].type
-    assert result.columns[1] == Column("s", 0, arrow=kind)
+    assert result.columns[1] == Column("s", ArrowType(kind))
     assert [field.name for field in kind] == ["id", "customer"]
     assert values(result, "s")[0] == {"id": 1, "customer": "ann"}

@@ -13,6 +13,7 @@ from psycopg2.extensions import parse_dsn
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
 from tests.database import Database, fresh_database
 from tests.sections import postgres_section
@@ -138,7 +139,7 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
         assert "was made with" in said
         assert "500 insert" not in service.log.read_text(), "rows of the other cluster"
         assert other.query("SELECT confirmed_flush_lsn FROM pg_replication_slots") == confirmed
-        assert _position(service).lsn <= Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
+        assert WalPosition.of(_position(service)).lsn <= Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
 
 
 def test_an_override_is_followed_once_for_every_value_and_told(database: Database, tmp_path: Path) -> None:

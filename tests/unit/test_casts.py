@@ -13,39 +13,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.model import Column
-from psql_streamer.pgoutput.casts import arrow_type, cast, column_of, to_text
+from psql_streamer.pgoutput.casts import arrow_type, cast, to_text, type_of
+from psql_streamer.pgtype import PostgresType
 
 _EXACT = Context(prec=100)
 
 
-def numeric(precision: int, scale: int) -> Column:
-    return Column("n", 1700, ((precision << 16) | (scale & 0x7FF)) + 4)
+def numeric(precision: int, scale: int) -> PostgresType:
+    return PostgresType(1700, ((precision << 16) | (scale & 0x7FF)) + 4)
 
 
-def of(oid: int) -> Column:
-    return Column("c", oid)
+def of(oid: int) -> PostgresType:
+    return PostgresType(oid)
 
 
 def texts(*values: bytes | None) -> pa.BinaryArray:
     return pa.array(values, pa.binary())
 
 
-def cast_values(column: Column, *values: bytes | None) -> list[Any]:
-    typed = cast(texts(*values), column)
-    assert typed.type == arrow_type(column)
+def cast_values(kind: PostgresType, *values: bytes | None) -> list[Any]:
+    typed = cast(texts(*values), kind)
+    assert typed.type == arrow_type(kind)
     listed: list[Any] = typed.to_pylist()
     return listed
 
 
-def round_trip(column: Column, *values: bytes | None) -> list[bytes | None]:
-    written = to_text(cast(texts(*values), column), column)
+def round_trip(kind: PostgresType, *values: bytes | None) -> list[bytes | None]:
+    written = to_text(cast(texts(*values), kind), kind)
     assert written.type == pa.binary()
     listed: list[bytes | None] = written.to_pylist()
     return listed
 
 
-ROUND_TRIPS: list[tuple[Column, list[bytes | None]]] = [
+ROUND_TRIPS: list[tuple[PostgresType, list[bytes | None]]] = [
     (of(16), [b"t", b"f", None]),
     (of(17), [b"\\x", b"\\x00ff", None, b"\\xdeadbeef"]),
     (of(21), [b"-32768", b"32767", None]),
@@ -73,21 +73,21 @@ ROUND_TRIPS: list[tuple[Column, list[bytes | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "values"), ROUND_TRIPS)
-def test_a_text_form_comes_back_the_same(column: Column, values: list[bytes | None]) -> None:
-    assert round_trip(column, *values) == values
+@pytest.mark.parametrize(("kind", "values"), ROUND_TRIPS)
+def test_a_text_form_comes_back_the_same(kind: PostgresType, values: list[bytes | None]) -> None:
+    assert round_trip(kind, *values) == values
 
 
-@pytest.mark.parametrize(("column", "values"), ROUND_TRIPS)
-def test_a_slice_and_an_empty_column_work_the_same(column: Column, values: list[bytes | None]) -> None:
-    typed = cast(texts(b"out of the slice", *values, b"too")[1:-1], column)
-    assert to_text(typed, column).to_pylist() == values
-    assert to_text(typed[1:], column).to_pylist() == values[1:]
-    assert to_text(cast(texts(), column), column).to_pylist() == []
-    assert cast(texts(None, None), column).null_count == 2
+@pytest.mark.parametrize(("kind", "values"), ROUND_TRIPS)
+def test_a_slice_and_an_empty_column_work_the_same(kind: PostgresType, values: list[bytes | None]) -> None:
+    typed = cast(texts(b"out of the slice", *values, b"too")[1:-1], kind)
+    assert to_text(typed, kind).to_pylist() == values
+    assert to_text(typed[1:], kind).to_pylist() == values[1:]
+    assert to_text(cast(texts(), kind), kind).to_pylist() == []
+    assert cast(texts(None, None), kind).null_count == 2
 
 
-UNCOERCIBLE: list[tuple[Column, list[bytes]]] = [
+UNCOERCIBLE: list[tuple[PostgresType, list[bytes]]] = [
     (of(16), [b"true", b""]),
     (of(17), [b"abc", b"\\x0", b"\\xzz", b""]),
     (of(21), [b"32768", b"x", b"", b"1.5"]),
@@ -101,26 +101,26 @@ UNCOERCIBLE: list[tuple[Column, list[bytes]]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "values"), UNCOERCIBLE)
-def test_what_the_type_cannot_hold_is_null_and_its_neighbours_are_not(column: Column, values: list[bytes]) -> None:
-    good = next(known for one, known in ROUND_TRIPS if one.type_oid == column.type_oid)[0]
+@pytest.mark.parametrize(("kind", "values"), UNCOERCIBLE)
+def test_what_the_type_cannot_hold_is_null_and_its_neighbours_are_not(kind: PostgresType, values: list[bytes]) -> None:
+    good = next(known for one, known in ROUND_TRIPS if one.oid == kind.oid)[0]
     assert good is not None
-    sample = b"1.00" if column.type_oid == 1700 else good
+    sample = b"1.00" if kind.oid == 1700 else good
     for value in values:
-        assert [one is None for one in cast_values(column, sample, value, sample)] == [False, True, False], value
-    assert cast(texts(*values), column).null_count == len(values)
+        assert [one is None for one in cast_values(kind, sample, value, sample)] == [False, True, False], value
+    assert cast(texts(*values), kind).null_count == len(values)
 
 
 @pytest.mark.behaviour("T1")
 @given(st.lists(st.none() | st.floats(allow_nan=False, width=64)))
 def test_float8_is_read_as_python_reads_it_and_written_to_the_same_number(values: list[float | None]) -> None:
-    column = of(701)
+    kind = of(701)
     typed = pa.array(values, pa.float64())
-    written = to_text(typed, column)
+    written = to_text(typed, kind)
     assert [None if text is None else struct.pack("d", float(text)) for text in written.to_pylist()] == [
         None if value is None else struct.pack("d", value) for value in values
     ]
-    assert cast(written, column).equals(typed)
+    assert cast(written, kind).equals(typed)
 
 
 @pytest.mark.behaviour("T1")
@@ -147,14 +147,14 @@ def test_float8_has_the_notation_of_postgresql(value: float) -> None:
 def test_numeric_is_read_exactly_and_written_with_all_its_digits(data: st.DataObject, precision: int) -> None:
     scale = data.draw(st.integers(0, precision))
     unscaled = data.draw(st.lists(st.none() | st.integers(-(10**precision) + 1, 10**precision - 1)))
-    column = numeric(precision, scale)
+    kind = numeric(precision, scale)
     forms = [None if one is None else format(Decimal(one).scaleb(-scale, _EXACT), "f").encode() for one in unscaled]
     expected = [None if form is None else Decimal(form.decode()) for form in forms]
     with_zero = [
         b"0." + b"0" * scale if form is not None and not form.strip(b"-0.") and scale else form for form in forms
     ]
-    assert cast_values(column, *forms) == expected
-    assert round_trip(column, *forms) == with_zero
+    assert cast_values(kind, *forms) == expected
+    assert round_trip(kind, *forms) == with_zero
 
 
 @given(st.lists(st.none() | st.binary(max_size=20)))
@@ -204,14 +204,13 @@ def test_nan_is_a_number_of_float8_and_none_of_numeric() -> None:
     assert cast_values(numeric(5, 2), b"NaN") == [None]
 
 
-@pytest.mark.parametrize("column", [column for column, _ in ROUND_TRIPS if column.type_oid not in (26, 28)])
-def test_the_natural_column_of_a_type_has_that_type(column: Column) -> None:
-    kind = arrow_type(column)
-    natural = column_of("x", kind, key=True)
-    assert natural is not None
-    assert (natural.name, natural.key, arrow_type(natural)) == ("x", True, kind)
+@pytest.mark.parametrize("kind", [kind for kind, _ in ROUND_TRIPS if kind.oid not in (26, 28)])
+def test_the_type_that_holds_an_arrow_type_has_that_arrow_type(kind: PostgresType) -> None:
+    held_by = type_of(arrow_type(kind))
+    assert held_by is not None
+    assert arrow_type(held_by) == arrow_type(kind)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.null(), pa.uint64()])
-def test_a_type_without_a_counterpart_has_no_column(kind: pa.DataType) -> None:
-    assert column_of("x", kind) is None
+def test_a_type_without_a_counterpart_is_held_by_none(kind: pa.DataType) -> None:
+    assert type_of(kind) is None

@@ -23,16 +23,15 @@ from psql_streamer.lsn import NO_LSN
 from psql_streamer.model import (
     Batch,
     Changes,
-    Column,
     Image,
-    Relation,
     ReplicaIdentity,
     RowOp,
     Transactions,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pgtype import JsonForm, PgType
+from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 from psql_streamer.routing import Router
+from tests.columns import postgres_column, postgres_table
 from tests.decoding import ORIGIN, decode
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
@@ -47,7 +46,7 @@ def typmod(precision: int, scale: int) -> int:
 
 def written(oid: int, *texts: str | None, modifier: int = -1) -> list[Any]:
     """What a consumer reads of a column."""
-    piece = types.connect_type(Column("c", oid, modifier)).render(
+    piece = types.connect_type(PostgresType(oid, modifier)).render(
         pa.array([None if text is None else text.encode() for text in texts], pa.binary())
     )
     return [None if one is None else json.loads(piece.open + one + piece.close) for one in piece.values.to_pylist()]
@@ -98,7 +97,7 @@ def test_t2_what_a_decimal_cannot_hold_is_null() -> None:
 def test_t2_a_negative_scale_is_javas() -> None:
     (encoded,) = written(VARIABLE, "-12300", modifier=typmod(5, -2))
     assert number(encoded) == -123
-    assert types.connect_type(Column("c", VARIABLE, typmod(5, -2))).schema["parameters"]["scale"] == "-2"
+    assert types.connect_type(PostgresType(VARIABLE, typmod(5, -2))).schema["parameters"]["scale"] == "-2"
 
 
 @pytest.mark.parametrize("schemas", [False, True])
@@ -133,7 +132,7 @@ def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(s
 
 def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
     """The key of a row for each of these values of its only column."""
-    relation = Relation(16400, "public", "t", ReplicaIdentity.DEFAULT, (Column("k", oid, key=True),))
+    relation = postgres_table(16400, "public", "t", ReplicaIdentity.DEFAULT, (postgres_column("k", oid, key=True),))
     values = pa.array([text.encode() for text in texts], pa.binary())
     everything = np.arange(len(texts))
     changes = Changes(
@@ -195,7 +194,7 @@ def _each_by(compared: Callable[[str], Any]) -> Callable[[list[str]], tuple[Any,
 
 def test_t8_in_an_hstore_what_is_no_utf_8_stays_apart() -> None:
     """In a database with the encoding SQL_ASCII."""
-    render = types.connect_type(Column("c", 16400, type=PgType("hstore", 16400, 0, JsonForm.TEXT))).render
+    render = types.connect_type(PostgresType(16400, known=PgType("hstore", 16400, 0, JsonForm.TEXT))).render
     first, second = render(pa.array([b'"a"=>"\xe9"', b'"a"=>"\xe8"'], pa.binary())).values.to_pylist()
     assert (first, second) == (b'"{\\"a\\":\\"\xe9\\"}"', b'"{\\"a\\":\\"\xe8\\"}"')
 
@@ -307,7 +306,7 @@ def test_d6_what_is_unavailable_says_so_in_the_columns_own_type() -> None:
     encoded = base64.b64encode(placeholder.encode()).decode()
 
     def unavailable(oid: int, *, strict: bool = True) -> Any:
-        return json.loads(types.placeholder(types.connect_type(Column("c", oid)).schema, strict))
+        return json.loads(types.placeholder(types.connect_type(PostgresType(oid)).schema, strict))
 
     assert [unavailable(oid) for oid in (25, 3802, 17)] == [placeholder, placeholder, encoded]
     assert [unavailable(oid) for oid in (1009, 1001)] == [[placeholder], [encoded]]
@@ -318,7 +317,7 @@ def test_d6_what_is_unavailable_says_so_in_the_columns_own_type() -> None:
 
 def test_d6_where_nothing_that_fits_the_schema_says_unavailable_it_is_null() -> None:
     for oid in (1000, 1021, 1022, 1017):
-        schema = types.connect_type(Column("c", oid)).schema
+        schema = types.connect_type(PostgresType(oid)).schema
         assert types.placeholder(schema, strict=True) == b"null"
         assert json.loads(types.placeholder(schema, strict=False)) == ["__debezium_unavailable_value"]
 
@@ -330,7 +329,7 @@ def test_t4_an_empty_bit_string_is_neither_true_nor_false() -> None:
 def test_t2_a_float_is_never_taken_for_an_integer() -> None:
     texts = "1", "-0", "1e+06", "0.5", "NaN", None
     for oid in (700, 701):
-        piece = types.connect_type(Column("c", oid)).render(pa.array(texts).cast(pa.binary()))
+        piece = types.connect_type(PostgresType(oid)).render(pa.array(texts).cast(pa.binary()))
         assert piece.values.to_pylist() == [b"1.0", b"-0.0", b"1e+06", b"0.5", b'"NaN"', None]
     (point,) = written(600, "(1,1e+20)")
     assert [type(point[axis]) for axis in "xy"] == [float, float]
@@ -338,7 +337,7 @@ def test_t2_a_float_is_never_taken_for_an_integer() -> None:
 
 def test_t7_a_vector_is_an_array_without_nulls() -> None:
     assert written(22, "1 -2 3", "") == [[1, -2, 3], []]
-    assert types.connect_type(Column("c", 30)).schema == {
+    assert types.connect_type(PostgresType(30)).schema == {
         "type": "array",
         "items": {"type": "int64", "optional": False},
     }
@@ -348,8 +347,8 @@ def test_t8_an_enum_has_its_labels_in_its_schema() -> None:
     mood = PgType("mood", 16400, 16401, JsonForm.TEXT, labels=("sad", "happy"))
     moods = PgType("_mood", 16401, 0, JsonForm.ARRAY, element=mood)
     schema = {"type": "string", "name": "io.debezium.data.Enum", "version": 1, "parameters": {"allowed": "sad,happy"}}
-    assert types.connect_type(Column("c", 16400, type=mood)).schema == schema
-    assert types.connect_type(Column("c", 16401, type=moods)).schema["items"] == {**schema, "optional": True}
+    assert types.connect_type(PostgresType(16400, known=mood)).schema == schema
+    assert types.connect_type(PostgresType(16401, known=moods)).schema["items"] == {**schema, "optional": True}
 
 
 def test_t4_a_point_has_coordinates_and_well_known_binary() -> None:

@@ -10,18 +10,17 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
     Batch,
-    Column,
     LogicalMessage,
     Origin,
-    Relation,
     ReplicaIdentity,
     Transactions,
     Truncate,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.routing import Router
+from tests.columns import postgres_column, postgres_table
 
-_ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+_ORDERS = postgres_table(1, "public", "orders", ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 _COMMIT = 0x16B374D848
 
 

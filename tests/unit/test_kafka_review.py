@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.model import Relation, ReplicaIdentity
 from sinks.kafka import KafkaSink
+from tests.columns import postgres_column, postgres_table
 from tests.kafka_sinks import Canned, options
 
 
 def table(name: str, *columns: str, schema: str = "public", key: str = "id") -> Relation:
     """A table keyed by `key`; "" for none."""
-    all_columns = tuple(Column(column, 25, key=column == key) for column in columns or ("id", "customer_id", "body"))
-    return Relation(1, schema, name, ReplicaIdentity.DEFAULT, all_columns)
+    all_columns = tuple(
+        postgres_column(column, 25, key=column == key) for column in columns or ("id", "customer_id", "body")
+    )
+    return postgres_table(1, schema, name, ReplicaIdentity.DEFAULT, all_columns)
 
 
 SHOP = (table("orders"), table("customers", "id", "email"), table("sales_2024"), table("log", "note", key=""))

@@ -35,6 +35,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS
 from psql_streamer.pgoutput.wal_position import WalPosition
+from tests.columns import postgres_table
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 NOBODY = Image((), np.zeros(0, dtype=np.int64))
@@ -90,7 +91,7 @@ HEALTHY = Running(
 
 
 def relation(table: str) -> Relation:
-    return Relation(1, "public", table, ReplicaIdentity.DEFAULT, ())
+    return postgres_table(1, "public", table, ReplicaIdentity.DEFAULT, ())
 
 
 def image(rows: Sequence[int], *columns: Sequence[bytes | None]) -> Image:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.routing import Router
+from tests.columns import postgres_column, postgres_table
 from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
 from tests.pgoutput_wire import (
     WireColumn,
@@ -85,13 +86,13 @@ def test_s2_another_primary_key_is_another_version_of_the_relation() -> None:
     assert [(shape.version, shape.key_columns) for shape in shapes] == [(1, (0,)), (2, (1,)), (3, ())]
 
 
-_SEEN = Relation(1, "public", "t", ReplicaIdentity.FULL, tuple(Column(name, 23, key=True) for name in "abc"))
+_SEEN = postgres_table(1, "public", "t", ReplicaIdentity.FULL, tuple(postgres_column(name, 23) for name in "abc"))
 
 
 def _known(*names: str) -> Relation:
     """The table as it was seen before, with this primary key."""
-    columns = tuple(Column(name, 23, key=name in names) for name in "abc")
-    return replace(_SEEN, columns=columns, keyed=True) if names else _SEEN
+    columns = tuple(postgres_column(name, 23, key=name in names) for name in "abc")
+    return replace(_SEEN, columns=columns)
 
 
 @pytest.mark.parametrize(

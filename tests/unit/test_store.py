@@ -15,10 +15,11 @@ import pytest
 
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Column, Position, Relation, ReplicaIdentity
+from psql_streamer.model import Position, ReplicaIdentity
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.store import Store
 from psql_streamer.store_format import StoredPosition
+from tests.columns import postgres_column, postgres_table
 
 DATA = Path(__file__).parents[1] / "data" / "stores"
 RECORD = StoredPosition(
@@ -141,16 +142,16 @@ def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: 
 def test_the_shapes_of_tables_are_stored_with_the_position_and_forgotten_with_it(tmp_path: Path) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    key = Column("id", 23, key=True)
-    old = Relation(16391, "public", "tä ble", ReplicaIdentity.DEFAULT, (key,))
-    new = Relation(16391, "public", "tä ble", ReplicaIdentity.FULL, (key, Column("n", 1700, 786438)), 2, keyed=True)
-    other = Relation(7, "s", "t", ReplicaIdentity.NOTHING, ())
+    key = postgres_column("id", 23, key=True)
+    old = postgres_table(16391, "public", "tä ble", ReplicaIdentity.DEFAULT, (key,))
+    new = postgres_table(16391, "public", "tä ble", ReplicaIdentity.FULL, (key, postgres_column("n", 1700, 786438)), 2)
+    other = postgres_table(7, "s", "t", ReplicaIdentity.NOTHING, ())
     store.put("db1", RECORD, [old])
     store.put("db1", RECORD, [new, other])
     store.put("db11", RECORD, [old])
     store.close()
     store.open()
-    assert {shape.oid: shape for shape in store.relations("db1")} == {16391: new, 7: other}
+    assert {shape.id: shape for shape in store.relations("db1")} == {"16391": new, "7": other}
     assert store.relations("db2") == []
     assert store.forget("db1")
     assert store.relations("db1") == []
@@ -161,9 +162,11 @@ def test_the_shapes_of_tables_are_stored_with_the_position_and_forgotten_with_it
 def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    shapes = [Relation(oid, "public", f"t{oid}", ReplicaIdentity.DEFAULT, ()) for oid in (1, 2, 3)]
+    shapes = [postgres_table(oid, "public", f"t{oid}", ReplicaIdentity.DEFAULT, ()) for oid in (1, 2, 3)]
     store.put("db1", RECORD, shapes)
-    store.put("db1", RECORD, dropped=[shapes[0], shapes[2], Relation(4, "public", "t4", ReplicaIdentity.DEFAULT, ())])
+    store.put(
+        "db1", RECORD, dropped=[shapes[0], shapes[2], postgres_table(4, "public", "t4", ReplicaIdentity.DEFAULT, ())]
+    )
     assert store.relations("db1") == [shapes[1]]
     store.close()
 
@@ -176,12 +179,12 @@ def of_older_format(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-ORDERS = Relation(
+ORDERS = postgres_table(
     *(16390, "public", "orders", ReplicaIdentity.DEFAULT),
-    (Column("id", 20, key=True), Column("amount", 1700, 786438), Column("état", 25)),
+    (postgres_column("id", 20, key=True), postgres_column("amount", 1700, 786438), postgres_column("état", 25)),
 )
-LOG = Relation(
-    16401, "audit", "log", ReplicaIdentity.FULL, (Column("at", 1184, key=True), Column("what", 25)), 3, keyed=True
+LOG = postgres_table(
+    16401, "audit", "log", ReplicaIdentity.FULL, (postgres_column("at", 1184, key=True), postgres_column("what", 25)), 3
 )
 STORED = StoredPosition(
     WalPosition(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41).position,

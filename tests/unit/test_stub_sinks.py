@@ -12,11 +12,9 @@ import pytest
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
-    Column,
     LogicalMessage,
     Origin,
     Rejection,
-    Relation,
     ReplicaIdentity,
     Transactions,
     Truncate,
@@ -24,9 +22,10 @@ from psql_streamer.model import (
 from psql_streamer.options import SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sinks.stub import StubDiscardSink, StubLogSink
+from tests.columns import postgres_column, postgres_table
 from tests.spark_changes import shop
 
-ORDERS = Relation(1, "public", "orders", ReplicaIdentity.DEFAULT, (Column("id", 23, key=True),))
+ORDERS = postgres_table(1, "public", "orders", ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 
 
 def test_a_verbose_line_stays_one_line_whatever_a_prefix_holds(caplog: pytest.LogCaptureFixture) -> None:

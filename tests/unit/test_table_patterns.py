@@ -7,6 +7,7 @@ import pytest
 from psql_streamer.key_columns import KeyColumns
 from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.table_patterns import TablePatterns, group_names
+from tests.columns import postgres_table
 
 
 def entries(*names: str) -> TablePatterns[str]:
@@ -43,7 +44,7 @@ def test_what_is_no_regular_expression_is_named() -> None:
 
 
 def table(name: str) -> Relation:
-    return Relation(1, "public", name, ReplicaIdentity.DEFAULT, ())
+    return postgres_table(1, "public", name, ReplicaIdentity.DEFAULT, ())
 
 
 def test_key_columns_are_found_by_pattern_and_any_table_is_the_last_resort() -> None:

@@ -62,7 +62,7 @@ def _counts(batch: Batch, tx: int) -> dict[int, int]:
     at = (counts.tx == tx).nonzero()[0].tolist()
     assert at == list(range(at[0], at[-1] + 1)), "the counts of a transaction stand together"
     tables = [counts.tables[table] for table in counts.table[at].tolist()]
-    return dict(zip((table.oid if table else 0 for table in tables), counts.count[at].tolist(), strict=True))
+    return dict(zip((int(table.id) if table else 0 for table in tables), counts.count[at].tolist(), strict=True))
 
 
 def expected(frames: Sequence[bytes]) -> list[Told]:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from psql_streamer.events import Encoder
-from psql_streamer.model import Relation, ReplicaIdentity
+from psql_streamer.model import ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.records import Records
 from psql_streamer.routing import Router
 from psql_streamer.unchanged import Treatment, Unchanged
+from tests.columns import postgres_table
 from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
 from tests.pgoutput_wire import (
     UNCHANGED,
@@ -139,7 +140,7 @@ def test_both_halves_of_a_key_change_hold_to_the_rule(form: str) -> None:
 
 
 def test_the_most_specific_rule_wins() -> None:
-    docs = Relation(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
+    docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
     rules: dict[str, Treatment] = {"*": "marker"}
     assert Unchanged(rules).of(docs, "body") == "marker"
     assert Unchanged({}).of(docs, "body") == "fill"
@@ -155,7 +156,7 @@ PRECEDENCE = ("public.docs.body", "docs.body", "docs.*", "d*.body", "*.b*", "/^p
 
 @pytest.mark.parametrize("rule", PRECEDENCE)
 def test_exact_names_go_before_patterns_and_rules_of_tables_before_those_of_columns_alone(rule: str) -> None:
-    docs = Relation(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
+    docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
     rules: dict[str, Treatment] = dict.fromkeys(PRECEDENCE[PRECEDENCE.index(rule) :], "omit")
     policy = Unchanged(rules | {rule: "marker"})
     assert policy.rule_of(docs, "body") == rule
@@ -164,7 +165,7 @@ def test_exact_names_go_before_patterns_and_rules_of_tables_before_those_of_colu
 
 
 def test_patterns_are_tried_in_the_order_of_the_file() -> None:
-    docs = Relation(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
+    docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
     assert Unchanged({"d*.body": "omit", "do*.body": "marker"}).of(docs, "body") == "omit"
     assert Unchanged({"do*.body": "marker", "d*.body": "omit"}).of(docs, "body") == "marker"
 
