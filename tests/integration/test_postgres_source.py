@@ -120,7 +120,7 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
         _insert(shop, 1, 1000)
         batches = read_all(source, shop)
     stopped = next(batch.position for batch in batches if WalPosition.of(batch.position).changes > 500)
-    had = stopped.changes
+    had = WalPosition.of(stopped).changes
     position = stopped
     for _ in range(3):
         with streaming(shop, position, batchSize=40) as source:
