@@ -50,7 +50,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         rejections += (replace(one, changes=_moved(one.changes, by)) for one in batch.rejections)
     merged = replace(
         batches[-1],
-        transactions=_all_transactions(batches, shifts),
+        transactions=Transactions.concat([batch.transactions for batch in batches], shifts),
         changes=tuple(map(Changes.concat, shapes.values())),
         truncates=tuple(truncates),
         messages=tuple(messages),
@@ -112,20 +112,6 @@ def _moved_singles(singles: Iterable[_Single], by: Shift) -> Iterator[_Single]:
     for single in singles:
         tx = single.tx + by.transactions if single.tx >= 0 else -1
         yield replace(single, ordinal=single.ordinal + by.rows, tx=tx)
-
-
-def _all_transactions(batches: Sequence[Batch], shifts: Sequence[Shift]) -> Transactions:
-    parts = [batch.transactions for batch in batches]
-    return Transactions(
-        np.concatenate([part.commit_lsn for part in parts]),
-        np.concatenate([part.xid for part in parts]),
-        np.concatenate([part.commit_ts for part in parts]),
-        {
-            by.transactions + tx: origin
-            for part, by in zip(parts, shifts, strict=True)
-            for tx, origin in part.origins.items()
-        },
-    )
 
 
 def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> TransactionMetadata | None:

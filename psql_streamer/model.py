@@ -134,20 +134,55 @@ class ReplicationOrigin:
     commit_lsn: int
 
 
+class Shift(NamedTuple):
+    """What stands before a batch when it is put behind others: so many places, and transactions."""
+
+    rows: int
+    transactions: int
+
+
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """The transactions that the changes of a batch belong to, in commit order; rows point in by index.
 
-    origins: index -> the replication origin of those that have one.
+    commit: a number that increases from commit to commit, and is unique in the source (PostgreSQL: the commit's LSN).
+    commit_ts: microseconds since 1970-01-01 UTC. ids: `binary` texts of what the source calls each (PostgreSQL: xid);
+    None where it has no ids. origins: index -> the replication origin of those that have one.
     """
 
-    commit_lsn: NDArray[np.uint64]
-    xid: NDArray[np.uint32]
-    commit_ts: NDArray[np.int64]  # microseconds since 1970-01-01 UTC
+    commit: NDArray[np.uint64]
+    commit_ts: NDArray[np.int64]
+    ids: pa.Array | None = None
     origins: Mapping[int, ReplicationOrigin] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.xid)
+        return len(self.commit)
+
+    def id_of(self, tx: int) -> str | None:
+        """What the source calls a transaction."""
+        found = None if self.ids is None else self.ids[tx].as_py()
+        return None if found is None else str(found.decode())
+
+    def ids_of(self, tx: NDArray[np.int32]) -> pa.Array:
+        """The id of each of these transactions, as text; null where there is none."""
+        return pa.nulls(len(tx), pa.binary()) if self.ids is None else self.ids.take(pa.array(tx))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
+        """One behind the other. A source gives ids with every batch, or with none."""
+        return cls(
+            np.concatenate([part.commit for part in parts]),
+            np.concatenate([part.commit_ts for part in parts]),
+            None if parts[0].ids is None else pa.concat_arrays([part.ids for part in parts]),
+            {
+                by.transactions + tx: origin
+                for part, by in zip(parts, shifts, strict=True)
+                for tx, origin in part.origins.items()
+            },
+        )
+
+
+NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +243,9 @@ class Changes:
     """Row changes of one Relation (one shape), columnar. All arrays have one element a row.
 
     ordinal: place in the batch, over all relations: sorting by it gives commit order.
-    seq: which change of its transaction this is, from 0. With commit_lsn it is the change's identity.
-    lsn: where the change's WAL record starts. Several rows may share one (COPY).
+    seq: which change of its transaction this is, from 0. With the commit number it is the change's identity.
+    place: where in its source each change lies, which several may share (PostgreSQL: where its WAL record starts); None
+        where that is not known.
     tx: index into Batch.transactions.
     table_seq: which change of its table in its transaction this is, from 0; truncates count, too. None where no sink
         wants transaction metadata.
@@ -223,10 +259,10 @@ class Changes:
     ordinal: NDArray[np.int64]
     op: NDArray[np.uint8]
     seq: NDArray[np.int64]
-    lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
     after: Image
     before: Image
+    place: NDArray[np.uint64] | None = None
     table_seq: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -266,7 +302,7 @@ class Changes:
         return replace(first, **fields)
 
 
-_PER_ROW = ("ordinal", "op", "seq", "lsn", "tx", "table_seq")
+_PER_ROW = ("ordinal", "op", "seq", "tx", "place", "table_seq")
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")
@@ -293,7 +329,7 @@ class Truncate:
     relation: Relation
     ordinal: int
     seq: int
-    lsn: int
+    place: int
     tx: int
     cascade: bool
     restart_identity: bool
@@ -301,13 +337,13 @@ class Truncate:
 
 
 OUTSIDE = -1
-"""The seq of a logical message outside a transaction. Its LSN is where its record ends, where the commit record of a
-transaction may begin: that transaction's first change is (the same LSN, 0)."""
+"""The seq of a logical message outside a transaction. Its place is where its record ends, where the commit record of a
+transaction may begin: that transaction's first change is (the same number, 0)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """pg_logical_emit_message. Outside a transaction tx is -1, seq is OUTSIDE, and commit_lsn the message's own LSN.
+    """pg_logical_emit_message. Outside a transaction tx is -1, seq is OUTSIDE, and its place is its commit number.
 
     moment: of the commit, microseconds since 1970-01-01 UTC. Outside a transaction, where the WAL says none, of the
         commit before it, or of its sending if the session has seen none; a repeat may have another.
@@ -318,7 +354,7 @@ class LogicalMessage:
     content: bytes
     ordinal: int
     seq: int
-    lsn: int
+    place: int
     tx: int
     moment: int = 0
     table_seq: int = 0
@@ -337,13 +373,6 @@ class SchemaChange:
     ordinal: int
     seq: int
     tx: int
-
-
-class Shift(NamedTuple):
-    """What stands before a batch when it is put behind others: so many places, and transactions."""
-
-    rows: int
-    transactions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,14 +459,24 @@ class TransactionMetadata:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where changes come from: the source's name and what events say of the server."""
+POSTGRESQL = "postgresql"
+"""The kind of PostgreSQL sources."""
 
-    source: str
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where changes come from, as events say it.
+
+    kind: what the source reads from (`postgresql`, `mysql`, `sql`), in Debezium's word for the connector; events name
+    transactions and places in its words. name: of the source's section. identity: what tells this server or file from
+    others that have the same host and database (PostgreSQL: the system identifier).
+    """
+
+    kind: str
+    name: str
     host: str
     database: str
-    system_identifier: str = ""
+    identity: str = ""
 
 
 # Measured as resident memory of batches with few rows in 1 to 5 tables of 4 to 20 columns: two arrays a column, each an
@@ -455,7 +494,7 @@ class Batch:
     nbytes: what it holds in memory, roughly, `overhead` included; queues are bounded by it.
     """
 
-    origin: Origin
+    source: SourceInfo
     position: Position
     transactions: Transactions
     changes: tuple[Changes, ...] = ()

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.model import SourceInfo
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -16,7 +18,7 @@ class Records:
 
     topics: index into topic_names, each of which some record has.
     keys: binary; null is a record without a key. values: binary; null is a tombstone.
-    commit_lsn, seq, op: the identity of the change that a record came from, and what it did.
+    commit, seq, op: the identity of the change that a record came from, and what it did. source: where from.
     tables: index into table_names ("schema.table"; of a logical message its prefix, as it is shown), for errors, dead
     letters and metrics.
     headers: name -> binary array (null: this record lacks the header).
@@ -26,11 +28,12 @@ class Records:
         the column cannot hold them. An array counts once, however many of its elements are null.
     """
 
+    source: SourceInfo
     topic_names: tuple[str, ...]
     topics: NDArray[np.int32]
     keys: pa.BinaryArray
     values: pa.BinaryArray
-    commit_lsn: NDArray[np.uint64]
+    commit: NDArray[np.uint64]
     seq: NDArray[np.int64]
     op: NDArray[np.uint8]
     table_names: tuple[str, ...]
@@ -59,7 +62,7 @@ class Records:
             topics=np.where(topics > left_out, topics - 1, topics).astype(np.int32),
             keys=self.keys.take(stay),
             values=self.values.take(stay),
-            commit_lsn=self.commit_lsn[stay],
+            commit=self.commit[stay],
             seq=self.seq[stay],
             op=self.op[stay],
             tables=self.tables[stay],

@@ -15,7 +15,7 @@ from psql_streamer.inbox import Inbox
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.merging import cut, merge
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Batch, Origin, Stats
+from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.supervisor import Supervisor
 
 _POLL = 0.2
@@ -216,7 +216,7 @@ class SinkRunner:
             return first, None
         items = [first]
         while len(items) < most and (following := inbox.get(0.0)) is not None:
-            if following.batch.origin != first.batch.origin:
+            if following.batch.source != first.batch.source:
                 return _merged(items), following
             items.append(following)
         return _merged(items), None
@@ -225,7 +225,7 @@ class SinkRunner:
         self, place: int, name: str, item: Item, work: Callable[[Item], None], restart: Callable[[], None] | None
     ) -> bool:
         """Do the work, as often as it takes; False when it was given up because the service stops."""
-        backoff = Backoff(self._retry_interval(item.batch.origin.source), limit=_LONGEST_PAUSE)
+        backoff = Backoff(self._retry_interval(item.batch.source.name), limit=_LONGEST_PAUSE)
         began = time.monotonic()
         while True:
             try:
@@ -263,7 +263,7 @@ def _merged(items: Sequence[Item]) -> Item:
 
 def _joined(items: Sequence[Item]) -> Sequence[Item]:
     """One item a source: those of one source stay in their order."""
-    by_origin: dict[Origin, list[Item]] = {}
+    by_origin: dict[SourceInfo, list[Item]] = {}
     for item in items:
-        by_origin.setdefault(item.batch.origin, []).append(item)
+        by_origin.setdefault(item.batch.source, []).append(item)
     return [_merged(of_source) for of_source in by_origin.values()]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from psql_streamer.lsn import Lsn
+from psql_streamer.events.source_fields import fields_of
 from psql_streamer.records import Records
 from sinks.kafka_delivery import Delivery, Rejections
 from sinks.kafka_errors import REJECTED
@@ -68,8 +68,12 @@ def describe(records: Records, index: int) -> str:
     size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
     return (
         f"a record of {size} bytes from table {records.table_of(index)} "
-        f"(commit {Lsn(int(records.commit_lsn[index]))}, change {records.seq[index]})"
+        f"(commit {_commit(records, index)}, change {records.seq[index]})"
     )
+
+
+def _commit(records: Records, index: int) -> str:
+    return fields_of(records.source).show_commit(int(records.commit[index]))
 
 
 def advice(error: KafkaError) -> str:
@@ -82,7 +86,7 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
         "reason": error.str(),
         "topic": records.topic_of(index),
         "table": records.table_of(index),
-        "commit_lsn": str(Lsn(int(records.commit_lsn[index]))),
+        fields_of(records.source).commit_header: _commit(records, index),
         "seq": str(records.seq[index]),
     }
     own = {name: column[index].as_py() for name, column in records.headers.items()}

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
+from psql_streamer.events.source_fields import fields_of
 from psql_streamer.interfaces import Finding, Published, Sink, Status
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Marker, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from psql_streamer.partitioner import NO_PARTITION, partitions
@@ -280,7 +280,7 @@ class KafkaSink(Sink):
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):
             table, topic = records.table_of(index), records.topic_of(index)
-            commit = Lsn(int(records.commit_lsn[index]))
+            commit = fields_of(records.source).show_commit(int(records.commit[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
 
 

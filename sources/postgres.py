@@ -21,7 +21,7 @@ from psql_streamer import errors, launcher
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
-from psql_streamer.model import Batch, Origin, Position, Relation, Stats
+from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import oid_of
@@ -155,9 +155,9 @@ class PostgresSource(Source):
             self._status = Status(False, str(error))
             raise
         self._starts += 1
-        origin = Origin(self.name, self._host, self._identity.database, self._identity.system_identifier)
+        info = SourceInfo(POSTGRESQL, self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
-            origin, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
+            info, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
         )
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence = None, 0.0

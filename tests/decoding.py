@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from psql_streamer.lsn import NO_LSN
-from psql_streamer.model import Batch, Origin, Position
+from psql_streamer.model import POSTGRESQL, Batch, Position, SourceInfo
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import Block
 from psql_streamer.pgoutput.full_identity import AskKeys, CatalogKey
 from psql_streamer.pgoutput.wal_position import WalPosition
 
-ORIGIN = Origin(source="test", host="localhost", database="postgres")
+SOURCE = SourceInfo(POSTGRESQL, "test", "localhost", "postgres")
 BEGINNING = WalPosition(NO_LSN)
 
 
@@ -23,7 +23,7 @@ def wal(position: WalPosition | Position) -> WalPosition:
 
 
 def decoder(resume: WalPosition | Position = BEGINNING) -> Decoder:
-    return Decoder(ORIGIN, wal(resume), transaction_metadata=True)
+    return Decoder(SOURCE, wal(resume), transaction_metadata=True)
 
 
 def block(frames: Sequence[bytes]) -> Block:

@@ -32,7 +32,8 @@ def flatten_all(batches: Iterable[Batch]) -> list[NaiveChange]:
 def _rows(batch: Batch, changes: Changes) -> list[tuple[int, NaiveChange]]:
     rows = len(changes)
     assert rows > 0, "a group of changes without changes"
-    for array in (changes.ordinal, changes.seq, changes.lsn, changes.tx):
+    assert changes.place is not None
+    for array in (changes.ordinal, changes.seq, changes.place, changes.tx):
         assert len(array) == rows
     assert changes.columns == changes.relation.columns
     relation = _relation(changes.relation)
@@ -42,7 +43,7 @@ def _rows(batch: Batch, changes: Changes) -> list[tuple[int, NaiveChange]]:
             int(changes.ordinal[i]),
             NaiveChange(
                 chr(changes.op[i]),
-                *_place(batch, int(changes.tx[i]), int(changes.seq[i]), int(changes.lsn[i])),
+                *_place(batch, int(changes.tx[i]), int(changes.seq[i]), int(changes.place[i])),
                 origin=_origin(batch, int(changes.tx[i])),
                 relation=relation,
                 after=after.get(i),
@@ -73,7 +74,7 @@ def _image(changes: Changes, image: Image) -> dict[int, NaiveRow]:
 def _truncate(batch: Batch, truncate: Truncate) -> NaiveChange:
     return NaiveChange(
         "T",
-        *_place(batch, truncate.tx, truncate.seq, truncate.lsn),
+        *_place(batch, truncate.tx, truncate.seq, truncate.place),
         origin=_origin(batch, truncate.tx),
         relation=_relation(truncate.relation),
         detail=(truncate.cascade, truncate.restart_identity),
@@ -83,7 +84,7 @@ def _truncate(batch: Batch, truncate: Truncate) -> NaiveChange:
 def _message(batch: Batch, message: LogicalMessage) -> NaiveChange:
     return NaiveChange(
         "M",
-        *_place(batch, message.tx, message.seq, message.lsn),
+        *_place(batch, message.tx, message.seq, message.place),
         origin=_origin(batch, message.tx),
         detail=(message.prefix, message.content),
     )
@@ -94,7 +95,7 @@ def _place(batch: Batch, tx: int, seq: int, lsn: int) -> tuple[int, int, int, in
         return lsn, seq, lsn, None, None
     transactions = batch.transactions
     assert tx < len(transactions)
-    return int(transactions.commit_lsn[tx]), seq, lsn, int(transactions.xid[tx]), int(transactions.commit_ts[tx])
+    return int(transactions.commit[tx]), seq, lsn, int(transactions.id_of(tx) or 0), int(transactions.commit_ts[tx])
 
 
 def _origin(batch: Batch, tx: int) -> tuple[str, int] | None:

@@ -19,7 +19,7 @@ from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
 from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
 from psql_streamer.routing import Router
 from tests.capture_streams import CAPTURED
-from tests.decoding import BEGINNING, ORIGIN
+from tests.decoding import BEGINNING, SOURCE
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
@@ -63,7 +63,7 @@ def batches() -> Iterator[Batch]:
         frames.feed((CAPTURED / f"pg16_{scenario}.bin").read_bytes())
         block = frames.take(1 << 30, 1 << 30)
         assert block is not None
-        yield Decoder(ORIGIN, BEGINNING, _types().resolve, _keys, transaction_metadata=True).decode(
+        yield Decoder(SOURCE, BEGINNING, _types().resolve, _keys, transaction_metadata=True).decode(
             block.data, block.offsets
         )
 

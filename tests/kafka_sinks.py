@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Batch, Origin, RowOp, Transactions
+from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, RowOp, SourceInfo
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.records import Records
 from sinks.kafka import KafkaSink
@@ -22,9 +22,9 @@ from sinks.kafka_options import KafkaSinkOptions
 from tests.kafka_reader import Record
 
 BATCH = Batch(
-    Origin("db1", "localhost", "shop"),
+    SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
     WalPosition(Lsn(0x1000)).position,
-    Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64)),
+    NO_TRANSACTIONS,
 )
 
 Row = tuple[str, bytes | None, bytes | None]
@@ -41,7 +41,8 @@ class Canned:
             topics=np.array([topic_names.index(topic) for topic, _, _ in rows], np.int32),
             keys=pa.array([key for _, key, _ in rows], pa.binary()),
             values=pa.array([value for _, _, value in rows], pa.binary()),
-            commit_lsn=np.full(len(rows), 0x16B374D848, np.uint64),
+            source=BATCH.source,
+            commit=np.full(len(rows), 0x16B374D848, np.uint64),
             seq=np.arange(len(rows)),
             op=np.full(len(rows), RowOp.INSERT, np.uint8),
             table_names=("public.orders",),

@@ -129,7 +129,7 @@ def _events(encoder: Encoder, batch: Batch) -> Iterator[Event]:
             _parsed(key),
             _parsed(value),
             {name: column[row].decode() for name, column in headers.items() if column[row] is not None},
-            (int(records.commit_lsn[row]), int(records.seq[row])),
+            (int(records.commit[row]), int(records.seq[row])),
         )
 
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
+    POSTGRESQL,
     Batch,
     Changes,
     Column,
     Image,
-    Origin,
     ReplicaIdentity,
     RowOp,
+    SourceInfo,
     Transactions,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
@@ -68,7 +69,7 @@ def changes(
         ordinal=np.arange(n, dtype=np.int64) * 10,
         op=np.array(ops, np.uint8),
         seq=np.arange(n, dtype=np.int64),
-        lsn=np.full(n, 77, np.uint64),
+        place=np.full(n, 77, np.uint64),
         tx=np.zeros(n, np.int32),
         table_seq=np.arange(n, dtype=np.int64),
         after=image(columns, after, absent),
@@ -78,9 +79,11 @@ def changes(
 
 def batch(*parts: Changes, **others: Any) -> Batch:
     transactions = Transactions(
-        np.array([COMMIT_LSN], np.uint64), np.array([742], np.uint32), np.array([1_700_000_000_000_000], np.int64)
+        np.array([COMMIT_LSN], np.uint64), np.array([1_700_000_000_000_000], np.int64), pa.array([b"742"])
     )
-    return Batch(Origin("db1", "h", "d"), WalPosition(Lsn(9)).position, transactions, changes=parts, **others)
+    return Batch(
+        SourceInfo(POSTGRESQL, "db1", "h", "d"), WalPosition(Lsn(9)).position, transactions, changes=parts, **others
+    )
 
 
 def shop() -> Changes:

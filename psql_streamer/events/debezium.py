@@ -26,9 +26,9 @@ from psql_streamer.events.debezium_schemas import (
     transaction_key_schema,
     transaction_schema,
 )
-from psql_streamer.events.debezium_source import SourceBlock
+from psql_streamer.events.debezium_source import source_block
 from psql_streamer.events.debezium_types import connect_type, placeholder
-from psql_streamer.events.format import Boundaries, Format, RowTexts, numbers
+from psql_streamer.events.format import Boundaries, Format, RowTexts
 from psql_streamer.events.json_text import Piece, join, name
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows, Values
@@ -49,7 +49,7 @@ class Debezium(Format):
 
     def __init__(self, batch: Batch, transactions: bool = False) -> None:
         super().__init__(batch, transactions)
-        self._source = SourceBlock(batch)
+        self._source = source_block(batch)
 
     def keys(self, rows: Rows) -> pa.Array:
         return self._keys(rows.image, rows) if rows.key else super().keys(rows)
@@ -66,23 +66,23 @@ class Debezium(Format):
             self._image(rows.old and Values(rows.old.arrays), rows),
             b',"after":',
             self._image(rows.new, rows),
-            *self._source.of_rows(rows.tx, numbers(rows.lsn), rows.relation, rows.op),
+            *self._source.of_rows(rows.tx, rows.place, rows.relation, rows.op),
             b',"transaction":',
             blocks.of_rows(self.batch.transactions, rows) if self.transactions else b"null",
             b',"op":"%s",' % _CODES[rows.op],
             self._source.times(rows.tx),
             b"}",
         )
-        return self._wrapped(event, lambda: envelope_schema(self.batch.origin.source, rows.relation, rows.columns))
+        return self._wrapped(event, lambda: envelope_schema(self.batch.source, rows.relation, rows.columns))
 
     def truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
         event = b'{"before":null,"after":null%s,"transaction":%s,"op":"t",%s}' % (
-            self._source.of_table(truncate.tx, truncate.lsn, relation),
+            self._source.of_table(truncate.tx, truncate.place, relation),
             blocks.of_one(self.batch.transactions, truncate) if self.transactions else b"null",
             self._source.times_of(truncate.tx),
         )
-        return self._wrapped_one(event, lambda: envelope_schema(self.batch.origin.source, relation, relation.columns))
+        return self._wrapped_one(event, lambda: envelope_schema(self.batch.source, relation, relation.columns))
 
     def message(self, message: LogicalMessage) -> bytes:
         placed = self.transactions and message.tx >= 0
@@ -93,10 +93,10 @@ class Debezium(Format):
             name(message.prefix),
             base64.b64encode(message.content),
         )
-        return self._wrapped_one(event, message_schema)
+        return self._wrapped_one(event, lambda: message_schema(self.batch.source))
 
     def message_key(self, message: LogicalMessage) -> bytes:
-        return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), message_key_schema)
+        return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), lambda: message_key_schema(self.batch.source))
 
     def boundaries(self) -> Iterable[Boundaries]:
         transactions, metadata = self.batch.transactions, self.batch.transaction_metadata
@@ -123,7 +123,7 @@ class Debezium(Format):
         values = Values(tuple(image.arrays[index] for index in rows.key))
         return self._wrapped(
             self._struct(values, columns, rows, lambda _: True),
-            lambda: key_schema(self.batch.origin.source, rows.relation, rows.columns, rows.key),
+            lambda: key_schema(self.batch.source.name, rows.relation, rows.columns, rows.key),
         )
 
     def _struct(

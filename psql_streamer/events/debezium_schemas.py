@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from psql_streamer.events.debezium_types import Schema, connect_type, optional
-from psql_streamer.model import Column, Relation
+from psql_streamer.model import POSTGRESQL, Column, Relation, SourceInfo
 
 _REMEMBERED = 1 << 12
 
@@ -21,15 +21,15 @@ def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key
 
 
 @lru_cache(_REMEMBERED)
-def envelope_schema(server: str, relation: Relation, columns: tuple[Column, ...]) -> bytes:
+def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """Of the records' values."""
     rows = [_column(column) for column in columns]
-    name = _name(server, relation)
+    name = _name(source.name, relation)
     image = _struct(rows, f"{name}.Value", is_optional=True)
     fields = [
         _field("before", image),
         _field("after", image),
-        _field("source", _SOURCE),
+        _field("source", _source(source.kind)),
         _field("transaction", _TRANSACTION),
         _field("op", _STRING),
         *(_field(times, _OPTIONAL_INT64) for times in ("ts_ms", "ts_us", "ts_ns")),
@@ -37,24 +37,22 @@ def envelope_schema(server: str, relation: Relation, columns: tuple[Column, ...]
     return _json(_struct(fields, f"{name}.Envelope", version=2))
 
 
-def message_key_schema() -> bytes:
+def message_key_schema(source: SourceInfo) -> bytes:
     """Of the keys of logical messages."""
-    return _json(
-        _struct([_field("prefix", _OPTIONAL_STRING)], "io.debezium.connector.postgresql.MessageKey", version=1)
-    )
+    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _of_connector(source.kind, "MessageKey"), version=1))
 
 
-def message_schema() -> bytes:
+def message_schema(source: SourceInfo) -> bytes:
     """Of the values of logical messages."""
     message = _struct(
         [_field("prefix", _OPTIONAL_STRING), _field("content", {"type": "bytes", "optional": True})],
-        "io.debezium.connector.postgresql.Message",
+        _of_connector(source.kind, "Message"),
         version=1,
     )
     fields = [
         _field("op", _STRING),
         _field("ts_ms", _OPTIONAL_INT64),
-        _field("source", _SOURCE),
+        _field("source", _source(source.kind)),
         _field("transaction", _TRANSACTION),
         _field("message", message),
     ]
@@ -87,6 +85,15 @@ def transaction_schema() -> bytes:
 def _column(column: Column) -> Schema:
     """What the stream knows to be NOT NULL is the key."""
     return _field(column.name, optional(connect_type(column.type).schema, not column.key))
+
+
+def _source(kind: str) -> Schema:
+    fields = [*_OF_EVERY_SOURCE, *(_OF_POSTGRESQL if kind == POSTGRESQL else [])]
+    return _struct(fields, _of_connector(kind, "Source"), version=1)
+
+
+def _of_connector(kind: str, schema: str) -> str:
+    return f"io.debezium.connector.{kind}.{schema}"
 
 
 def _name(server: str, relation: Relation) -> str:
@@ -123,28 +130,27 @@ _SNAPSHOT: Schema = {
     "default": "false",
 }
 
-_SOURCE = _struct(
-    [
-        _field("version", _STRING),
-        _field("connector", _STRING),
-        _field("name", _STRING),
-        _field("ts_ms", _INT64),
-        _field("snapshot", _SNAPSHOT),
-        _field("db", _STRING),
-        _field("sequence", _OPTIONAL_STRING),
-        _field("ts_us", _OPTIONAL_INT64),
-        _field("ts_ns", _OPTIONAL_INT64),
-        _field("schema", _STRING),
-        _field("table", _STRING),
-        _field("txId", _OPTIONAL_INT64),
-        _field("lsn", _OPTIONAL_INT64),
-        _field("xmin", _OPTIONAL_INT64),
-        _field("origin", _OPTIONAL_STRING),
-        _field("origin_lsn", _OPTIONAL_INT64),
-    ],
-    "io.debezium.connector.postgresql.Source",
-    version=1,
-)
+_OF_EVERY_SOURCE = [
+    _field("version", _STRING),
+    _field("connector", _STRING),
+    _field("name", _STRING),
+    _field("ts_ms", _INT64),
+    _field("snapshot", _SNAPSHOT),
+    _field("db", _STRING),
+    _field("sequence", _OPTIONAL_STRING),
+    _field("ts_us", _OPTIONAL_INT64),
+    _field("ts_ns", _OPTIONAL_INT64),
+    _field("schema", _STRING),
+    _field("table", _STRING),
+]
+
+_OF_POSTGRESQL = [
+    _field("txId", _OPTIONAL_INT64),
+    _field("lsn", _OPTIONAL_INT64),
+    _field("xmin", _OPTIONAL_INT64),
+    _field("origin", _OPTIONAL_STRING),
+    _field("origin_lsn", _OPTIONAL_INT64),
+]
 
 _TRANSACTION = _struct(
     [_field("id", _STRING), _field("total_order", _INT64), _field("data_collection_order", _INT64)],

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.format import numbers
+from psql_streamer.events.digits import numbers
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import (
@@ -122,11 +122,12 @@ def _slices(values: pa.Array, first: NDArray[np.int64], behind: NDArray[np.int64
 
 
 def _id(transactions: Transactions, tx: int) -> bytes:
-    return b"%d:%d" % (transactions.xid[tx], transactions.commit_lsn[tx])
+    return b"%s:%d" % ((transactions.id_of(tx) or "").encode(), transactions.commit[tx])
 
 
 def _ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    return join(numbers(transactions.xid[tx]), b":", numbers(transactions.commit_lsn[tx]))
+    commits = numbers(transactions.commit[tx])
+    return join(b":" if transactions.ids is None else join(transactions.ids_of(tx), b":"), commits)
 
 
 def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events import rows as kinds
-from psql_streamer.events.format import Format, RowTexts, commit_lsn_of, numbers
+from psql_streamer.events.digits import numbers
+from psql_streamer.events.format import Format, RowTexts, commit_of
 from psql_streamer.events.formats import FORMATS, WITH_SCHEMAS
-from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
+from psql_streamer.events.source_fields import fields_of
 from psql_streamer.key_columns import KeyColumns
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     Batch,
     Changes,
@@ -32,6 +32,7 @@ from psql_streamer.model import (
     Relation,
     RowOp,
     SchemaChange,
+    SourceInfo,
     Truncate,
 )
 from psql_streamer.name_counts import shown
@@ -41,7 +42,10 @@ from psql_streamer.unchanged import Unchanged
 
 _Number = TypeVar("_Number", bound=np.generic)
 
-HEADERS = ("commit_lsn", "seq", "xid", "op", "schema", "table", "checksum", "key_change", "unchanged")
+HEADERS = (
+    *("commit_lsn", "commit", "seq", "xid", "transaction", "op"),
+    *("schema", "table", "checksum", "key_change", "unchanged"),
+)
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
 names of the columns that a row lacks because an update left their TOASTed values alone."""
 
@@ -64,7 +68,7 @@ class _Encoded:
     ordinal: NDArray[np.int64]
     keys: pa.Array
     values: pa.Array
-    commit_lsn: NDArray[np.uint64]
+    commit: NDArray[np.uint64]
     seq: NDArray[np.int64]
     op: Kind
     headers: Mapping[str, pa.Array]
@@ -115,7 +119,7 @@ class Encoder:
             )
         )
         return replace(
-            _records(parts),
+            _records(parts, batch.source),
             skipped=left_out.skipped,
             skipped_messages=left_out.skipped_messages,
             excluded=left_out.excluded,
@@ -126,17 +130,16 @@ class Encoder:
         for records in form.boundaries():
             transactions, tx = form.batch.transactions, records.marks.tx
             headers = {
-                "commit_lsn": lsn_texts(transactions.commit_lsn[tx]),
-                "xid": numbers(transactions.xid[tx]),
+                **form.fields.headers(transactions, tx),
                 "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
             }
             yield _Encoded(
-                topic.of(form.batch.origin.source),
+                topic.of(form.batch.source.name),
                 "transaction",
                 records.marks.ordinal,
                 records.keys,
                 records.values,
-                transactions.commit_lsn[tx],
+                transactions.commit[tx],
                 records.seq,
                 records.op,
                 headers if self._headers else {},
@@ -151,7 +154,7 @@ class Encoder:
                 yield from self._rows(form, rows, topics)
 
     def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
-        return self._router.topics(batch.origin.source, relation.schema, relation.table)
+        return self._router.topics(batch.source.name, relation.schema, relation.table)
 
     def _leave_out(self, relation: Relation, rows: int, left_out: _LeftOut) -> None:
         if self._router.excludes(relation.schema, relation.table):
@@ -164,7 +167,7 @@ class Encoder:
         texts = RowTexts(rows)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
         keys, values = form.keys(rows), form.rows(rows, texts)
-        commit_lsn = form.batch.transactions.commit_lsn[rows.tx]
+        commit = form.batch.transactions.commit[rows.tx]
         for topic in topics:
             encoded = _Encoded(
                 topic,
@@ -172,7 +175,7 @@ class Encoder:
                 rows.ordinal,
                 keys,
                 values,
-                commit_lsn,
+                commit,
                 rows.seq,
                 rows.op,
                 headers,
@@ -209,7 +212,7 @@ class Encoder:
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(topic.of(batch.origin.source), change, Marker.RELATION, batch, key, value)
+            yield self._of_table(topic.of(batch.source.name), change, Marker.RELATION, batch, key, value)
 
     def _truncates(self, form: Format, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[_Encoded]:
         for truncate in truncates:
@@ -232,21 +235,20 @@ class Encoder:
     ) -> _Encoded:
         """The record of something that happened to a whole table."""
         relation, transactions, tx = what.relation, batch.transactions, what.tx
-        headers = {"xid": str(transactions.xid[tx]), "schema": relation.schema, "table": relation.table}
-        one = _Single(topic, str(relation), what.ordinal, int(transactions.commit_lsn[tx]), what.seq, op)
+        headers = {**_headers_of_one(batch, tx), "schema": relation.schema, "table": relation.table}
+        one = _Single(topic, str(relation), what.ordinal, int(transactions.commit[tx]), what.seq, op)
         return one.encoded(key, value, headers if self._headers else None)
 
     def _messages(self, form: Format, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[_Encoded]:
         for message in messages:
-            topic = self._router.message_topic(form.batch.origin.source, message.prefix)
+            topic = self._router.message_topic(form.batch.source.name, message.prefix)
             if topic is None:
                 left_out.skipped_messages[shown(message.prefix)] += 1
                 continue
-            transactions, tx = form.batch.transactions, message.tx
-            headers = {} if tx < 0 else {"xid": str(transactions.xid[tx])}
-            commit_lsn = commit_lsn_of(message, form.batch)
+            commit, tx = commit_of(message, form.batch), message.tx
+            headers = form.fields.headers_outside(commit) if tx < 0 else _headers_of_one(form.batch, tx)
             key, value = form.message_key(message), form.message(message)
-            one = _Single(topic, shown(message.prefix), message.ordinal, commit_lsn, message.seq, Marker.MESSAGE)
+            one = _Single(topic, shown(message.prefix), message.ordinal, commit, message.seq, Marker.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
 
 
@@ -257,7 +259,7 @@ class _Single:
     topic: str
     table: str
     ordinal: int
-    commit_lsn: int
+    commit: int
     seq: int
     op: Marker
 
@@ -265,23 +267,28 @@ class _Single:
         """headers: what is known of it beyond its identity; None: no headers are wanted."""
         wanted: dict[str, str] = {}
         if headers is not None:
-            wanted = {"commit_lsn": str(Lsn(self.commit_lsn)), "seq": str(self.seq), "op": self.op.action, **headers}
+            wanted = {"seq": str(self.seq), "op": self.op.action, **headers}
         return _Encoded(
             self.topic,
             self.table,
             np.array([self.ordinal], np.int64),
             pa.array([key], pa.binary()),
             pa.array([value], pa.binary()),
-            np.array([self.commit_lsn], np.uint64),
+            np.array([self.commit], np.uint64),
             np.array([self.seq], np.int64),
             self.op,
             {name: pa.array([text.encode()], pa.binary()) for name, text in wanted.items()},
         )
 
 
+def _headers_of_one(batch: Batch, tx: int) -> dict[str, str]:
+    """What names one transaction."""
+    named = fields_of(batch.source).headers(batch.transactions, np.array([tx], np.int32))
+    return {header: texts[0].as_py().decode() for header, texts in named.items() if texts[0].is_valid}
+
+
 def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
-    xids = batch.transactions.xid[rows.tx]
     constant = {
         "op": rows.op.action.encode(),
         "schema": rows.relation.schema.encode(),
@@ -289,9 +296,8 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
         "key_change": b"true" if rows.key_change else None,
     }
     return {
-        "commit_lsn": lsn_texts(batch.transactions.commit_lsn[rows.tx]),
+        **fields_of(batch.source).headers(batch.transactions, rows.tx),
         "seq": numbers(rows.seq),
-        "xid": numbers(xids),
         "checksum": texts.checksum,
         **{header: pa.repeat(pa.scalar(value, pa.binary()), count) for header, value in constant.items()},
         **({"unchanged": _unchanged(rows)} if rows.unchanged else {}),
@@ -304,7 +310,7 @@ def _unchanged(rows: Rows) -> pa.Array:
     return pc.if_else(pa.array(lacking), names_json(rows.unchanged, rows.columns), pa.scalar(None, pa.binary()))
 
 
-def _records(parts: list[_Encoded]) -> Records:
+def _records(parts: list[_Encoded], source: SourceInfo) -> Records:
     """All parts as one, sorted by ordinal: the order in which they were committed."""
     topics = _numbered(part.topic for part in parts)
     tables = _numbered(part.table for part in parts)
@@ -316,11 +322,12 @@ def _records(parts: list[_Encoded]) -> Records:
     held = {header for part in parts for header in part.headers}
     headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
     return Records(
+        source=source,
         topic_names=tuple(topics),
         topics=_sorted(np.repeat([topics[part.topic] for part in parts], sizes).astype(np.int32), order),
         keys=_sorted_arrow([part.keys for part in parts], order),
         values=_sorted_arrow([part.values for part in parts], order),
-        commit_lsn=_sorted(_concat([part.commit_lsn for part in parts], np.uint64), order),
+        commit=_sorted(_concat([part.commit for part in parts], np.uint64), order),
         seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
         op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
         table_names=tuple(tables),

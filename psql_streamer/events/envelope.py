@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from psql_streamer import __version__
-from psql_streamer.events.format import Format, RowTexts, content_member, numbers, truncate_options
-from psql_streamer.events.identity import lsn_texts
+from psql_streamer.events.digits import numbers
+from psql_streamer.events.format import Format, RowTexts, content_member, truncate_options
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import LogicalMessage, Marker, Transactions, Truncate
 
 
@@ -39,9 +39,8 @@ class Envelope(Format):
         parts += [
             self._source(rows.relation.schema, rows.relation.table),
             self.of_transactions(rows.tx),
-            b',"lsn":"',
-            lsn_texts(rows.lsn),
-            b'","seq":',
+            self.fields.place_in_envelope(rows.place),
+            b',"seq":',
             numbers(rows.seq),
         ]
         return join(*parts, b"}}")
@@ -49,52 +48,44 @@ class Envelope(Format):
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
         relation = truncate.relation
-        return b'%s,"before":null,"after":null,"options":[%s]%s%s,"lsn":"%s","seq":%d}}' % (
+        return b'%s,"before":null,"after":null,"options":[%s]%s%s%s,"seq":%d}}' % (
             self._head(relation.schema, relation.table, Marker.TRUNCATE.name),
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
             self.of_transaction(truncate.tx),
-            str(Lsn(truncate.lsn)).encode(),
+            self._place(truncate.place),
             truncate.seq,
         )
 
     def message(self, message: LogicalMessage) -> bytes:
-        commit_lsn = str(Lsn(message.lsn)).encode()
         of_transaction = (
-            self.of_transaction(message.tx)
-            if message.tx >= 0
-            else b',"ts_ms":null,"xid":null,"commit_lsn":"%s"' % commit_lsn
+            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_envelope(message.place)
         )
-        return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s,"lsn":"%s","seq":%d}}' % (
+        return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s%s,"seq":%d}}' % (
             self._head("", "", Marker.MESSAGE.name),
             name(message.prefix),
             content_member(message.content, b"content"),
             self._source("", ""),
             of_transaction,
-            commit_lsn,
+            self._place(message.place),
             message.seq,
         )
 
     def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"ts_ms":',
-            numbers(transactions.commit_ts // 1000),
-            b',"xid":',
-            numbers(transactions.xid),
-            b',"commit_lsn":"',
-            lsn_texts(transactions.commit_lsn),
-            b'"',
-        )
+        return self.fields.in_envelope(transactions)
+
+    def _place(self, place: int) -> bytes:
+        return one_of(self.fields.place_in_envelope(np.array([place], np.uint64)))
 
     def _head(self, schema: str, table: str, op: str) -> bytes:
         return b'{"schema":%s,"table":%s,"op":"%s"' % (name(schema), name(table), op.encode())
 
     def _source(self, schema: str, table: str) -> bytes:
-        origin = self.batch.origin
+        source = self.batch.source
         return b',"source":{"version":"%s","connector":"psql-streamer","name":%s,"db":%s,"schema":%s,"table":%s' % (
             __version__.encode(),
-            name(origin.source),
-            name(origin.database),
+            name(source.name),
+            name(source.database),
             name(schema),
             name(table),
         )

@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import (
     Format,
     RowTexts,
-    commit_lsn_of,
+    commit_of,
     content_member,
-    moments,
-    numbers,
     truncate_options,
 )
 from psql_streamer.events.identity import uuids
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
@@ -28,18 +27,16 @@ class Event(Format):
     """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        origin = self.batch.origin
         identity = uuids(
-            origin,
-            self.batch.transactions.commit_lsn[rows.tx],
+            self.batch.source,
+            self.batch.transactions.commit[rows.tx],
             rows.seq,
             int(rows.key_change and rows.op is RowOp.DELETE),
         )
         parts: list[Part] = [
             self._head(rows.relation.schema, rows.relation.table, rows.op),
             self.of_transactions(rows.tx),
-            b',"WALPosition":',
-            numbers(rows.lsn),
+            self.fields.place_in_event(rows.place),
             b',"Seq":',
             numbers(rows.seq),
             b',"UUID":"',
@@ -57,46 +54,42 @@ class Event(Format):
 
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
-        return b'%s%s,"WALPosition":%d,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
+        return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
             self._head(truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE),
             self.of_transaction(truncate.tx),
-            truncate.lsn,
+            self._place(truncate.place),
             truncate.seq,
-            self._uuid(int(self.batch.transactions.commit_lsn[truncate.tx]), truncate.seq),
+            self._uuid(int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
             b",".join(map(name, options)),
         )
 
     def message(self, message: LogicalMessage) -> bytes:
-        of_transaction = self.of_transaction(message.tx) if message.tx >= 0 else b',"CommitLSN":%d' % message.lsn
-        return b'%s%s,"WALPosition":%d,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
+        of_transaction = self.of_transaction(message.tx) if message.tx >= 0 else b',"CommitLSN":%d' % message.place
+        return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
             self._head("", "", Marker.MESSAGE),
             of_transaction,
-            message.lsn,
+            self._place(message.place),
             message.seq,
-            self._uuid(commit_lsn_of(message, self.batch), message.seq),
+            self._uuid(commit_of(message, self.batch), message.seq),
             name(message.prefix),
             content_member(message.content, b"Content"),
         )
 
     def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"Timestamp":"',
-            moments(transactions.commit_ts),
-            b'Z","XID":',
-            numbers(transactions.xid),
-            b',"CommitLSN":',
-            numbers(transactions.commit_lsn),
-        )
+        return self.fields.in_event(transactions)
 
     def _head(self, schema: str, table: str, kind: Kind) -> bytes:
-        origin = self.batch.origin
+        source = self.batch.source
         return b'{"Host":%s,"Database":%s,"Schema":%s,"Table":%s,"Action":"%s"' % (
-            name(origin.host),
-            name(origin.database),
+            name(source.host),
+            name(source.database),
             name(schema),
             name(table),
             kind.action.encode(),
         )
 
-    def _uuid(self, commit_lsn: int, seq: int) -> bytes:
-        return bytes(uuids(self.batch.origin, np.array([commit_lsn], np.uint64), np.array([seq], np.int64))[0].as_py())
+    def _uuid(self, commit: int, seq: int) -> bytes:
+        return bytes(uuids(self.batch.source, np.array([commit], np.uint64), np.array([seq], np.int64))[0].as_py())
+
+    def _place(self, place: int) -> bytes:
+        return one_of(self.fields.place_in_event(np.array([place], np.uint64)))

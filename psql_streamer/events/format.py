@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.identity import checksums
@@ -20,9 +19,10 @@ from psql_streamer.events.json_text import name
 from psql_streamer.events.objects import image_json, key_json
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
+from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import Batch, LogicalMessage, Marker, TransactionMarks, Transactions, Truncate
 
-_STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
+_BINARY = pa.binary()
 
 
 class RowTexts:
@@ -72,6 +72,7 @@ class Format(ABC):
         self.batch = batch
         self.transactions = transactions
         self.nulled = Counter[str]()
+        self.fields = fields_of(batch.source)
         self._of_each = PerTransaction(lambda: self.of_each_transaction(batch.transactions))
 
     @abstractmethod
@@ -119,25 +120,14 @@ class Format(ABC):
         return self._of_each.of(index)
 
 
-def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
-    """Decimal digits of each."""
-    return pa.array(values).cast(_STRING).view(_BINARY)
-
-
-def moments(values: NDArray[np.int64]) -> pa.Array:
-    """`2026-11-21T14:54:36.835048` of each, from microseconds since 1970."""
-    texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
-    return pc.binary_replace_slice(texts, 10, 11, b"T")
-
-
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:
     """The options of the statement, and whether it had them."""
     return ("CASCADE", truncate.cascade), ("RESTART IDENTITY", truncate.restart_identity)
 
 
-def commit_lsn_of(message: LogicalMessage, batch: Batch) -> int:
-    """Of a message's transaction; outside of one, its own LSN."""
-    return message.lsn if message.tx < 0 else int(batch.transactions.commit_lsn[message.tx])
+def commit_of(message: LogicalMessage, batch: Batch) -> int:
+    """The commit number of a message's transaction; outside of one, its own place."""
+    return message.place if message.tx < 0 else int(batch.transactions.commit[message.tx])
 
 
 def content_member(content: bytes, field: bytes) -> bytes:

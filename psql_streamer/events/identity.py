@@ -1,6 +1,6 @@
 """What tells one change from another: UUID and checksum, by columns.
 
-The UUID is RFC 9562 version 8: the commit LSN, the change's place in its transaction, and 25 bits of hash of
+The UUID is RFC 9562 version 8: the commit number, the change's place in its transaction, and 25 bits of hash of
 where it came from, so that a change that is sent again has the UUID it had before.
 """
 
@@ -13,22 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Origin
+from psql_streamer.model import SourceInfo
 
 _HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
 _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
 
 
-def uuids(origin: Origin, commit_lsn: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
+def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
     """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
-    source = zlib.crc32(f"{origin.system_identifier}/{origin.host}/{origin.database}".encode()) >> 7
+    where = zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
     words = np.empty((len(seq), 2), ">u8")
-    high = commit_lsn & np.uint64(0xFFFF_FFFF_FFFF_0000)
-    words[:, 0] = high | np.uint64(0x8000) | ((commit_lsn >> np.uint64(4)) & np.uint64(0xFFF))
-    variant = np.uint64((2 << 62) | (part << 57) | (source << 32))
+    high = commit & np.uint64(0xFFFF_FFFF_FFFF_0000)
+    words[:, 0] = high | np.uint64(0x8000) | ((commit >> np.uint64(4)) & np.uint64(0xFFF))
+    variant = np.uint64((2 << 62) | (part << 57) | (where << 32))
     words[:, 1] = (
-        variant | ((commit_lsn & np.uint64(0xF)) << np.uint64(58)) | (seq.astype(np.uint64) & np.uint64(0xFFFF_FFFF))
+        variant | ((commit & np.uint64(0xF)) << np.uint64(58)) | (seq.astype(np.uint64) & np.uint64(0xFFFF_FFFF))
     )
     digits = _HEX[words.view(np.uint8)].view(np.uint8).reshape(len(seq), 32)
     text = np.full((len(seq), 36), ord("-"), np.uint8)

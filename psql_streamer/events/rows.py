@@ -44,7 +44,7 @@ class Rows:
     new: None for deletes. old: None where no row has an old image.
     unchanged: column index -> rows that lack a TOASTed value because the update left it alone: absent or marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    table_seq: as Changes has it.
+    place, table_seq: as Changes has them.
     """
 
     relation: Relation
@@ -53,13 +53,13 @@ class Rows:
     op: RowOp
     ordinal: Index
     seq: Index
-    lsn: NDArray[np.uint64]
     tx: NDArray[np.int32]
     new: Values | None
     old: Values | None
     unchanged: Absent = field(default_factory=dict)
     key_change: bool = False
     other: Values | None = None
+    place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
 
     def __len__(self) -> int:
@@ -124,10 +124,10 @@ def _of(changes: Changes, key: tuple[int, ...], op: RowOp, at: Index, old: bool 
         op,
         changes.ordinal[at],
         changes.seq[at],
-        changes.lsn[at],
         changes.tx[at],
         None if op is RowOp.DELETE else _values(changes.after, at, len(changes)),
         _values(changes.before, at, len(changes)) if old else None,
+        place=None if changes.place is None else changes.place[at],
         table_seq=None if changes.table_seq is None else changes.table_seq[at],
     )
 
@@ -200,8 +200,8 @@ def _take(rows: Rows, at: Index) -> Rows:
         rows,
         ordinal=rows.ordinal[at],
         seq=rows.seq[at],
-        lsn=rows.lsn[at],
         tx=rows.tx[at],
+        place=None if rows.place is None else rows.place[at],
         table_seq=None if rows.table_seq is None else rows.table_seq[at],
         new=_take_values(rows.new, at),
         old=_take_values(rows.old, at),

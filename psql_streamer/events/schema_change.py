@@ -6,7 +6,7 @@ import json
 from typing import Any, assert_never
 
 from psql_streamer import __version__
-from psql_streamer.lsn import Lsn
+from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange
 from psql_streamer.pgoutput.type_names import type_name
 from psql_streamer.pgtype import PostgresType
@@ -20,9 +20,9 @@ def schema_change_key(change: SchemaChange) -> bytes:
 def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
     """`{schema, table, op, before, after, source}`; before is null for a table that the source has not met yet.
 
-    source.commit_lsn and source.seq: of the first change in the new shape. A Relation message has no LSN of its own.
+    The source's commit and seq are of the first change in the new shape: a Relation message has no LSN of its own.
     """
-    of, tx, origin = batch.transactions, change.tx, batch.origin
+    of, tx, source = batch.transactions, change.tx, batch.source
     return _json(
         {
             "schema": change.relation.schema,
@@ -33,11 +33,10 @@ def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
             "source": {
                 "version": __version__,
                 "connector": "psql-streamer",
-                "name": origin.source,
-                "db": origin.database,
+                "name": source.name,
+                "db": source.database,
                 "ts_ms": int(of.commit_ts[tx]) // 1000,
-                "xid": int(of.xid[tx]),
-                "commit_lsn": str(Lsn(of.commit_lsn[tx])),
+                **fields_of(source).in_schema_change(of, tx),
                 "seq": change.seq,
             },
         }

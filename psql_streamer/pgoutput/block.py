@@ -41,7 +41,8 @@ class Frames:
         """The transactions without the placeholder; rows point into these."""
         of, first = self.transactions, self.first
         origins = {tx - first: origin for tx, origin in of.origins.items()}
-        return Transactions(of.commit_lsn[first:], of.xid[first:], of.commit_ts[first:], origins)
+        ids = None if of.ids is None else of.ids[first:]
+        return Transactions(of.commit[first:], of.commit_ts[first:], ids, origins)
 
     def tx_of(self, at: Index) -> NDArray[np.int32]:
         return self.tx[at] - np.int32(self.first)

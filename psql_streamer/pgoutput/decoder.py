@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import ProtocolError
@@ -17,11 +18,11 @@ from psql_streamer.model import (
     Column,
     ColumnType,
     LogicalMessage,
-    Origin,
     Relation,
     ReplicaIdentity,
     ReplicationOrigin,
     SchemaChange,
+    SourceInfo,
     Transactions,
     Truncate,
 )
@@ -70,14 +71,14 @@ class Decoder:
 
     def __init__(
         self,
-        origin: Origin,
+        source: SourceInfo,
         resume: WalPosition,
         resolve: Resolve = BY_OID.get,
         ask_keys: AskKeys = no_keys,
         remembered: Mapping[int, Relation] | None = None,
         transaction_metadata: bool = False,
     ) -> None:
-        self._origin = origin
+        self._source = source
         self._resume = resume
         self._resolve = resolve
         self._ask_keys = ask_keys
@@ -112,7 +113,7 @@ class Decoder:
         if self._transactions is not None:
             told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
         batch = Batch(
-            origin=self._origin,
+            source=self._source,
             position=self._position().position,
             transactions=frames.shown(),
             changes=tuple(read_rows(frames, keep, shapes, rows, told.of_rows)),
@@ -195,9 +196,9 @@ class Decoder:
         at = start + HEADER + 1
         times = wire.u64(at + 8).view(np.int64) + _POSTGRES_EPOCH_US
         return Transactions(
-            commit_lsn=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
-            xid=np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32))),
+            commit=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
             commit_ts=np.concatenate((np.array([held.commit_ts], np.int64), times)),
+            ids=_digits(np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32)))),
             origins=origins,
         )
 
@@ -206,7 +207,7 @@ class Decoder:
         if np.count_nonzero(frames.end[commits] - start[commits] != _COMMIT_FRAME):
             raise ProtocolError("a Commit message does not have pgoutput's layout")
         at = start[commits] + HEADER + 1
-        if np.count_nonzero(wire.u64(at + 1) != frames.transactions.commit_lsn[frames.tx[commits]]):
+        if np.count_nonzero(wire.u64(at + 1) != frames.transactions.commit[frames.tx[commits]]):
             raise ProtocolError("a Commit message names another transaction than its Begin")
         if len(commits):
             self._lsn = Lsn(max(self._lsn, int(wire.u64(at[-1:] + 9)[0])))
@@ -224,7 +225,7 @@ class Decoder:
 
     def _begun(self, frames: Frames) -> _OpenTransaction:
         of = frames.transactions
-        return _OpenTransaction(int(of.commit_lsn[-1]), int(of.xid[-1]), int(of.commit_ts[-1]), 0)
+        return _OpenTransaction(int(of.commit[-1]), int(of.id_of(-1) or 0), int(of.commit_ts[-1]), 0)
 
     def _advance_idle(self, frames: Frames, kind: NDArray[np.uint8], last_bound: int) -> None:
         """No transaction is open: all that commits before a keepalive's WAL end has been sent already."""
@@ -235,7 +236,7 @@ class Decoder:
 
     def _not_yet_durable(self, frames: Frames) -> NDArray[np.bool_]:
         """For each frame whether its changes are still to be delivered."""
-        commit_lsn = frames.transactions.commit_lsn[frames.tx]
+        commit_lsn = frames.transactions.commit[frames.tx]
         keep = np.asarray(commit_lsn >= np.uint64(self._resume.lsn))
         if self._resume.changes:
             partly = commit_lsn == np.uint64(self._resume.commit_lsn)
@@ -247,7 +248,7 @@ class Decoder:
     def _read_relations(self, frames: Frames, keep: NDArray[np.bool_], shapes: Shapes) -> Iterator[SchemaChange]:
         at = np.flatnonzero(frames.tag == ord("R")).tolist()
         described = [messages.relation(frames.body(index)) for index in at]
-        keys = self._keys_of(described, frames.transactions.xid[frames.tx[at]].tolist())
+        keys = self._keys_of(described, [int(frames.transactions.id_of(tx) or 0) for tx in frames.tx[at].tolist()])
         for index, seen in zip(at, described, strict=True):
             oid = messages.oid_of(seen)
             known = self._relations.get(oid)
@@ -281,6 +282,10 @@ class Decoder:
 
     def _known(self, kind: ColumnType) -> ColumnType:
         return replace(kind, known=self._resolve(kind.oid)) if isinstance(kind, PostgresType) else kind
+
+
+def _digits(xids: NDArray[np.uint32]) -> pa.Array:
+    return pa.array(xids).cast(pa.string()).view(pa.binary())
 
 
 def _read_truncates(frames: Frames) -> list[_Truncated]:

@@ -90,10 +90,10 @@ def _decode_rows(frames: Frames, relation: Relation, rows: Index, table_seq: Ind
         ordinal=frames.ordinal[rows],
         op=op,
         seq=frames.seq[rows],
-        lsn=frames.lsn(rows),
         tx=frames.tx_of(rows),
         after=_image(after, after_rows),
         before=_old_image(before, before_rows, key_only, relation),
+        place=frames.lsn(rows),
         table_seq=table_seq,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ log = logging.getLogger("psql_streamer.spark")
 
 @dataclass(slots=True)
 class Trouble:
-    """A batch that ended the engine. deaths: how often. culprits: rows of which that is known, (commit_lsn, seq)."""
+    """A batch that ended the engine. deaths: how often. culprits: rows of which that is known, (commit number, seq)."""
 
     batch: tuple[object, ...]
     deaths: int = 0
@@ -34,7 +34,7 @@ class Trouble:
 
 def key_of(batch: Batch) -> tuple[object, ...]:
     """The same batch has the same key when it is tried again."""
-    return batch.origin, batch.position, len(batch)
+    return batch.source, batch.position, len(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Search:
     def _rest(self, job: Job, known: bool) -> Sorted[Done]:
         def attempt(changes: Changes) -> Done:
             try:
-                return run(self.runner, Job(self.engine(), job.rule, changes, job.transactions))
+                return run(self.runner, replace(job, spark=self.engine(), changes=changes))
             except EngineLost as error:
                 if len(changes) == 1:
                     self._note(job.of(changes), error)

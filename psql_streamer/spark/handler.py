@@ -179,7 +179,7 @@ class SparkHandler(Handler):
         return done
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions)
+        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions, batch.source)
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)

@@ -82,11 +82,11 @@ def send(changes: Changes, transactions: Transactions, wanted: Callable[[str], b
 
 
 def image_identity(sent: Sent, transactions: Transactions, image: int) -> tuple[int, int]:
-    """(commit_lsn, seq) of the change that an image belongs to."""
+    """(commit number, seq) of the change that an image belongs to."""
     changes = sent.changes
     after = len(changes.after)
     row = changes.after.rows[image] if image < after else changes.before.rows[image - after]
-    return int(transactions.commit_lsn[changes.tx[row]]), int(changes.seq[row])
+    return int(transactions.commit[changes.tx[row]]), int(changes.seq[row])
 
 
 def _refuse_clashes(changes: Changes, ours: list[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.model import Changes, RowOp, Transactions
@@ -40,6 +41,14 @@ def _of_transaction(images: Images, values: NDArray[np.generic]) -> pa.Array:
     return pa.array(values[images.changes.tx[images.rows]].astype(np.int64))
 
 
+def _xids(transactions: Transactions) -> pa.Array:
+    """PostgreSQL's; null where the source's ids are no numbers, or it has none."""
+    ids = transactions.ids
+    if ids is None or not pc.all(pc.match_substring_regex(ids, r"^\d{1,18}$")).as_py():
+        return pa.nulls(len(transactions), pa.int64())
+    return ids.view(pa.string()).cast(pa.int64())
+
+
 def _unchanged(images: Images) -> pa.Array:
     """A list of column names an image."""
     masks = images.lacking.unchanged()
@@ -52,9 +61,9 @@ def _unchanged(images: Images) -> pa.Array:
 METADATA: Mapping[str, Callable[[Images], pa.Array]] = {
     "_op": lambda images: _ACTIONS.take(pa.array(images.changes.op[images.rows])),
     "_image": lambda images: _SIDES.take(pa.array(images.lacking.is_new.astype(np.int8))),
-    "_commit_lsn": lambda images: _of_transaction(images, images.transactions.commit_lsn),
+    "_commit_lsn": lambda images: _of_transaction(images, images.transactions.commit),
     "_seq": lambda images: pa.array(images.changes.seq[images.rows]),
-    "_xid": lambda images: _of_transaction(images, images.transactions.xid),
+    "_xid": lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows])),
     "_commit_ts": lambda images: _of_transaction(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
     UNCHANGED: _unchanged,
     KEY_ONLY: lambda images: pa.array(images.lacking.is_key_only),

@@ -11,7 +11,6 @@ from functools import reduce
 import numpy as np
 
 from psql_streamer.errors import HandlerError, HandlerRefused
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
@@ -63,17 +62,17 @@ def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:
     size = int(sizes(changes)[0])
     if job.rule.on_error == "dead-letter":
         return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
-    commit_lsn, seq = identity(changes, job.transactions)[0]
+    commit, seq = identity(changes, job.transactions)[0]
     raise HandlerRefused(
-        f"{job.where}: the row of change ({Lsn(commit_lsn)}, {seq}) has {size} bytes and {how}",
+        f"{job.where}: the row of change ({job.show_commit(commit)}, {seq}) has {size} bytes and {how}",
         f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}, or put such rows aside: "
         'onError = "dead-letter"',
     )
 
 
 def identity(changes: Changes, transactions: Transactions) -> list[tuple[int, int]]:
-    """(commit_lsn, seq) of every change."""
-    return list(zip(transactions.commit_lsn[changes.tx].tolist(), changes.seq.tolist(), strict=True))
+    """(commit number, seq) of every change."""
+    return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), strict=True))
 
 
 def _made(changes: Changes | None) -> Done:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.model import Changes, Image, Relation, ReplicaIdentity, Transactions
+from psql_streamer.model import NO_TRANSACTIONS, Changes, Image, Relation, ReplicaIdentity, SourceInfo
 from psql_streamer.nearest import nearest
 from psql_streamer.pgoutput import casts
 from psql_streamer.spark.images import Sent
@@ -58,7 +58,7 @@ def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark
     Tables that a rule sees alike are looked at once.
     """
     for group in _by_rule_and_shape(rules, tables):
-        job = Job(spark, group.rule, _nothing(group.first), _NO_TRANSACTIONS)
+        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE)
         for finding in _review(job, runner):
             yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
 
@@ -117,7 +117,7 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, f"{problem}: one that is dropped stops the pipeline", LET_PASS)
 
 
-_NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+_NOWHERE = SourceInfo("", "", "", "")
 
 
 def _nothing(table: Relation) -> Changes:
@@ -130,7 +130,6 @@ def _nothing(table: Relation) -> Changes:
         ordinal=numbers,
         op=np.empty(0, np.uint8),
         seq=numbers,
-        lsn=np.empty(0, np.uint64),
         tx=np.empty(0, np.int32),
         after=none,
         before=none,

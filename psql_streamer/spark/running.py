@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError
-from psql_streamer.lsn import Lsn
-from psql_streamer.model import Changes, Column, Transactions
+from psql_streamer.events.source_fields import fields_of
+from psql_streamer.model import Changes, Column, SourceInfo, Transactions
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
@@ -43,6 +43,11 @@ class Job:
     rule: Rule
     changes: Changes
     transactions: Transactions
+    source: SourceInfo
+
+    def show_commit(self, commit: int) -> str:
+        """A commit number, in the words of the source."""
+        return fields_of(self.source).show_commit(commit)
 
     @property
     def where(self) -> str:
@@ -193,10 +198,10 @@ class Runner:
         found = uncoercible(error)
         if found is not None:
             column, image = found
-            commit_lsn, seq = image_identity(sent, job.transactions, image)
+            commit, seq = image_identity(sent, job.transactions, image)
             return Uncoercible(
                 f"{job.where}: the value of column {sent.changes.columns[column].name} in change "
-                f"({Lsn(commit_lsn)}, {seq}) cannot be coerced",
+                f"({job.show_commit(commit)}, {seq}) cannot be coerced",
                 "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
                 'onError = "dead-letter"',
             )

@@ -605,7 +605,7 @@ def test_a_transaction_of_very_many_rows_is_told_whole_and_once(database: Databa
     following, commits = 0, set()
     for batch in batches:
         (changes,) = batch.changes
-        commits |= set(batch.transactions.commit_lsn[changes.tx].tolist())
+        commits |= set(batch.transactions.commit[changes.tx].tolist())
         assert changes.seq.tolist() == list(range(following, following + len(changes)))
         following += len(changes)
         assert changes.after.columns[0][-1].as_py() == b"%d" % following

@@ -15,7 +15,7 @@ from typing import Any
 
 from psql_streamer import __version__
 from psql_streamer.events import Encoder
-from psql_streamer.model import Batch, Origin
+from psql_streamer.model import POSTGRESQL, Batch, SourceInfo
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
@@ -90,7 +90,9 @@ def expected() -> list[dict[str, Any]]:
     of = batch().transactions
     commits = {
         xid: (lsn, micros)
-        for xid, lsn, micros in zip(of.xid.tolist(), of.commit_lsn.tolist(), of.commit_ts.tolist(), strict=True)
+        for xid, lsn, micros in zip(
+            map(int, of.ids.to_pylist()), of.commit.tolist(), of.commit_ts.tolist(), strict=True
+        )
     }
     found = [json.loads(line) for line in (DATA / "observed.jsonl").read_text().split("\n") if line]
     moved: Counter[Any] = Counter()
@@ -154,7 +156,7 @@ def batch() -> Batch:
     assert block is not None
     rows = json.loads((DATA / "types.json").read_text())
     types = TypeCatalog(TypeRow(*columns, labels=tuple(labels)) for *columns, labels in rows)
-    origin = Origin("shop", "localhost", "shop")
+    origin = SourceInfo(POSTGRESQL, "shop", "localhost", "shop")
     decoder = Decoder(origin, BEGINNING, types.resolve, keyed_by("id"), transaction_metadata=True)
     return decoder.decode(block.data, block.offsets)
 

@@ -32,7 +32,7 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
-from tests.decoding import ORIGIN, decode
+from tests.decoding import SOURCE, decode
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 
@@ -141,13 +141,12 @@ def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
         everything,
         np.full(len(texts), RowOp.INSERT, np.uint8),
         everything,
-        everything.astype(np.uint64),
         np.zeros(len(texts), np.int32),
         Image((values,), everything),
         Image((values[:0],), everything[:0]),
     )
-    nothing = np.zeros(1, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.int64)
-    batch = Batch(ORIGIN, WalPosition(NO_LSN).position, Transactions(*nothing), (changes,))
+    nothing = np.zeros(1, np.uint64), np.zeros(1, np.int64), pa.array([b"7"])
+    batch = Batch(SOURCE, WalPosition(NO_LSN).position, Transactions(*nothing), (changes,))
     records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
     assert records.nulled == {}
     return [key.decode() for key in records.keys.to_pylist()]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from psql_streamer.events import HEADERS, Encoder
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
+    POSTGRESQL,
     Batch,
     LogicalMessage,
-    Origin,
     ReplicaIdentity,
+    SourceInfo,
     Transactions,
     Truncate,
 )
@@ -26,9 +28,9 @@ _COMMIT = 0x16B374D848
 
 def _batch() -> Batch:
     return Batch(
-        Origin("db1", "localhost", "shop"),
+        SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
         WalPosition(Lsn(_COMMIT + 8)).position,
-        Transactions(np.array([_COMMIT], np.uint64), np.array([757], np.uint32), np.array([0], np.int64)),
+        Transactions(np.array([_COMMIT], np.uint64), np.array([0], np.int64), pa.array([b"757"])),
         truncates=(Truncate(_ORDERS, 0, 0, _COMMIT - 64, 0, cascade=False, restart_identity=False),),
         messages=(
             LogicalMessage("audit", b"in the transaction", 1, 1, _COMMIT - 32, 0),

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
+    POSTGRESQL,
     ArrowType,
     Batch,
     Changes,
     Column,
     Image,
-    Origin,
     ReplicaIdentity,
     RowOp,
+    SourceInfo,
     Transactions,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
@@ -223,15 +224,18 @@ def batch(column: pa.Array) -> Batch:
         ordinal=at,
         op=np.full(rows, RowOp.INSERT, np.uint8),
         seq=at,
-        lsn=np.full(rows, 900, np.uint64),
+        place=np.full(rows, 900, np.uint64),
         tx=np.zeros(rows, np.int32),
         table_seq=at,
         after=Image((pa.array([b"%d" % row for row in at], pa.binary()), column), at),
         before=Image((pa.array([], pa.binary()), column[:0]), at[:0]),
     )
-    transactions = Transactions(np.array([1000], np.uint64), np.array([7], np.uint32), np.array([0], np.int64))
+    transactions = Transactions(np.array([1000], np.uint64), np.array([0], np.int64), pa.array([b"7"]))
     return Batch(
-        Origin("db1", "localhost", "shop"), WalPosition(Lsn(1008)).position, transactions, (changes,) if rows else ()
+        SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
+        WalPosition(Lsn(1008)).position,
+        transactions,
+        (changes,) if rows else (),
     )
 
 

@@ -21,14 +21,16 @@ from psql_streamer.interfaces import Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import (
+    NO_TRANSACTIONS,
+    POSTGRESQL,
     Batch,
     Changes,
     Image,
     LogicalMessage,
-    Origin,
     Relation,
     ReplicaIdentity,
     RowOp,
+    SourceInfo,
     Stats,
     Transactions,
     Truncate,
@@ -106,7 +108,7 @@ def changes(table: str, ops: Sequence[RowOp], after: Image = NOBODY, before: Ima
         ordinal=each,
         op=np.array(ops, dtype=np.uint8),
         seq=each,
-        lsn=each.astype(np.uint64),
+        place=each.astype(np.uint64),
         tx=np.zeros(len(ops), dtype=np.int32),
         table_seq=each,
         after=after,
@@ -117,9 +119,9 @@ def changes(table: str, ops: Sequence[RowOp], after: Image = NOBODY, before: Ima
 def batch(*content: Changes, lsn: int = 100, committed: float | None = None) -> Batch:
     commit_ts = np.array([] if committed is None else [committed * 1e6], dtype=np.int64)
     return Batch(
-        Origin("db1", "localhost", "shop"),
+        SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
         WalPosition(Lsn(lsn)).position,
-        Transactions(np.zeros(len(commit_ts), np.uint64), np.zeros(len(commit_ts), np.uint32), commit_ts),
+        Transactions(np.zeros(len(commit_ts), np.uint64), commit_ts),
         content,
     )
 
@@ -161,7 +163,7 @@ def test_truncates_and_messages_are_counted() -> None:
     receive(
         metrics,
         Batch(
-            empty.origin,
+            empty.source,
             empty.position,
             empty.transactions,
             truncates=(Truncate(relation("orders"), 0, 0, 1, 0, cascade=False, restart_identity=False),),
@@ -232,9 +234,9 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> 
 def test_an_empty_batch_behind_one_that_waits_makes_no_lag_disappear() -> None:
     metrics = Metrics()
     waiting = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
-    none = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+    none = NO_TRANSACTIONS
     receive(metrics, waiting, ticket=1)
-    receive(metrics, Batch(waiting.origin, waiting.position, none), ticket=2)
+    receive(metrics, Batch(waiting.source, waiting.position, none), ticket=2)
     assert samples(metrics)["lag_seconds"][("db1",)] > 400
 
 

@@ -16,7 +16,7 @@ from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
-from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
+from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,
@@ -41,7 +41,7 @@ FULL = WireRelation(
 
 def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
     """(op, key) of the events of one transaction."""
-    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, keyed_by(*primary_key))
+    machine = Decoder(SOURCE, BEGINNING, BY_OID.get, keyed_by(*primary_key))
     messages = [begin(100, 0, 7), relation(FULL), *changes, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
     records = Encoder("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))
@@ -78,7 +78,7 @@ def test_s2_another_primary_key_is_another_version_of_the_relation() -> None:
         assert [one.xid for one in asked] == [7] * 4, "asked once for the block, for each Relation message"
         return [CatalogKey(names) for names in given]
 
-    machine = Decoder(ORIGIN, BEGINNING, BY_OID.get, ask_keys)
+    machine = Decoder(SOURCE, BEGINNING, BY_OID.get, ask_keys)
     row = insert(FULL.oid, (b"1", b"x", b"y"))
     messages = [begin(100, 0, 7), *(relation(FULL), row) * 4, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])

@@ -15,7 +15,7 @@ from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router
-from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
+from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,
@@ -40,7 +40,7 @@ def batch(*changes: bytes, full: bool) -> Batch:
     shape = WireRelation(ORDERS, "public", "orders", columns, "f" if full else "d")
     messages = [begin(100, 0, 7), relation(shape), *changes, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
-    return Decoder(ORIGIN, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
+    return Decoder(SOURCE, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
 
 
 def encoder(routes: Sequence[Route], form: str = "event", key: tuple[str, ...] = ()) -> Encoder:

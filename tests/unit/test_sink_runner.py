@@ -7,23 +7,30 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import pytest
 
 from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import OUTSIDE, Batch, LogicalMessage, Origin, Stats, Transactions
+from psql_streamer.model import (
+    NO_TRANSACTIONS,
+    OUTSIDE,
+    POSTGRESQL,
+    Batch,
+    LogicalMessage,
+    SourceInfo,
+    Stats,
+)
 from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.supervisor import Supervisor
 
 _BATCH = Batch(
-    Origin("db1", "h", "d"),
+    SourceInfo(POSTGRESQL, "db1", "h", "d"),
     WalPosition(Lsn(8)).position,
-    Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64)),
+    NO_TRANSACTIONS,
     messages=(LogicalMessage("p", b"", 0, OUTSIDE, 8, -1),),
 )
 

@@ -9,12 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.interfaces import Sink as SinkPart
 from psql_streamer.metrics import Metrics
-from psql_streamer.model import Batch, LogicalMessage, Origin, Position, Stats, Transactions
+from psql_streamer.model import (
+    NO_TRANSACTIONS,
+    POSTGRESQL,
+    Batch,
+    LogicalMessage,
+    Position,
+    SourceInfo,
+    Stats,
+)
 from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.source_runner import SourceRunner
@@ -46,10 +52,10 @@ class Scripted(Source):
 
     def read(self, timeout: float) -> Batch | None:  # noqa: ARG002 - there is always something
         self.given += 1
-        transactions = Transactions(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.int64))
+        transactions = NO_TRANSACTIONS
         message = LogicalMessage("p", b"", 0, 0, self.given, -1)
         position = Position({"given": self.given}, str(self.given))
-        origin = Origin(self.name, "h", "d")
+        origin = SourceInfo(POSTGRESQL, self.name, "h", "d")
         batch = Batch(origin, position, transactions, messages=(message,))
         return dataclasses.replace(batch, nbytes=batch.overhead + self._nbytes)
 

@@ -11,11 +11,12 @@ import pytest
 
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
+    POSTGRESQL,
     Batch,
     LogicalMessage,
-    Origin,
     Rejection,
     ReplicaIdentity,
+    SourceInfo,
     Transactions,
     Truncate,
 )
@@ -38,9 +39,9 @@ def test_a_verbose_line_stays_one_line_whatever_a_prefix_holds(caplog: pytest.Lo
 
 def batch_of(truncates: int) -> Batch:
     return Batch(
-        Origin("db1", "localhost", "shop"),
+        SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
         WalPosition(Lsn(0x16B374D848)).position,
-        Transactions(np.array([1], np.uint64), np.array([1], np.uint32), np.array([0], np.int64)),
+        Transactions(np.array([1], np.uint64), np.array([0], np.int64)),
         truncates=tuple(Truncate(ORDERS, i, i, 1, 0, False, False) for i in range(truncates)),
         nbytes=100,
     )

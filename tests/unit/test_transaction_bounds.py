@@ -14,7 +14,7 @@ from psql_streamer.model import Batch, TransactionMetadata
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests import pgoutput_wire as wire
-from tests.decoding import BEGINNING, ORIGIN, blocks, decode
+from tests.decoding import BEGINNING, SOURCE, blocks, decode
 from tests.flatten import flatten_all
 from tests.naive_pgoutput import naive_changes
 from tests.pgoutput_wire import WireColumn, WireRelation
@@ -30,7 +30,7 @@ def told(batches: Iterable[Batch]) -> list[Told]:
 
 
 def _told(batch: Batch) -> list[Told]:
-    commit_lsn = batch.transactions.commit_lsn.tolist()
+    commit_lsn = batch.transactions.commit.tolist()
     metadata = metadata_of(batch)
     found: list[tuple[int, int, Told]] = []
     for tx, ordinal in zip(metadata.ends.tx.tolist(), metadata.ends.ordinal.tolist(), strict=True):
@@ -116,7 +116,7 @@ def test_a_restart_repeats_nothing_and_counts_as_before(history: History, size: 
 @given(history=histories(max_width=5), size=st.integers(1, 9))
 def test_nobody_who_does_not_ask_is_told_and_the_changes_are_the_same(history: History, size: int) -> None:
     frames = history.session()
-    machine = Decoder(ORIGIN, BEGINNING)
+    machine = Decoder(SOURCE, BEGINNING)
     untold = [machine.decode(piece.data, piece.offsets) for piece in blocks(frames, size)]
     assert {batch.transaction_metadata for batch in untold} <= {None}
     assert {changes.table_seq for batch in untold for changes in batch.changes} <= {None}

@@ -13,7 +13,7 @@ from psql_streamer.pgoutput import casts
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
-from tests.decoding import BEGINNING, ORIGIN, block
+from tests.decoding import BEGINNING, SOURCE, block
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
 
 INT4, TEXT, NUMERIC, BOX, INT4_ARRAY = 23, 25, 1700, 603, 1007
@@ -165,7 +165,7 @@ def test_the_decoder_asks_for_the_types_of_a_new_shape_only() -> None:
         asked.append(oid)
         return catalog.resolve(oid)
 
-    machine = Decoder(ORIGIN, BEGINNING, resolve)
+    machine = Decoder(SOURCE, BEGINNING, resolve)
     shape = WireRelation(16400, "public", "t", (WireColumn("id", INT4, key=True), WireColumn("mood", 90001)))
     first = [begin(100, 0, 7), relation(shape), insert(shape.oid, (b"1", b"ok"))]
     second = [relation(shape), insert(shape.oid, (b"2", b"ko")), commit(100, 120, 0)]

@@ -16,7 +16,7 @@ from psql_streamer.records import Records
 from psql_streamer.routing import Router
 from psql_streamer.unchanged import Treatment, Unchanged
 from tests.columns import postgres_table
-from tests.decoding import BEGINNING, ORIGIN, block, keyed_by
+from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.pgoutput_wire import (
     UNCHANGED,
     Row,
@@ -71,7 +71,7 @@ def encoded(
     change = update(shape.oid, new, OLD, "O") if full else update(shape.oid, new, old)
     messages = [begin(100, 0, 7), relation(shape), change, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
-    batch = Decoder(ORIGIN, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
+    batch = Decoder(SOURCE, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
     policy = Unchanged(rules, marker) if marker else Unchanged(rules)
     return Encoder(form, Router({}, "t", ""), {"*": key}, headers=True, unchanged=policy).encode(batch)
 
@@ -114,7 +114,7 @@ def test_a_marker_stands_only_in_rows_that_need_it() -> None:
     piece = block(
         [copy_data(xlog_data(one, 50)) for one in (begin(9, 0, 7), relation(shape), *changes, commit(9, 12, 0))]
     )
-    batch = Decoder(ORIGIN, BEGINNING).decode(piece.data, piece.offsets)
+    batch = Decoder(SOURCE, BEGINNING).decode(piece.data, piece.offsets)
     rules: dict[str, Treatment] = {"body": "marker"}
     records = Encoder("flat", Router({}, "t", ""), {}, unchanged=Unchanged(rules, "?")).encode(batch)
     assert [json.loads(value)["body"] for value in records.values.to_pylist()] == ["?", "long", None, "?"]
