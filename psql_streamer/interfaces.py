@@ -128,7 +128,6 @@ class Source(ABC):
         transaction whose end has not arrived yet.
         """
 
-    @abstractmethod
     def confirm(self, position: Position) -> None:
         """Everything up to `position` is durable and remembered; the server may forget it (later is fine).
 
@@ -146,13 +145,15 @@ class Source(ABC):
     def stop(self) -> None:
         """Leave the server, telling it the last confirmed position if that is quickly done."""
 
-    @abstractmethod
     def status(self) -> Status:
         """Whether it is connected and receiving; the reason when not."""
+        return Status(True, "well")
 
-    @abstractmethod
     def stats(self) -> Stats:
-        """Counters for /stats. Keys received_lsn, confirmed_lsn (int), lag_bytes, reconnects where they apply."""
+        """Counters for /stats. Keys received_lsn, stored_lsn, confirmed_lsn (int), lag_bytes, reconnects where they
+        apply.
+        """
+        return {}
 
     def set_debug(self, on: bool) -> None:
         """Switch debug messages while running. Sources with helpers of their own pass it on."""

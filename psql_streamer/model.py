@@ -268,6 +268,23 @@ class Changes:
     def __len__(self) -> int:
         return len(self.op)
 
+    @classmethod
+    def of_new_rows(
+        cls, relation: Relation, arrays: Sequence[pa.Array], tx: NDArray[np.int32], op: RowOp = RowOp.INSERT
+    ) -> Changes:
+        """Rows without old images, the first changes of a batch. arrays: of the relation's columns. tx: ascending."""
+        rows = np.arange(len(tx))
+        return cls(
+            relation,
+            relation.columns,
+            ordinal=rows,
+            op=np.full(len(tx), op, np.uint8),
+            seq=rows - np.searchsorted(tx, tx),
+            tx=tx,
+            after=Image(tuple(arrays), rows),
+            before=Image(tuple(array[:0] for array in arrays), rows[:0]),
+        )
+
     def take(self, rows: Index) -> Changes:
         """These rows. rows: indexes, strictly increasing."""
         if len(rows) == len(self):

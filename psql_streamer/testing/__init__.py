@@ -1,0 +1,17 @@
+"""Tests of the plug-in contract, for parts of one's own: what psql_streamer.interfaces and psql_streamer.model promise.
+
+A part is tested by a class that says how to make it, which pytest then collects:
+
+    from psql_streamer.testing import SourceContract
+
+    class TestMySource(SourceContract):
+        def make_source(self) -> Source: ...
+        def make_changes(self) -> None: ...
+"""
+
+from psql_streamer.testing.batches import batch_of, check_batch
+from psql_streamer.testing.handlers import HandlerContract
+from psql_streamer.testing.sinks import SinkContract
+from psql_streamer.testing.sources import SourceContract
+
+__all__ = ["HandlerContract", "SinkContract", "SourceContract", "batch_of", "check_batch"]

@@ -1,0 +1,118 @@
+"""What `psql_streamer.model` says of a Batch, as checks, and small batches to try parts with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.model import (
+    OUTSIDE,
+    ArrowType,
+    Batch,
+    Changes,
+    Column,
+    Image,
+    Position,
+    Relation,
+    RowOp,
+    SourceInfo,
+    Transactions,
+)
+
+SOURCE = SourceInfo("test", "test", "localhost", "test")
+
+Identity = tuple[int, int]
+"""(commit number, seq) of a change."""
+
+
+def batch_of(rows: Sequence[Mapping[str, Any]], key: str, first: int = 1, table: str = "orders") -> Batch:
+    """A batch of inserts, one transaction with commit number `first`. rows: of one shape. key: the column to key by."""
+    arrays = tuple(pa.array([row[name] for row in rows]) for name in rows[0])
+    columns = tuple(
+        Column(name, ArrowType(array.type), name == key) for name, array in zip(rows[0], arrays, strict=True)
+    )
+    changes = Changes.of_new_rows(Relation(table, "public", table, columns), arrays, np.zeros(len(rows), np.int32))
+    transactions = Transactions(np.array([first], np.uint64), np.zeros(1, np.int64))
+    position = Position({"commit": first}, str(first))
+    return Batch(SOURCE, position, transactions, (changes,), nbytes=sum(array.nbytes for array in arrays))
+
+
+def empty_batch(commit: int = 1) -> Batch:
+    """A mere move of the position."""
+    return Batch(
+        SOURCE, Position({"commit": commit}, str(commit)), Transactions(np.empty(0, np.uint64), np.empty(0, np.int64))
+    )
+
+
+def identities(batch: Batch) -> list[Identity]:
+    """Of the batch's changes and truncates, in their order; messages outside of transactions have none."""
+    return [identity for _, identity in sorted(_ordered(batch))]
+
+
+def check_batch(batch: Batch) -> None:
+    """AssertionError when the batch is not what the model says."""
+    assert batch.source.kind, "SourceInfo.kind is empty"
+    assert batch.source.name, "SourceInfo.name is empty"
+    transactions = batch.transactions
+    assert len(transactions.commit_ts) == len(transactions), "Transactions: a commit_ts for each"
+    assert transactions.ids is None or len(transactions.ids) == len(transactions), "Transactions: an id for each"
+    assert np.all(np.diff(transactions.commit.astype(np.int64)) > 0), "Transactions: commit numbers increase"
+    for changes in batch.changes:
+        check_changes(changes, len(transactions))
+    order = [ordinal for ordinal, _ in _ordered(batch)] + [one.ordinal for one in batch.messages if one.seq == OUTSIDE]
+    assert len(set(order)) == len(order), "two changes have one ordinal"
+    found = identities(batch)
+    assert found == sorted(set(found)), "sorted by ordinal, (commit, seq) increases and is unique"
+    assert not len(batch) or batch.nbytes > 0, "nbytes, by which queues are bounded, is 0"
+
+
+def check_changes(changes: Changes, transactions: int) -> None:
+    """The same of the changes of one table. transactions: how many the batch has."""
+    table, rows = str(changes.relation), len(changes)
+    assert rows > 0, f"{table}: Changes without rows"
+    for field in ("ordinal", "op", "seq", "tx", "place", "table_seq"):
+        array = getattr(changes, field)
+        assert array is None or len(array) == rows, f"{table}: {field} has {len(array)} elements for {rows} rows"
+    assert np.all(np.diff(changes.ordinal) > 0), f"{table}: ordinals increase"
+    assert np.all((changes.tx >= 0) & (changes.tx < transactions)), f"{table}: tx points into Batch.transactions"
+    assert set(changes.op.tolist()) <= set(RowOp), f"{table}: an op is none of RowOp"
+    for image, called in ((changes.after, "after"), (changes.before, "before")):
+        _check_image(changes, image, f"{table}: {called}")
+    after, before = set(changes.after.rows.tolist()), set(changes.before.rows.tolist())
+    deleted = set(np.flatnonzero(changes.op == RowOp.DELETE).tolist())
+    assert after == set(range(rows)) - deleted, f"{table}: a new row for each insert, update and read, and no other"
+    updated = set(np.flatnonzero(changes.op == RowOp.UPDATE).tolist())
+    assert deleted <= before <= deleted | updated, f"{table}: an old row for each delete, and for updates that have one"
+
+
+def _check_image(changes: Changes, image: Image, where: str) -> None:
+    assert len(image.columns) == len(changes.columns), f"{where}: an array a column"
+    assert np.all(np.diff(image.rows) > 0), f"{where}: rows increase strictly"
+    for column, array in zip(changes.columns, image.columns, strict=True):
+        assert len(array) == len(image), f"{where}: column {column.name} has {len(array)} values for {len(image)} rows"
+        expected = column.type.arrow if isinstance(column.type, ArrowType) else None
+        fits = (
+            array.type == expected
+            if expected
+            else pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+        )
+        assert fits, f"{where}: column {column.name} is {array.type}, and its type says {expected or 'binary'}"
+    for index, absent in image.absent.items():
+        assert len(absent) == len(image), f"{where}: absent has an element a row"
+        lacking = image.columns[index].is_valid().to_numpy(zero_copy_only=False) & absent
+        assert not lacking.any(), f"{where}: column {changes.columns[index].name} has values where it is absent"
+
+
+def _ordered(batch: Batch) -> Iterator[tuple[int, Identity]]:
+    commit = batch.transactions.commit
+    for changes in batch.changes:
+        of_rows = zip(changes.ordinal.tolist(), commit[changes.tx].tolist(), changes.seq.tolist(), strict=True)
+        yield from ((ordinal, (number, seq)) for ordinal, number, seq in of_rows)
+    for truncate in batch.truncates:
+        yield truncate.ordinal, (int(commit[truncate.tx]), truncate.seq)
+    for message in batch.messages:
+        if message.seq != OUTSIDE:
+            yield message.ordinal, (int(commit[message.tx]), message.seq)

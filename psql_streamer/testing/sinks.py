@@ -1,0 +1,84 @@
+"""What `Sink` promises."""
+
+from __future__ import annotations
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from psql_streamer.errors import SinkUnavailable
+from psql_streamer.interfaces import Sink, Status
+from psql_streamer.model import Batch
+from psql_streamer.testing.batches import batch_of, empty_batch
+
+_ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
+
+
+class SinkContract(ABC):
+    """A subclass says how to make a sink. `written`, if it can, how many events are durable where the sink writes."""
+
+    @abstractmethod
+    def make_sink(self) -> Sink:
+        """A sink that has not been started."""
+
+    def written(self) -> int | None:
+        """How many events are there; None where nobody can say."""
+        return None
+
+    def test_a_check_changes_nothing(self) -> None:
+        before = self.written()
+        list(self.make_sink().check())
+        assert self.written() == before
+
+    def test_a_batch_is_durable_when_write_returns(self) -> None:
+        before = self.written()
+        with self._started() as sink:
+            sink.write(batch_of(_ROWS, "id"))
+            if before is not None:
+                assert self.written() == before + len(_ROWS)
+            assert sink.status().ok
+
+    def test_batches_of_any_content_are_taken(self) -> None:
+        with self._started() as sink:
+            for batch in self._batches():
+                sink.write(batch)
+
+    def test_it_says_at_any_time_how_it_is(self) -> None:
+        sink = self.make_sink()
+        assert isinstance(sink.status(), Status)
+        with self._started() as started:
+            started.write(batch_of(_ROWS, "id"))
+            json.dumps(dict(started.stats()), default=str)
+            assert started.status().reason
+
+    def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
+        with self._started() as sink:
+            interrupting = threading.Thread(target=sink.interrupt)
+            interrupting.start()
+            interrupting.join(5.0)
+            assert not interrupting.is_alive()
+            with suppress(SinkUnavailable):
+                sink.write(batch_of(_ROWS, "id"))
+
+    def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
+        sink = self.make_sink()
+        sink.stop()
+        with self._started() as started:
+            started.stop()
+            started.stop()
+
+    def _batches(self) -> Iterator[Batch]:
+        yield empty_batch(1)
+        yield batch_of(_ROWS, "id", first=2)
+        yield batch_of([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
+
+    @contextmanager
+    def _started(self) -> Iterator[Sink]:
+        sink = self.make_sink()
+        try:
+            sink.start()
+            yield sink
+        finally:
+            sink.stop()

@@ -1,0 +1,106 @@
+"""The parts that ship, and some of a third party, keep what the plug-in contract promises."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.model import Batch
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.options import SparkOptions
+from psql_streamer.testing import HandlerContract, SinkContract, SourceContract, batch_of
+from sinks.kafka import KafkaSink
+from sinks.stub import StubDiscardSink, StubLogSink
+from tests.database import Database
+from tests.integration.conftest import MASTER
+from tests.kafka_reader import consume
+from tests.kafka_sinks import options as kafka_options
+from tests.source_at_work import source_of
+from tests.spark_changes import batch as postgres_batch
+from tests.spark_changes import shop
+from tests.sqlite_source import SqliteSource
+
+
+class TestPostgresSource(SourceContract):
+    @pytest.fixture(autouse=True)
+    def _tables(self, database: Database) -> None:
+        self._database = database
+        database.execute("CREATE TABLE t (id serial PRIMARY KEY, note text); CREATE PUBLICATION p FOR ALL TABLES")
+        source = self.make_source()
+        source.stream_identity()
+        source.start(None)  # which makes the slot
+        source.stop()
+
+    def make_source(self) -> Source:
+        return source_of(self._database)
+
+    def make_changes(self) -> None:
+        self._database.execute("INSERT INTO t (note) SELECT 'n' FROM generate_series(1, 3)")
+        self._database.execute("UPDATE t SET note = 'other' WHERE id = 1")
+        self._database.execute("DELETE FROM t WHERE id = (SELECT max(id) FROM t)")
+
+
+class TestSqliteSource(SourceContract):
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path: Path) -> None:
+        self._path = tmp_path / "shop.sqlite"
+        self._execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, amount REAL, photo BLOB)")
+
+    def make_source(self) -> Source:
+        section = {"type": "sqlite", "path": str(self._path), "table": "orders"}
+        return SqliteSource("shop", SqliteSource.Options.model_validate(section))
+
+    def make_changes(self) -> None:
+        self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
+
+    def _execute(self, sql: str) -> None:
+        with closing(sqlite3.connect(self._path)) as file, file:
+            file.execute(sql)
+
+
+class TestSparkHandler(HandlerContract):
+    @pytest.fixture(autouse=True)
+    def _engine(self, engine: SparkHandler) -> None:
+        """The engine is the process's own, and stays."""
+
+    def make_handler(self) -> Handler:
+        return SparkHandler("spark", SparkOptions(master=MASTER, tables={"*": {"sql": "SELECT * FROM changes"}}))
+
+    def make_batches(self) -> Sequence[Batch]:
+        return [
+            replace(postgres_batch(shop()), nbytes=1000),
+            batch_of([{"id": 1, "amount": 1.5}, {"id": 2, "amount": None}], "id"),
+        ]
+
+
+@pytest.mark.parametrize("kind", [StubLogSink, StubDiscardSink])
+class TestStubSinks(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _kind(self, kind: Any) -> None:
+        self._class = kind
+
+    def make_sink(self) -> Sink:
+        return self._class("s", self._class.Options.model_validate({"type": "stub", "sources": ["db1"]}))
+
+
+class TestKafkaSink(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _topic(self, kafka: str, topic_prefix: str) -> None:
+        self._kafka, self._events = kafka, topic_prefix
+        with_topic = self.make_sink()
+        with_topic.start()
+        with_topic.stop()
+
+    def make_sink(self) -> Sink:
+        section = {"topicFallback": self._events, "createTopics": {"partitions": 1, "replicationFactor": 1}}
+        return KafkaSink("k", kafka_options(self._kafka, **section))
+
+    def written(self) -> int:
+        return len(consume(self._kafka, [self._events]))
