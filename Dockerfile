@@ -3,10 +3,13 @@
 #   docker build --tag psql-streamer .
 #   docker run -e PG_HOST=... -e PG_DATABASE=... -e KAFKA_BROKERS=... -v positions:/var/lib/psql-streamer psql-streamer
 #
+# `--build-arg SPARK=no` leaves out Spark and Java, for sinks with handlers = ["passthrough"].
+#
 # Of the base image the minor version and the Debian release are pinned; a rebuild brings their security fixes.
 
 FROM python:3.13-slim-bookworm AS build
 
+ARG SPARK=yes
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
@@ -15,7 +18,8 @@ WORKDIR /build
 # The libraries come first, in a layer of their own: it stays in the cache until their versions change.
 COPY requirements.lock pyproject.toml ./
 RUN pip install --constraint requirements.lock setuptools \
-    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.in \
+    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.all \
+    && if [ "${SPARK:-yes}" = no ]; then grep -v '^pyspark' requirements.all > requirements.in; else cp requirements.all requirements.in; fi \
     && pip wheel --no-build-isolation --wheel-dir /wheels --constraint requirements.lock --requirement requirements.in
 
 COPY README.md LICENSE ./
@@ -25,7 +29,7 @@ COPY sinks sinks
 # The environment that goes into the image has neither pip nor setuptools.
 RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
     && python -m venv --without-pip /opt/psql-streamer \
-    && pip --python /opt/psql-streamer/bin/python install --no-index --find-links /wheels /wheels/psql_streamer-*.whl
+    && pip --python /opt/psql-streamer/bin/python install --no-index --no-deps /wheels/*.whl
 
 
 FROM python:3.13-slim-bookworm
@@ -34,9 +38,11 @@ LABEL org.opencontainers.image.title="psql-streamer" \
       org.opencontainers.image.description="Change data capture: PostgreSQL's WAL as typed, enriched events in Kafka" \
       org.opencontainers.image.licenses="Apache-2.0"
 
+ARG SPARK=yes
 # Spark's JVM. Debian removes a package's old version when it has a newer one: a pinned version would not build for long.
 # hadolint ignore=DL3008
-RUN apt-get update \
+RUN if [ "$SPARK" = no ]; then exit 0; fi \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 

@@ -61,6 +61,21 @@ def test_the_builder_gets_every_package_and_what_builds_it() -> None:
     assert {"pyproject.toml", "README.md", "LICENSE", "requirements.lock"} <= set(copied(BUILD))
 
 
+@pytest.mark.parametrize("spark", ["yes", "no"])
+def test_an_image_without_spark_is_one_build_argument_away(tmp_path: Path, spark: str) -> None:
+    (libraries,) = [each.argument for each in instructions() if "requirements.in" in each.argument]
+    chosen = libraries[libraries.index("python -c") : libraries.index("&& pip wheel")]
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    environ = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK": spark}
+    subprocess.run(["sh", "-euc", chosen], cwd=tmp_path, env=environ, check=True)
+    names = (tmp_path / "requirements.in").read_text()
+    assert ("pyspark" in names) is (spark == "yes")
+    assert "pyarrow" in names
+    (java,) = [each.argument for each in instructions() if "jre" in each.argument]
+    assert java.startswith('if [ "$SPARK" = no ]; then exit 0; fi')
+    assert [each.argument for each in instructions() if each.keyword == "ARG"] == ["SPARK=yes"] * 2
+
+
 @pytest.mark.parametrize(
     "path",
     [".git/config", ".venv/bin/python", "tests/unit/test_api.py", "psql_streamer/__pycache__/api.pyc", "build/lib"],
