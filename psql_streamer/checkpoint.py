@@ -1,4 +1,16 @@
-"""Which position is durable: batches in flight, times sinks, to the highest contiguous one. Pure."""
+"""Which position is durable: batches in flight, times sinks, to the highest contiguous one. Pure.
+
+A source gives batches in the order of its commits; each goes to every sink, and sinks finish at their own pace. What
+may be stored is the position of the last batch for which two things are true: every sink has it, and every sink has
+each batch before it. A batch that is durable behind one that is not counts for nothing yet: a position says
+"everything up to here".
+
+Batches are numbered as they come (`ticket`), because positions are the source's own business: the core does not
+compare them. A batch that no sink is given (only the position moved) is durable as soon as all before it are.
+
+The caller then stores the position on disk, and confirms it to the server behind that. In the other order a crash
+between the two would leave a server that has removed WAL which the stored position still needs.
+"""
 
 from __future__ import annotations
 

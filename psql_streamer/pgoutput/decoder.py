@@ -1,4 +1,29 @@
-"""Frames in, micro-batches out: relation cache, transaction state, and where a restart may resume."""
+"""Frames in, micro-batches out: relation cache, transaction state, and where a restart may resume.
+
+Resuming inside a transaction
+-----------------------------
+PostgreSQL gives a transaction when it has committed, as a whole: Begin, changes, Commit. A large one is delivered in
+many batches, and the service may stop between two of them. The server knows nothing of that. A replication slot
+resumes at commits alone: asked for a position inside of a transaction, it sends the whole transaction again.
+
+So a position has two parts. `lsn` is the end of the last transaction that lies wholly behind; the server is asked for
+what comes after it. `commit_lsn` and `changes` say of the transaction that comes next how many of its changes are
+durable. When the server sends that transaction again, its first `changes` changes are left out of the batch; Relation
+messages among them are read all the same, because later changes need the shapes. Until as many have come again, the
+position stays what it was: it must never go back, also when a stop cuts the repeat short.
+
+A change is counted by `seq`, its number in its transaction. The server gives the changes of a transaction in the same
+order each time, so (commit LSN, seq) is the identity of a change: consumers tell a repeat by it, and the decoder
+skips by it. Two messages differ: a TRUNCATE of several tables is one change for each of them, and a logical message
+outside of any transaction is none, since nothing says when it is repeated.
+
+Transaction 0
+-------------
+A block of frames may begin in the middle of a transaction. Arrays of transactions therefore have a place 0 for the
+one that was open when the block began; a block that begins between two transactions has a placeholder there. Frames
+point into these arrays by `np.cumsum(tag == "B")`, which is 0 before the block's first Begin. `Frames.shown` takes
+the placeholder away before anybody else sees the arrays, and `Frames.first` says whether there was one.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,23 @@
 Every image is a row of the table: first all new images, then all old ones, so that a rule that masks a column
 masks it in both. `_row` is the place in that order; it comes back with every row and says which image it is.
 Columns travel typed.
+
+What must survive the exchange
+------------------------------
+Spark promises neither the order of rows nor that a row stays: a rule may filter, and partitions come back as they are
+done. `_row` is the thread: rows are sorted by it when they return (kept.py), an image that did not return was dropped
+by the rule, and with it the change, unless its key must still be deleted. So `_row` must not be computed: a rule that
+gives the column another value would swap the identities of changes without a word. Catalyst's plan says where each
+column of the result comes from (lineage.py), and a `_row` that is not the one that was sent is refused.
+
+Not all values are there. A key-only old row, or a TOASTed value that an update left alone, is NULL in the table,
+which the rule cannot tell from a NULL of the database. What the rule computes from such a value is not there either:
+the plan says which columns a computed column reads (`facts`), and the result is marked as absent for the images that
+lack one of them (lacking.py). A filter that reads such a value lets the row pass, because dropping it would lose a
+change.
+
+A value that the rule does not touch returns as PostgreSQL wrote it: not Spark's value as text, but the very text that
+was sent (`texts`), looked up by `_row`, so that nothing is lost on the way through a type.
 """
 
 from __future__ import annotations
