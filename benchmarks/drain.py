@@ -11,7 +11,10 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from psql_streamer import logs
 from psql_streamer.config import load
@@ -74,23 +77,20 @@ def _watch_for_failure(pipeline: Pipeline, watch: _Watch) -> None:
 def processes() -> dict[str, tuple[float, int]]:
     """CPU seconds and peak resident bytes of this process and its descendants: main, reader, jvm."""
     found: dict[str, tuple[float, int]] = {}
-    pending = [os.getpid()]
-    while pending:
-        pid = pending.pop()
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            status = Path(f"/proc/{pid}/status").read_text()
-            command = Path(f"/proc/{pid}/cmdline").read_text()
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                pending += map(int, (task / "children").read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        name = "main" if pid == os.getpid() else "reader" if "sources.reader" in command else "jvm"
-        used = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-        peak = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
-        known = found.get(name, (0.0, 0))
-        found[name] = (known[0] + used, max(known[1], peak))
+    this = psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            name = "main" if process == this else "reader" if "sources.reader" in process.cmdline() else "jvm"
+            times = process.cpu_times()
+            used, peak = found.get(name, (0.0, 0))
+            found[name] = (used + times.user + times.system, max(peak, _peak_resident(process.pid)))
     return found
+
+
+def _peak_resident(pid: int) -> int:
+    """VmHWM of proc(5), which psutil does not have on Linux."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import Secret, SecretStr
+
 HIDDEN = "***"
 
 # Shorter pieces of a secret occur in any text.
@@ -40,8 +42,13 @@ def hide(tree: Any) -> Any:
 
 
 def secrets_in(tree: Any, secret: bool = False) -> Iterator[str]:
-    """The texts that stand under keys of secrets in nested tables and lists. secret: whether all of them are."""
-    if isinstance(tree, Mapping):
+    """The texts that stand under keys of secrets in nested tables and lists, and those of pydantic's types of secrets.
+
+    secret: whether all of them are.
+    """
+    if isinstance(tree, SecretStr | Secret):
+        yield from secrets_in(tree.get_secret_value(), secret=True)
+    elif isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from secrets_in(value, secret or is_secret(str(key)))
     elif isinstance(tree, list | tuple):

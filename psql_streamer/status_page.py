@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
-from string import Template
+from dataclasses import dataclass
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from psql_streamer import __version__
 from psql_streamer.interfaces import Status
@@ -15,76 +16,39 @@ from psql_streamer.redaction import redact
 
 REFRESH_SECONDS = 3
 
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="refresh" content="$refresh">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --good: #1a7f4b; --bad: #c4322b; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; }
-h1 small { font-weight: normal; opacity: .7; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid var(--line); padding: .5rem .75rem .5rem 0; text-align: left; vertical-align: top; }
-th[scope=row] { font-weight: 600; white-space: nowrap; }
-dl { display: grid; font-size: .85rem; font-variant-numeric: tabular-nums; gap: 0 1rem;
-     grid-template-columns: auto 1fr; margin: 0; }
-dt { opacity: .7; white-space: nowrap; }
-dd { margin: 0; overflow-wrap: anywhere; }
-td:last-child { min-width: 17rem; }
-a { margin-right: 1rem; }
-.ok { color: var(--good); font-weight: 600; }
-.problem { color: var(--bad); font-weight: 600; }
-@media (max-width: 48rem) {
-  thead { display: none; }
-  tr { border-bottom: 1px solid var(--line); display: block; padding: .5rem 0; }
-  th[scope=row], td, td:last-child { border: 0; display: block; min-width: 0; padding: .1rem 0; }
-  th[scope=row], td:nth-child(2) { display: inline-block; margin-right: .75rem; }
-}
-</style>
-</head>
-<body>
-<h1>psql-streamer <small>$version</small> <span class="$state">$state</span></h1>
-<table>
-<thead><tr><th>Part</th><th>State</th><th>Reason</th><th>Counters</th></tr></thead>
-<tbody>
-$rows</tbody>
-</table>
-<p><a href="/status">/status</a> <a href="/stats">/stats</a> <a href="/metrics">/metrics</a>
-<a href="/openapi.json">/openapi.json</a></p>
-</body>
-</html>
-""")
+_TEMPLATES = Environment(
+    loader=PackageLoader("psql_streamer"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
-_ROW = Template("""<tr><th scope="row">$part</th><td class="$state">$state</td><td>$reason</td><td>$counters</td></tr>
-""")
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A part as the page shows it. counters: labels and values."""
+
+    name: str
+    state: str
+    reason: str
+    counters: list[tuple[str, str]]
 
 
 def status_page(status: Mapping[str, Status], stats: Mapping[str, Stats]) -> str:
     """HTML with a row for every part: its state, the reason, its counters."""
-    state = _state(all(part.ok for part in status.values()))
-    return _PAGE.substitute(
-        refresh=REFRESH_SECONDS,
-        title=f"{state}: psql-streamer",
-        version=escape(__version__),
-        state=state,
-        rows="".join(_row(name, part, stats.get(name, {})) for name, part in status.items()),
+    return _TEMPLATES.get_template("status_page.html").render(
+        refresh_seconds=REFRESH_SECONDS,
+        version=__version__,
+        state=_state(all(part.ok for part in status.values())),
+        parts=[_row(name, part, stats.get(name, {})) for name, part in status.items()],
     )
 
 
-def _row(name: str, status: Status, stats: Stats) -> str:
-    return _ROW.substitute(
-        part=escape(name), state=_state(status.ok), reason=escape(redact(status.reason)), counters=_counters(stats)
-    )
-
-
-def _counters(stats: Stats) -> str:
-    items = (f"<dt>{escape(_label(key))}</dt><dd>{escape(_shown(key, stats[key]))}</dd>" for key in stats)
-    return f"<dl>{''.join(items)}</dl>" if stats else ""
+def _row(name: str, status: Status, stats: Stats) -> _Row:
+    counters = [(_label(key), _shown(key, value)) for key, value in stats.items()]
+    return _Row(name, _state(status.ok), redact(status.reason), counters)
 
 
 def _label(key: str) -> str:

@@ -136,7 +136,7 @@ class Catalog:
         with self.session() as session:
             return session.database
 
-    def _connect(self) -> Any:
+    def _connect(self) -> psycopg2.extensions.connection:
         dsn = session_dsn(self._dsn, self._timeout, _PINNED)
         call = Call(lambda: psycopg2.connect(dsn), "connect")
         # libpq takes its time for each address of each host; who waits longer than that waits for a name server.
@@ -155,7 +155,7 @@ class Catalog:
 class Session:
     """Questions over one connection. patience: as Catalog.session."""
 
-    def __init__(self, connection: Any, patience: float | None) -> None:
+    def __init__(self, connection: psycopg2.extensions.connection, patience: float | None) -> None:
         self._connection = connection
         self._patience = patience
         self._given_up = ""

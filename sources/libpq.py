@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg2
+import psycopg2.extensions
 
 _FIELDS = "VCMH"
 """PG_DIAG_SEVERITY_NONLOCALIZED, PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT."""
@@ -57,7 +58,7 @@ def _load() -> Any:
 class CopyBoth:
     """A psycopg2 connection on which START_REPLICATION was answered. Nothing here waits."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: psycopg2.extensions.connection) -> None:
         self._libpq = _load()
         self._connection = ctypes.c_void_p(connection.pgconn_ptr)
         self._buffer = ctypes.c_void_p()

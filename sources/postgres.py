@@ -76,7 +76,7 @@ class PostgresSource(Source):
     def __init__(self, name: str, options: PostgresOptions) -> None:
         super().__init__(name, options)
         self._settings = options
-        self._catalog = Catalog(options.dsn, options.timeout)
+        self._catalog = Catalog(options.connection_string, options.timeout)
         self._server = ServerWatch(self._catalog, self._let_go_if_full)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
@@ -295,7 +295,7 @@ class PostgresSource(Source):
 
     def _identify(self) -> Identity:
         def ask() -> Identity:
-            connection = connect(self._settings.dsn, self._settings.timeout, self._application_name)
+            connection = connect(self._settings.connection_string, self._settings.timeout, self._application_name)
             with contextlib.closing(connection):
                 return identify(connection)
 
@@ -340,7 +340,7 @@ class PostgresSource(Source):
                 stdin=subprocess.DEVNULL,
             )
         settings = Settings(
-            dsn=self._settings.dsn,
+            dsn=self._settings.connection_string,
             slot=slot.name,
             publications=list(self._settings.publications),
             identity=astuple(self._identity),
@@ -413,7 +413,7 @@ class PostgresSource(Source):
 
     @property
     def _host(self) -> str:
-        return str(psycopg2.extensions.parse_dsn(self._settings.dsn).get("host", "unknown"))
+        return str(psycopg2.extensions.parse_dsn(self._settings.connection_string).get("host", "unknown"))
 
 
 def _reported(body: bytes | bytearray) -> SourceError:

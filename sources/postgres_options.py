@@ -8,7 +8,7 @@ from typing import Annotated
 
 import psycopg2
 from psycopg2.extensions import parse_dsn
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from psql_streamer.lsn import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
@@ -22,9 +22,9 @@ def _publications(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _connection_string(value: str) -> str:
+def _connection_string(value: SecretStr) -> SecretStr:
     try:
-        parse_dsn(value)
+        parse_dsn(value.get_secret_value())
     except psycopg2.ProgrammingError:
         # libpq's own message quotes the part that it does not understand, which may be a password.
         raise ValueError(
@@ -69,7 +69,7 @@ class PostgresOptions(SourceOptions):
     WAL the confirmed position stays behind, so that one can go back.
     """
 
-    dsn: Annotated[str, AfterValidator(_connection_string)] = Field(min_length=1, repr=False)
+    dsn: Annotated[SecretStr, AfterValidator(_connection_string)] = Field(min_length=1)
     publications: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_publications), Field(min_length=1)
     ] = Field(alias="publication")
@@ -82,6 +82,13 @@ class PostgresOptions(SourceOptions):
     wal_position_override: LsnOption = NO_LSN
     wal_retain: ByteSize = 0
 
+    @property
+    def connection_string(self) -> str:
+        """The dsn in the clear: for libpq alone."""
+        return self.dsn.get_secret_value()
+
     def resources(self) -> Iterable[str]:
         """Its replication slot, which has one reader: on every server that the dsn names."""
-        return (f'replication slot "{self.replication_slot}" on {server}' for server in _servers(self.dsn))
+        return (
+            f'replication slot "{self.replication_slot}" on {server}' for server in _servers(self.connection_string)
+        )

@@ -16,11 +16,11 @@ import socket
 import struct
 import time
 from dataclasses import astuple, dataclass, fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import psycopg2
 import psycopg2.extensions
-import psycopg2.extras
+from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
@@ -57,8 +57,8 @@ _IN_ENVIRONMENT = ("datestyle", "timezone")
 """libpq sends what PGDATESTYLE and PGTZ say as well, and the server lets that win over `options`."""
 
 
-def connect(dsn: str, timeout: float, application_name: str) -> Any:
-    """A psycopg2 LogicalReplicationConnection with every setting pinned that the text form of values depends on.
+def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicationConnection:
+    """A connection with every setting pinned that the text form of values depends on.
 
     timeout: seconds for the connection to be made to each address of the host.
     """
@@ -74,7 +74,7 @@ def connect(dsn: str, timeout: float, application_name: str) -> Any:
                 # With GSSAPI encryption left to chance the socket's bytes may not be the protocol's.
                 gssencmode=given.get("gssencmode", "disable"),
             ),
-            connection_factory=psycopg2.extras.LogicalReplicationConnection,
+            connection_factory=LogicalReplicationConnection,
         )
         with connection.cursor() as cursor:
             for name in _IN_ENVIRONMENT:
@@ -108,11 +108,11 @@ class Identity:
             )
 
 
-def identify(connection: Any) -> Identity:
+def identify(connection: LogicalReplicationConnection) -> Identity:
     """Which stream of WAL the session reads from."""
     with connection.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
-        system_identifier, timeline, _, database = cursor.fetchone()
+        [(system_identifier, timeline, _, database)] = cursor.fetchall()
     return Identity(str(system_identifier), int(timeline), str(database))
 
 
@@ -151,7 +151,7 @@ class Stream(Protocol):
         """End the session."""
 
 
-def open_stream(connection: Any, command: str, deadline: float) -> Stream:
+def open_stream(connection: LogicalReplicationConnection, command: str, deadline: float) -> Stream:
     """Start replication on a connection; `deadline` (time.monotonic) bounds the wait for the server's answer."""
     info = connection.info
     encrypted = info.ssl_in_use or info.dsn_parameters.get("gssencmode", "disable") != "disable"
@@ -166,7 +166,7 @@ class RawStream:
 
     look_every: float | None = None
 
-    def __init__(self, connection: Any, command: str, deadline: float) -> None:
+    def __init__(self, connection: LogicalReplicationConnection, command: str, deadline: float) -> None:
         self._connection = connection
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self._socket.setblocking(False)
@@ -248,10 +248,11 @@ class LibpqStream:
     # TLS is read in whole records: what libpq has no room for stays inside of it, where select does not see it.
     look_every: float | None = 0.05
 
-    def __init__(self, connection: Any, command: str) -> None:
+    def __init__(self, connection: LogicalReplicationConnection, command: str) -> None:
         self._connection = connection
         try:
-            connection.cursor().start_replication_expert(command, decode=False)
+            cursor = connection.cursor(cursor_factory=ReplicationCursor)
+            cursor.start_replication_expert(command, decode=False)  # type: ignore[no-untyped-call]  # not in the stubs
         except psycopg2.Error as error:
             raise from_psycopg2(error, connection.dsn) from None
         self._copy = CopyBoth(connection)

@@ -160,7 +160,8 @@ class ServiceProcess:
                 sql.execute(
                     "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
                 )
-                return bool(sql.fetchone()[0])
+                [(active,)] = sql.fetchall()
+                return bool(active)
         finally:
             session.close()
 

@@ -154,7 +154,7 @@ class Shop(threading.Thread):
             json.dumps({"channel": self._random.choice(_CHANNELS), "gift": self._random.random() < 0.2}),
             *extra,
         )
-        order = sql.fetchone()[0]
+        [(order,)] = sql.fetchall()
         for number, (sku, price, quantity) in enumerate(lines, 1):
             self._write(
                 sql,
@@ -197,7 +197,7 @@ class Shop(threading.Thread):
     def _cancel(self, sql: cursor) -> None:
         """Deletes an order with its items: ON DELETE CASCADE would do it too, but its rows have no row count."""
         sql.execute("SELECT id FROM shop.orders ORDER BY random() LIMIT 1")
-        order = sql.fetchone()[0]
+        [(order,)] = sql.fetchall()
         self._write(sql, ("order_items", "delete"), "DELETE FROM shop.order_items WHERE order_id = %s", order)
         self._write(sql, ("orders", "delete"), "DELETE FROM shop.orders WHERE id = %s", order)
 

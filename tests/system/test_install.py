@@ -71,15 +71,16 @@ def run(image: Image, *arguments: str, **variables: str) -> subprocess.Completed
     )
 
 
-def test_the_wheel_holds_every_module_and_nothing_else(image: Image) -> None:
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(image: Image) -> None:
     with zipfile.ZipFile(image.wheel) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    modules = {
+    files = {
         str(path.relative_to(image.source))
         for package in ("psql_streamer", "sources", "sinks")
-        for path in (image.source / package).rglob("*.py")
+        for path in (image.source / package).rglob("*")
+        if path.is_file()
     }
-    assert held == modules | {"psql_streamer/py.typed"}
+    assert held == files
 
 
 def test_the_wheel_carries_its_licence(image: Image) -> None:
@@ -132,6 +133,22 @@ def test_every_part_that_ships_is_found_where_only_the_wheel_is_installed(image:
         ("sinks", "stub_discard"),
         ("handlers", "spark"),
     }
+
+
+def test_the_status_page_is_there_where_only_the_wheel_is_installed(image: Image) -> None:
+    ran = subprocess.run(
+        [
+            image.command.parent / "python",
+            "-c",
+            "from psql_streamer.status_page import status_page; print(status_page({}, {}))",
+        ],
+        cwd=image.wheel.parent,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "<style>\n:root {" in ran.stdout
 
 
 def test_a_configuration_from_the_environment_is_valid_in_the_image(image: Image) -> None:

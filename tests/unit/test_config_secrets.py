@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
 
 from psql_streamer.config import load
+from psql_streamer.interfaces import Finding
 from psql_streamer.options import PartOptions, SinkOptions
+from psql_streamer.preflight import _report
 from psql_streamer.redaction import is_secret, redact
 from psql_streamer.spark.options import SparkOptions
 from sinks.stub import StubDiscardSink
+from sources.postgres_options import PostgresOptions
 from sources.reader import Settings
 from tests.config_files import MINIMAL, problems_of, written
 
@@ -196,6 +200,27 @@ def test_options_of_any_part_show_no_secret_in_their_repr_and_their_errors() -> 
     assert SECRET not in repr(settings)
     options = SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": SECRET}, remote=f"sc://host:1/;token={SECRET}")
     assert SECRET not in repr(options)
+
+
+@pytest.mark.parametrize("shown", [repr, str, vars, BaseModel.model_dump, BaseModel.model_dump_json])
+def test_no_form_of_a_sources_options_shows_the_dsn(shown: Callable[[Any], Any]) -> None:
+    dsn = f"host=db password={SECRET}"
+    options = PostgresOptions.model_validate(
+        {"type": "postgres", "dsn": dsn, "publication": "p", "replicationSlot": "s"}
+    )
+    assert SECRET not in str(shown(options))
+    assert options.connection_string == dsn
+
+
+def test_a_third_partys_check_is_not_trusted_with_a_secret_string() -> None:
+    class Options(PartOptions):
+        access: SecretStr
+
+    def look() -> Iterator[Finding]:
+        raise RuntimeError(f"{SECRET} was refused")
+
+    [finding] = _report("sink.mine", Options(access=SecretStr(SECRET)), look).findings
+    assert finding.problem == "its check failed with RuntimeError"
 
 
 def test_a_password_in_a_value_that_is_shown_is_taken_out(tmp_path: Path) -> None:

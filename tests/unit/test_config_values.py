@@ -9,13 +9,16 @@ from psycopg2.extensions import parse_dsn
 
 from psql_streamer.config import Config, HttpAddress, load
 from psql_streamer.errors import ConfigError
+from sources.postgres_options import PostgresOptions
 from tests.config_files import MINIMAL, problems_of, with_line, written
 
 HANDFUL = {"PG_HOST": "db.example.com", "PG_DATABASE": "shop", "KAFKA_BROKERS": "k1:9092, k2:9093"}
 
 
 def dsn_of(config: Config, source: str = "db1") -> str:
-    return str(config.sources[source].options.model_dump()["dsn"])
+    options = config.sources[source].options
+    assert isinstance(options, PostgresOptions)
+    return options.connection_string
 
 
 def with_dsn(dsn: str) -> str:
@@ -143,7 +146,7 @@ def test_a_handful_of_variables_is_a_configuration(tmp_path: Path) -> None:
     assert config.lmdb == tmp_path / ".local/state/psql-streamer/positions"
     assert config.lmdb.parent.is_dir()
     source = config.sources["postgres"].options.model_dump()
-    assert parse_dsn(source["dsn"]) == {"host": "db.example.com", "dbname": "shop"}
+    assert parse_dsn(dsn_of(config, "postgres")) == {"host": "db.example.com", "dbname": "shop"}
     assert (source["publications"], source["replication_slot"]) == (("psql_streamer",), "psql_streamer")
     sink = config.sinks["kafka"].options.model_dump()
     assert (sink["hosts"], sink["topic_prefix"]) == (("k1:9092", "k2:9093"), "shop")
@@ -165,7 +168,7 @@ def test_all_of_the_handful(tmp_path: Path) -> None:
     }
     config = load(None, environ)
     source = config.sources["postgres"].options.model_dump()
-    assert parse_dsn(source["dsn"]) == {
+    assert parse_dsn(dsn_of(config, "postgres")) == {
         "host": "db.example.com",
         "port": "6000",
         "dbname": "shop",
