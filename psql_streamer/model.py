@@ -146,8 +146,8 @@ class Transactions:
     """The transactions that the changes of a batch belong to, in commit order; rows point in by index.
 
     commit: a number that increases from commit to commit, and is unique in the source (PostgreSQL: the commit's LSN).
-    commit_ts: microseconds since 1970-01-01 UTC. ids: `binary` texts of what the source calls each (PostgreSQL: xid);
-    None where it has no ids. origins: index -> the replication origin of those that have one.
+    commit_ts: microseconds since 1970-01-01 UTC. ids: what the source calls each, integers (PostgreSQL: xid) or
+    `binary` texts; None where it has no ids. origins: index -> the replication origin of those that have one.
     """
 
     commit: NDArray[np.uint64]
@@ -161,11 +161,19 @@ class Transactions:
     def id_of(self, tx: int) -> str | None:
         """What the source calls a transaction."""
         found = None if self.ids is None else self.ids[tx].as_py()
-        return None if found is None else str(found.decode())
+        if found is None:
+            return None
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def id_texts(self) -> pa.Array:
+        """The id of each transaction, as `binary` text; null where there is none."""
+        if self.ids is None:
+            return pa.nulls(len(self), pa.binary())
+        return self.ids.cast(pa.string()).view(pa.binary()) if pa.types.is_integer(self.ids.type) else self.ids
 
     def ids_of(self, tx: NDArray[np.int32]) -> pa.Array:
-        """The id of each of these transactions, as text; null where there is none."""
-        return pa.nulls(len(tx), pa.binary()) if self.ids is None else self.ids.take(pa.array(tx))
+        """The same of these transactions."""
+        return self.id_texts().take(pa.array(tx))
 
     @classmethod
     def concat(cls, parts: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:

@@ -110,7 +110,7 @@ class PostgresBlock(SourceBlock):
             op: PerTransaction(lambda op=op: self._positions(op))  # type: ignore[misc]  # a default binds the op
             for op in (RowOp.INSERT, RowOp.READ)
         }
-        self._xid = PerTransaction(lambda: of.ids)
+        self._xid = PerTransaction(of.id_texts)
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )

@@ -81,7 +81,7 @@ class PostgresFields(SourceFields):
             b',"Timestamp":"',
             moments(transactions.commit_ts),
             b'Z","XID":',
-            transactions.ids,
+            transactions.id_texts(),
             b',"CommitLSN":',
             numbers(transactions.commit),
         )
@@ -94,7 +94,7 @@ class PostgresFields(SourceFields):
             b',"ts_ms":',
             numbers(transactions.commit_ts // 1000),
             b',"xid":',
-            transactions.ids,
+            transactions.id_texts(),
             b',"commit_lsn":"',
             lsn_texts(transactions.commit),
             b'"',

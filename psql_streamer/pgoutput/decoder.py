@@ -223,7 +223,7 @@ class Decoder:
         return Transactions(
             commit=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
             commit_ts=np.concatenate((np.array([held.commit_ts], np.int64), times)),
-            ids=_digits(np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32)))),
+            ids=pa.array(np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32)))),
             origins=origins,
         )
 
@@ -307,10 +307,6 @@ class Decoder:
 
     def _known(self, kind: ColumnType) -> ColumnType:
         return replace(kind, known=self._resolve(kind.oid)) if isinstance(kind, PostgresType) else kind
-
-
-def _digits(xids: NDArray[np.uint32]) -> pa.Array:
-    return pa.array(xids).cast(pa.string()).view(pa.binary())
 
 
 def _read_truncates(frames: Frames) -> list[_Truncated]:

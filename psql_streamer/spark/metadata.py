@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.model import Changes, RowOp, Transactions
@@ -42,11 +41,11 @@ def _of_transaction(images: Images, values: NDArray[np.generic]) -> pa.Array:
 
 
 def _xids(transactions: Transactions) -> pa.Array:
-    """PostgreSQL's; null where the source's ids are no numbers, or it has none."""
+    """The ids that are numbers, as PostgreSQL's are; null where the source has none."""
     ids = transactions.ids
-    if ids is None or not pc.all(pc.match_substring_regex(ids, r"^\d{1,18}$")).as_py():
+    if ids is None or not pa.types.is_integer(ids.type):
         return pa.nulls(len(transactions), pa.int64())
-    return ids.view(pa.string()).cast(pa.int64())
+    return ids.cast(pa.int64())
 
 
 def _unchanged(images: Images) -> pa.Array:

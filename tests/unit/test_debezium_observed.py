@@ -90,9 +90,7 @@ def expected() -> list[dict[str, Any]]:
     of = batch().transactions
     commits = {
         xid: (lsn, micros)
-        for xid, lsn, micros in zip(
-            map(int, of.ids.to_pylist()), of.commit.tolist(), of.commit_ts.tolist(), strict=True
-        )
+        for xid, lsn, micros in zip(of.ids.to_pylist(), of.commit.tolist(), of.commit_ts.tolist(), strict=True)
     }
     found = [json.loads(line) for line in (DATA / "observed.jsonl").read_text().split("\n") if line]
     moved: Counter[Any] = Counter()

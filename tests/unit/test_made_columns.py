@@ -230,7 +230,7 @@ def batch(column: pa.Array) -> Batch:
         after=Image((pa.array([b"%d" % row for row in at], pa.binary()), column), at),
         before=Image((pa.array([], pa.binary()), column[:0]), at[:0]),
     )
-    transactions = Transactions(np.array([1000], np.uint64), np.array([0], np.int64), pa.array([b"7"]))
+    transactions = Transactions(np.array([1000], np.uint64), np.array([0], np.int64), pa.array([7]))
     return Batch(
         SourceInfo(POSTGRESQL, "db1", "localhost", "shop"),
         WalPosition(Lsn(1008)).position,
