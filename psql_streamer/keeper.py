@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-
-from psql_streamer.source_runner import SourceRunner
-from psql_streamer.supervisor import Supervisor
+from collections.abc import Callable, Iterable
 
 _PAUSE = 0.05
 """Seconds between two stores: each is a sync of the disk, which PostgreSQL may share. What became durable meanwhile is
@@ -14,18 +11,21 @@ delivered again after a crash."""
 
 
 class Keeper:
-    """Woken when something became durable; stores the position of every source that has got further."""
+    """Woken when something became durable; stores the position of every source that has got further.
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._sources: tuple[SourceRunner, ...] = ()
+    on_failure: called when a position cannot be stored; nothing is stored behind that.
+    """
+
+    def __init__(self, on_failure: Callable[[Exception], None]) -> None:
+        self._on_failure = on_failure
+        self._store: tuple[Callable[[], None], ...] = ()
         self._wake = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
-    def start(self, sources: Iterable[SourceRunner]) -> None:
-        """Begin, for these sources."""
-        self._sources = tuple(sources)
+    def start(self, store: Iterable[Callable[[], None]]) -> None:
+        """Begin. store: for each source what stores and confirms how far it is durable, if it has got further."""
+        self._store = tuple(store)
         self._thread.start()
 
     def wake(self) -> None:
@@ -51,10 +51,10 @@ class Keeper:
             self._wake.clear()
             last = self._ending.is_set()
             try:
-                for source in self._sources:
-                    source.keep()
+                for store in self._store:
+                    store()
             except Exception as error:  # a position that cannot be stored must stop the service
-                self._supervisor.fail("store", error)
+                self._on_failure(error)
                 return
             if last:
                 return

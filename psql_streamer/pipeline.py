@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from psql_streamer import logs
 from psql_streamer.arrow_memory import return_freed_pages
@@ -90,7 +91,7 @@ class Pipeline(Service):
         self._config = config
         self._store = Store(config.lmdb, config.lmdb_map_size)
         self._supervisor = Supervisor(metrics, config.start_timeout)
-        self._keeper = Keeper(self._supervisor)
+        self._keeper = Keeper(partial(self._supervisor.fail, "store"))
         self._streaming = False
         self._sinks = [self._sink(name, metrics) for name in config.sinks]
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
@@ -118,7 +119,7 @@ class Pipeline(Service):
         self._streaming = True
         for source in self._sources.values():
             source.start()
-        self._keeper.start(self._sources.values())
+        self._keeper.start(source.keep for source in self._sources.values())
         if self._config.ticker_interval:
             threading.Thread(target=self._log_statistics, name="ticker", daemon=True).start()
 
