@@ -47,6 +47,7 @@ TIERS = [
         "psql_streamer.metrics",
         "psql_streamer.pending",
         "psql_streamer.resume",
+        "psql_streamer.retries",
         "psql_streamer.review",
         "psql_streamer.scrape",
         "psql_streamer.store",
