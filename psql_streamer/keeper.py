@@ -5,12 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from psql_streamer.batching import STORE_INTERVAL_SECONDS
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.supervisor import Supervisor
-
-_PAUSE = 0.05
-"""Seconds between two stores: each is a sync of the disk, which PostgreSQL may share. What became durable meanwhile is
-delivered again after a crash."""
 
 
 class Keeper:
@@ -58,4 +55,4 @@ class Keeper:
                 return
             if last:
                 return
-            self._ending.wait(_PAUSE)
+            self._ending.wait(STORE_INTERVAL_SECONDS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
 from psql_streamer.inbox import Inbox
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.merging import cut, merge
@@ -17,10 +18,6 @@ from psql_streamer.metrics import Metrics
 from psql_streamer.model import Batch, Origin, Stats
 from psql_streamer.retries import Retries, Tried
 from psql_streamer.supervisor import Supervisor
-
-_POLL = 0.2
-_PIECE_ROWS = 10_000
-"""What was merged for a handler goes on in pieces of so many rows: encoded, a row takes several times its size."""
 
 _STARTING = Status(False, "starting")
 
@@ -77,7 +74,10 @@ class SinkRunner:
         self._retries = [Retries(name, Tried.BATCH, metrics, self._abandon) for name in names]
         limit = part.options.queue_bytes
         # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
-        self._inboxes = [Inbox[Item](limit, join=_joined), *(Inbox[Item](limit, most=1) for _ in handlers)]
+        self._inboxes = [
+            Inbox[Item](limit, join=_joined),
+            *(Inbox[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
+        ]
         self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
@@ -170,7 +170,7 @@ class SinkRunner:
             began = time.monotonic()
             batch = handler.handle(item.batch)
             self._metrics.stage("handle", f"handler.{handler.name}", time.monotonic() - began)
-            *pieces, last = cut(batch, _PIECE_ROWS)
+            *pieces, last = cut(batch, PIECE_ROWS)
             for piece in pieces:
                 following.put(Item(piece, ()), self._abandon)
             following.put(Item(last, item.tickets), self._abandon)
@@ -209,7 +209,7 @@ class SinkRunner:
     def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         inbox = self._inboxes[place]
-        first = held or inbox.get(_POLL)
+        first = held or inbox.get(LOOK_SECONDS)
         most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
         if first is None or most == 1:
             return first, None

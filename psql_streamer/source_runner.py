@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
 from psql_streamer.checkpoint import Tracker
 from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics import Metrics
@@ -24,11 +25,6 @@ _STALLED_AFTER = 60.0
 
 _STORE_STALLED_AFTER = 10.0
 """Seconds that the disk may take for a position before /status says so."""
-
-_LARGE = 128 << 10
-"""Bytes of a batch from which on the next one is read while the sinks are at work on it."""
-
-_POLL = 0.2
 
 _DROPPED_INTERVAL = 3600.0
 """Seconds between two looks for tables that no longer exist."""
@@ -247,7 +243,7 @@ class SourceRunner:
         if not self._wait_for_a_sink():
             return
         began = time.monotonic()
-        batch = self.part.read(_POLL)
+        batch = self.part.read(LOOK_SECONDS)
         if batch is None:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
@@ -271,10 +267,10 @@ class SourceRunner:
         one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
         or a hundred. While the stream is fast, it is when it may soon have nothing to do.
         """
-        slow = self._last_bytes < _LARGE
+        slow = self._last_bytes < WORK_AHEAD_BYTES
         with self._lock:
             return not self._sinks or self._lock.wait_for(
-                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), _POLL
+                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), LOOK_SECONDS
             )
 
     def _is_done(self, sink: SinkRunner) -> bool:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 TIERS = [
     {
         "psql_streamer",
+        "psql_streamer.batching",
         "psql_streamer.errors",
         "psql_streamer.lsn",
         "psql_streamer.model",
