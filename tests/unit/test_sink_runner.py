@@ -176,3 +176,12 @@ def test_attempts_are_counted_one_by_one_also_while_the_service_stops(caplog: py
     told = [record.getMessage().split(",")[0] for record in caplog.records if "brokers are away" in record.getMessage()]
     assert told == [f"sink.k: brokers are away (attempt {number}" for number in (1, 2)]
     _end(runner)
+
+
+def test_a_pause_ends_when_the_sink_is_interrupted() -> None:
+    runner = _runner(Failing(1), pause=1000.0)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    _until(lambda: not runner.status().ok)
+    _end(runner)
+    assert runner.hanging == []
