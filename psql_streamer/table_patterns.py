@@ -53,7 +53,7 @@ class TablePatterns(Generic[Value]):
         whole = globs == "as a whole"
         self._names = {entry for entry in entries if whole or not is_pattern(entry)}
         patterns = sorted(filter(_is_glob if whole else is_pattern, entries), key=lambda entry: entry == last)
-        self._patterns = {entry: _glob_of_whole_names(entry) if whole else _pattern(entry) for entry in patterns}
+        self._patterns = [(entry, _glob_of_whole_names(entry) if whole else _pattern(entry)) for entry in patterns]
 
     def find(self, schema: str, table: str) -> Fit[Value] | None:
         """The entry that a table has."""
@@ -61,11 +61,11 @@ class TablePatterns(Generic[Value]):
 
     def fitting(self, schema: str, table: str) -> Iterator[Fit[Value]]:
         """Every entry that fits a table; the first is the one that it has."""
-        exact = [name for name in exact_names(schema, table) if name in self._names]
-        for name in exact:
-            yield Fit(name, self._entries[name], {})
-        for entry, match in self._patterns.items():
-            if entry not in exact and (groups := match(schema, table)) is not None:
+        for name in exact_names(schema, table):
+            if name in self._names:
+                yield Fit(name, self._entries[name], {})
+        for entry, match in self._patterns:
+            if (groups := match(schema, table)) is not None:
                 yield Fit(entry, self._entries[entry], groups)
 
 
@@ -101,8 +101,13 @@ def _glob_by_parts(entry: str) -> _Match:
 
 
 def _glob_of_whole_names(entry: str) -> _Match:
-    names = re.compile(translate(entry))
-    return lambda schema, table: {} if any(map(names.match, exact_names(schema, table))) else None
+    regex = re.compile(translate(entry))
+
+    def match(schema: str, table: str) -> _Groups | None:
+        names = exact_names(schema, table)
+        return {} if entry not in names and any(map(regex.match, names)) else None  # an exact name fits as such
+
+    return match
 
 
 def _regular_expression(entry: str) -> _Match:
