@@ -38,7 +38,10 @@ LIMITS: Mapping[Tried, Limit] = {
     Tried.STREAM: Limit(30.0, "a connection costs the server a process, and WAL waits there without loss"),
     Tried.BATCH: Limit(10.0, "events wait in a full pipeline, and an attempt costs brokers little"),
 }
-"""The only place that says how long a pause may be. The first pause is an option, see `Retries.run`."""
+"""The only place that says how long a pause may be. The first pause is an option of the source."""
+
+FIRST_START_PAUSE = 1.0
+"""Seconds; of a sink or handler, whose start has no option for it."""
 
 
 class Retries:

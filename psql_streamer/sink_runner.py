@@ -16,7 +16,7 @@ from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.merging import cut, merge
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Batch, Origin, Stats
-from psql_streamer.retries import Retries, Tried
+from psql_streamer.retries import FIRST_START_PAUSE, Retries, Tried
 from psql_streamer.supervisor import Supervisor
 
 _STARTING = Status(False, "starting")
@@ -154,7 +154,7 @@ class SinkRunner:
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
-        self._supervisor.start(name, start, 1.0)
+        self._supervisor.start(name, start, FIRST_START_PAUSE)
         self._started.add(name)
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
