@@ -6,9 +6,9 @@ import random
 
 
 class Backoff:
-    """first: seconds of the first pause, on average. limit: no pause is longer."""
+    """first: seconds of the first pause, on average. limit: no pause is longer, unless the first one is."""
 
-    def __init__(self, first: float, limit: float = 30.0) -> None:
+    def __init__(self, first: float, limit: float) -> None:
         self._first = first
         self._limit = max(first, limit)
         self.attempts = 0
@@ -19,7 +19,3 @@ class Backoff:
         pause = min(self._limit, self._first * 2.0 ** min(self.attempts, 16))
         self.attempts += 1
         return min(self._limit, pause * random.uniform(0.75, 1.25))  # noqa: S311 - not a secret
-
-    def reset(self) -> None:
-        """The last attempt worked."""
-        self.attempts = 0

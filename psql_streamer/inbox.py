@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Event
 from typing import Generic, Protocol, TypeVar
 
+from psql_streamer.batching import JOINED_BATCHES, JOINED_BYTES, QUEUE_LOOK_SECONDS
+
 
 class Sized(Protocol):
     """What the queue needs to know of an item."""
@@ -17,13 +19,6 @@ class Sized(Protocol):
 
 
 Item = TypeVar("Item", bound=Sized)
-
-TOGETHER = 32
-"""So many items behind one another are put together when they are small: a thousand batches of one row take a hundred
-times the memory of one batch of a thousand rows."""
-
-SMALL = 1 << 20
-"""Bytes up to which items are put together."""
 
 
 class Inbox(Generic[Item]):
@@ -54,7 +49,7 @@ class Inbox(Generic[Item]):
             while self._is_full(item):
                 if stopping.is_set():
                     return False
-                self._changed.wait(0.1)
+                self._changed.wait(QUEUE_LOOK_SECONDS)
             self._items.append(item)
             self._used += item.nbytes
             self._put_small_together()
@@ -82,11 +77,11 @@ class Inbox(Generic[Item]):
         return self._used + item.nbytes > self.limit or (self._most is not None and len(self._items) >= self._most)
 
     def _put_small_together(self) -> None:
-        """The last ones, when they are many and small. What was put together takes part again, up to SMALL."""
-        if self._join is None or len(self._items) < TOGETHER:
+        """The last ones, when they are many and small. What was put together takes part again, up to JOINED_BYTES."""
+        if self._join is None or len(self._items) < JOINED_BATCHES:
             return
-        last = [self._items[at] for at in range(-TOGETHER, 0)]
-        if sum(item.nbytes for item in last) > SMALL:
+        last = [self._items[at] for at in range(-JOINED_BATCHES, 0)]
+        if sum(item.nbytes for item in last) > JOINED_BYTES:
             return
         for _ in last:
             self._items.pop()

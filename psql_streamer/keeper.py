@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-_PAUSE = 0.05
-"""Seconds between two stores: each is a sync of the disk, which PostgreSQL may share. What became durable meanwhile is
-delivered again after a crash."""
+from psql_streamer.batching import STORE_INTERVAL_SECONDS
 
 
 class Keeper:
@@ -58,4 +56,4 @@ class Keeper:
                 return
             if last:
                 return
-            self._ending.wait(_PAUSE)
+            self._ending.wait(STORE_INTERVAL_SECONDS)

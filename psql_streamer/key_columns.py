@@ -18,8 +18,7 @@ class KeyColumns:
     """
 
     def __init__(self, entries: Mapping[str, tuple[str, ...]]) -> None:
-        last = {ANY_TABLE: entries[ANY_TABLE]} if ANY_TABLE in entries else {}
-        self._patterns = TablePatterns({entry: entries[entry] for entry in entries if entry != ANY_TABLE} | last)
+        self._patterns = TablePatterns(entries, last=ANY_TABLE)
         self._found: dict[tuple[str, str], Fit[tuple[str, ...]] | None] = {}
 
     def of(self, relation: Relation) -> tuple[str, ...] | None:

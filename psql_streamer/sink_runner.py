@@ -7,23 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
-from psql_streamer.backoff import Backoff
-from psql_streamer.errors import Outcome, StreamerError, outcome
+from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
 from psql_streamer.inbox import Inbox
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.merging import cut, merge
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
+from psql_streamer.retries import FIRST_START_PAUSE, Retries, Tried
 from psql_streamer.supervisor import Supervisor
-
-_POLL = 0.2
-_PIECE_ROWS = 10_000
-"""What was merged for a handler goes on in pieces of so many rows: encoded, a row takes several times its size."""
-
-_LONGEST_PAUSE = 10.0
-"""Seconds between two attempts at a batch, at most."""
 
 _STARTING = Status(False, "starting")
 
@@ -73,13 +67,17 @@ class SinkRunner:
         self._on_done = on_done
         self._retry_interval = retry_interval
         self._started: set[str] = set()
-        self._problems: dict[int, str] = {}
         self._at_work: set[int] = set()
         self._drained = threading.Event()  # nothing more comes: threads end when their inbox is empty
         self._abandon = threading.Event()
+        names = [*(f"handler.{handler.name}" for handler in handlers), self.name]
+        self._retries = [Retries(name, Tried.BATCH, metrics, self._abandon) for name in names]
         limit = part.options.queue_bytes
         # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
-        self._inboxes = [Inbox[Item](limit, join=_joined), *(Inbox[Item](limit, most=1) for _ in handlers)]
+        self._inboxes = [
+            Inbox[Item](limit, join=_joined),
+            *(Inbox[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
+        ]
         self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
@@ -156,13 +154,13 @@ class SinkRunner:
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
-        self._supervisor.start(name, start, 1.0)
+        self._supervisor.start(name, start, FIRST_START_PAUSE)
         self._started.add(name)
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
         if name not in self._started:
             return _STARTING
-        problem = self._problems.get(place)
+        problem = self._retries[place].problem
         return Status(False, problem) if problem else part.status()
 
     def _handle(self, place: int) -> None:
@@ -172,7 +170,7 @@ class SinkRunner:
             began = time.monotonic()
             batch = handler.handle(item.batch)
             self._metrics.stage("handle", f"handler.{handler.name}", time.monotonic() - began)
-            *pieces, last = cut(batch, _PIECE_ROWS)
+            *pieces, last = cut(batch, PIECE_ROWS)
             for piece in pieces:
                 following.put(Item(piece, ()), self._abandon)
             following.put(Item(last, item.tickets), self._abandon)
@@ -200,7 +198,8 @@ class SinkRunner:
                 self._on_taken()
             self._at_work.add(place)
             try:
-                if not self._persist(place, name, item, work, restart):
+                first_pause = self._retry_interval(item.batch.source.name)
+                if not self._retries[place].run(partial(work, item), first_pause, recover=restart):
                     return
             except Exception as error:  # whatever a part raises, the others are stopped in order
                 self._supervisor.fail(name, error)
@@ -210,7 +209,7 @@ class SinkRunner:
     def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         inbox = self._inboxes[place]
-        first = held or inbox.get(_POLL)
+        first = held or inbox.get(LOOK_SECONDS)
         most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
         if first is None or most == 1:
             return first, None
@@ -220,32 +219,6 @@ class SinkRunner:
                 return _merged(items), following
             items.append(following)
         return _merged(items), None
-
-    def _persist(
-        self, place: int, name: str, item: Item, work: Callable[[Item], None], restart: Callable[[], None] | None
-    ) -> bool:
-        """Do the work, as often as it takes; False when it was given up because the service stops."""
-        backoff = Backoff(self._retry_interval(item.batch.source.name), limit=_LONGEST_PAUSE)
-        began = time.monotonic()
-        while True:
-            try:
-                if backoff.attempts and restart is not None:
-                    restart()
-                work(item)
-            except StreamerError as error:
-                if outcome(error) is not Outcome.RETRY:
-                    raise
-                if self._abandon.is_set():
-                    return False
-                self._problems[place] = f"attempt {backoff.attempts + 1} failed: {error}"
-                stopping = not self._supervisor.try_again(name, error, backoff)
-                if stopping and self._abandon.wait(backoff.next()):
-                    return False
-            else:
-                if self._problems.pop(place, None) is not None:
-                    seconds = time.monotonic() - began
-                    log.info("%s: works again, after %d attempts in %.1f s", name, backoff.attempts + 1, seconds)
-                return True
 
     def _nothing_before(self, place: int) -> bool:
         """Whether no earlier stage can still pass something on."""

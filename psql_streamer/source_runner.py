@@ -8,13 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from psql_streamer.backoff import Backoff
+from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
 from psql_streamer.checkpoint import Tracker
-from psql_streamer.errors import Outcome, StreamerError, outcome
 from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.resume import choose_position, require_same_stream
+from psql_streamer.retries import Retries, Tried
 from psql_streamer.sink_runner import Item, SinkRunner
 from psql_streamer.store import Store
 from psql_streamer.store_format import StoredPosition
@@ -25,11 +25,6 @@ _STALLED_AFTER = 60.0
 
 _STORE_STALLED_AFTER = 10.0
 """Seconds that the disk may take for a position before /status says so."""
-
-_LARGE = 128 << 10
-"""Bytes of a batch from which on the next one is read while the sinks are at work on it."""
-
-_POLL = 0.2
 
 _DROPPED_INTERVAL = 3600.0
 """Seconds between two looks for tables that no longer exist."""
@@ -66,7 +61,7 @@ class SourceRunner:
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
-        self._problem = ""
+        self._retries = Retries(self.name, Tried.STREAM, metrics, supervisor.stopping)
         self._stored: Position | None = None
         self._storing_since: float | None = None
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
@@ -149,8 +144,8 @@ class SourceRunner:
 
     def status(self) -> Status:
         """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
-        if self._problem:
-            return Status(False, self._problem)
+        if problem := self._retries.problem:
+            return Status(False, problem)
         status = self.part.status()
         if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER:
             age = time.monotonic() - began
@@ -230,33 +225,25 @@ class SourceRunner:
         return StoredPosition(position, self._stream or {}, self._override)
 
     def _run(self) -> None:
-        backoff = Backoff(self.part.options.start_retry_interval)
-        connected = True
-        while not self._supervisor.stopping.is_set():
-            try:
-                if not connected:
-                    self._connect()
-                    connected, self._problem = True, ""
-                self._look_for_dropped_tables()
-                self._read()
-                backoff.reset()
-            except StreamerError as error:
-                if outcome(error) is not Outcome.RETRY:
-                    self._supervisor.fail(self.name, error)
-                    return
-                connected = False
-                self._problem = str(error) if not backoff.attempts else f"attempt {backoff.attempts} failed: {error}"
-                if not self._supervisor.try_again(self.name, error, backoff):
-                    return
-            except Exception as error:  # whatever a part raises, the others are stopped in order
-                self._supervisor.fail(self.name, error)
-                return
+        try:
+            while self._retries.run(self._turn, self.part.options.start_retry_interval, recover=self._reconnect):
+                pass
+        except Exception as error:  # whatever a part raises, the others are stopped in order
+            self._supervisor.fail(self.name, error)
+
+    def _reconnect(self) -> None:
+        self._connect()
+        self._retries.problem = ""  # connected, though the next batch may have to wait for a sink's queue
+
+    def _turn(self) -> None:
+        self._look_for_dropped_tables()
+        self._read()
 
     def _read(self) -> None:
         if not self._wait_for_a_sink():
             return
         began = time.monotonic()
-        batch = self.part.read(_POLL)
+        batch = self.part.read(LOOK_SECONDS)
         if batch is None:
             return
         self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
@@ -280,10 +267,10 @@ class SourceRunner:
         one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
         or a hundred. While the stream is fast, it is when it may soon have nothing to do.
         """
-        slow = self._last_bytes < _LARGE
+        slow = self._last_bytes < WORK_AHEAD_BYTES
         with self._lock:
             return not self._sinks or self._lock.wait_for(
-                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), _POLL
+                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), LOOK_SECONDS
             )
 
     def _is_done(self, sink: SinkRunner) -> bool:

@@ -8,14 +8,12 @@ import time
 import traceback
 from collections.abc import Callable
 
-from psql_streamer.backoff import Backoff
 from psql_streamer.bounded import Call
-from psql_streamer.errors import Outcome, StreamerError, outcome
+from psql_streamer.errors import StreamerError
 from psql_streamer.metrics import Metrics
+from psql_streamer.retries import Retries, Tried
 
 log = logging.getLogger("psql_streamer.pipeline")
-
-_LONGEST_START_PAUSE = 5.0
 
 _LEAST_START_SECONDS = 5.0
 """Seconds that every attempt gets, also the last: it says best what is in the way."""
@@ -57,14 +55,6 @@ class Supervisor:
         if not first:
             log.error("%s", known)
 
-    def try_again(self, part: str, error: StreamerError, backoff: Backoff) -> bool:
-        """Log, count and pause; False when the service is stopping."""
-        pause = backoff.next()
-        log.warning("%s: %s (attempt %d, next in %.1f s)", part, error, backoff.attempts, pause)
-        self._metrics.failed(part, error)
-        self._metrics.retried(part)
-        return not self.stopping.wait(pause)
-
     def start(
         self, part: str, start: Callable[[], None], interval: float, interrupt: Callable[[], None] | None = None
     ) -> None:
@@ -74,31 +64,29 @@ class Supervisor:
         interrupt: makes a start that waits raise soon; without it a start takes as long as it takes. When the service
         stops meanwhile, the part is left as it is.
         """
-        backoff = Backoff(interval, limit=_LONGEST_START_PAUSE)
-        give_up = time.monotonic() + self._start_timeout
-        while not self.stopping.is_set():
-            attempt = Call(start, f"start {part}")
-            patience = max(give_up - time.monotonic(), _LEAST_START_SECONDS)
-            attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
-            if not attempt.ended and interrupt is not None:
-                interrupt()
-                attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
-                self._interrupted.append(attempt)
-            if self.stopping.is_set():
-                return
-            try:
-                if not attempt.ended:
-                    self._give_up(part)
-                attempt.result()
-                return
-            except StreamerError as error:
-                if outcome(error) is not Outcome.RETRY or time.monotonic() > give_up:
-                    self._metrics.failed(part, error)
-                    raise named(part, error) from None
-                self.try_again(part, error, backoff)
+        give_up_at = time.monotonic() + self._start_timeout
+        retries = Retries(part, Tried.START, self._metrics, self.stopping)
+        try:
+            retries.run(lambda: self._attempt(part, start, interrupt, give_up_at), interval, give_up_at=give_up_at)
+        except StreamerError as error:
+            self._metrics.failed(part, error)
+            raise named(part, error) from None
 
-    def _give_up(self, part: str) -> None:
-        raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
+    def _attempt(
+        self, part: str, start: Callable[[], None], interrupt: Callable[[], None] | None, give_up_at: float
+    ) -> None:
+        attempt = Call(start, f"start {part}")
+        patience = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
+        attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
+        if not attempt.ended and interrupt is not None:
+            interrupt()
+            attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
+            self._interrupted.append(attempt)
+        if self.stopping.is_set():
+            return
+        if not attempt.ended:
+            raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
+        attempt.result()
 
 
 def _unexpected(error: BaseException) -> StreamerError:

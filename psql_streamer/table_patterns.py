@@ -2,22 +2,35 @@
 
 1. the exact "schema.table"
 2. the exact table
-3. patterns, in the order of the file: a glob without a dot is compared with the table (`sales_*`), one with a dot with
-   schema and table (`*.orders`), case counts; a regular expression stands between slashes (`/^sales_[0-9]+$/`) and is
-   tried on "schema.table", then on the table
+3. patterns, in the order of the file
+4. the entry for all other tables, where the section has one, wherever it stands
+
+What a pattern fits: a glob without a dot is compared with the table (`sales_*`), one with a dot with schema and table
+(`*.orders`), case counts; a regular expression stands between slashes (`/^sales_[0-9]+$/`) and is tried on
+"schema.table", then on the table. In [spark.tables] it is another thing: see Globs. docs/configuration.md has all this
+for users.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 
+Globs: TypeAlias = Literal["by parts", "as a whole"]
+"""by parts: as above. as a whole: a glob is compared with "schema.table", then with the table, a dot being a character
+like any other; an entry with a glob's characters is a name, too; there are no regular expressions.
+"""
+
 _GLOB = re.compile(r"[*?\[]")
+
+_Groups: TypeAlias = Mapping[str, str]
+_Match: TypeAlias = Callable[[str, str], _Groups | None]
+"""(schema, table) -> what the groups of a pattern matched; None for no match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +43,17 @@ class Fit(Generic[Value]):
 
 
 class TablePatterns(Generic[Value]):
-    """entries: name or pattern -> what it stands for, in the order of the file.
+    """entries: name or pattern -> what it stands for, in the order of the file. last: the pattern of all other tables.
 
     ValueError, naming the entry, for a regular expression that is none.
     """
 
-    def __init__(self, entries: Mapping[str, Value]) -> None:
-        self._exact = {entry: value for entry, value in entries.items() if not is_pattern(entry)}
-        self._patterns = [(_Pattern(entry), value) for entry, value in entries.items() if is_pattern(entry)]
+    def __init__(self, entries: Mapping[str, Value], last: str | None = None, globs: Globs = "by parts") -> None:
+        self._entries = entries
+        whole = globs == "as a whole"
+        self._names = {entry for entry in entries if whole or not is_pattern(entry)}
+        patterns = sorted(filter(_is_glob if whole else is_pattern, entries), key=lambda entry: entry == last)
+        self._patterns = [(entry, _glob_of_whole_names(entry) if whole else _pattern(entry)) for entry in patterns]
 
     def find(self, schema: str, table: str) -> Fit[Value] | None:
         """The entry that a table has."""
@@ -45,17 +61,22 @@ class TablePatterns(Generic[Value]):
 
     def fitting(self, schema: str, table: str) -> Iterator[Fit[Value]]:
         """Every entry that fits a table; the first is the one that it has."""
-        for name in (f"{schema}.{table}", table):
-            if name in self._exact:
-                yield Fit(name, self._exact[name], {})
-        for pattern, value in self._patterns:
-            if (groups := pattern.match(schema, table)) is not None:
-                yield Fit(pattern.entry, value, groups)
+        for name in exact_names(schema, table):
+            if name in self._names:
+                yield Fit(name, self._entries[name], {})
+        for entry, match in self._patterns:
+            if (groups := match(schema, table)) is not None:
+                yield Fit(entry, self._entries[entry], groups)
+
+
+def exact_names(schema: str, table: str) -> tuple[str, str]:
+    """The names that an entry may have for a table, in the order of precedence."""
+    return f"{schema}.{table}", table
 
 
 def is_pattern(entry: str) -> bool:
     """Whether an entry is a glob or a regular expression."""
-    return _is_regex(entry) or _GLOB.search(entry) is not None
+    return _is_regex(entry) or _is_glob(entry)
 
 
 def group_names(entry: str) -> tuple[str, ...]:
@@ -66,26 +87,44 @@ def group_names(entry: str) -> tuple[str, ...]:
     return (*map(str, range(regex.groups + 1)), *regex.groupindex)
 
 
-class _Pattern:
-    def __init__(self, entry: str) -> None:
-        self.entry = entry
-        self._schema: re.Pattern[str] | None = None
-        if _is_regex(entry):
-            self._table = _regex(entry)
-        else:
-            schema, dot, table = entry.partition(".")
-            self._schema = re.compile(translate(schema if dot else "*"))
-            self._table = re.compile(translate(table if dot else entry))
+def _pattern(entry: str) -> _Match:
+    return _regular_expression(entry) if _is_regex(entry) else _glob_by_parts(entry)
 
-    def match(self, schema: str, table: str) -> dict[str, str] | None:
-        """What the groups matched; None for no match."""
-        if self._schema is not None:
-            return {} if self._schema.match(schema) and self._table.match(table) else None
-        found = self._table.search(f"{schema}.{table}") or self._table.search(table)
+
+def _glob_by_parts(entry: str) -> _Match:
+    of_schema, dot, of_table = entry.partition(".")
+    schemas, tables = (
+        re.compile(translate(of_schema if dot else "*")),
+        re.compile(translate(of_table if dot else entry)),
+    )
+    return lambda schema, table: {} if schemas.match(schema) and tables.match(table) else None
+
+
+def _glob_of_whole_names(entry: str) -> _Match:
+    regex = re.compile(translate(entry))
+
+    def match(schema: str, table: str) -> _Groups | None:
+        names = exact_names(schema, table)
+        return {} if entry not in names and any(map(regex.match, names)) else None  # an exact name fits as such
+
+    return match
+
+
+def _regular_expression(entry: str) -> _Match:
+    regex = _regex(entry)
+
+    def match(schema: str, table: str) -> _Groups | None:
+        found = next(filter(None, map(regex.search, exact_names(schema, table))), None)
         if found is None:
             return None
-        numbered = {str(number): found[number] or "" for number in range(self._table.groups + 1)}
+        numbered = {str(number): found[number] or "" for number in range(regex.groups + 1)}
         return numbered | {name: text or "" for name, text in found.groupdict().items()}
+
+    return match
+
+
+def _is_glob(entry: str) -> bool:
+    return _GLOB.search(entry) is not None
 
 
 def _is_regex(entry: str) -> bool:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from psql_streamer.model import Relation
-from psql_streamer.table_patterns import TablePatterns, is_pattern
+from psql_streamer.table_patterns import TablePatterns, exact_names, is_pattern
 
 Treatment: TypeAlias = Literal["fill", "omit", "marker"]
 """fill: the old row's value where PostgreSQL gives it (REPLICA IDENTITY FULL), else the column is left out.
@@ -59,7 +59,7 @@ class Unchanged:
 
     def fitting(self, relation: Relation, column: str) -> Iterator[str]:
         """Every rule that fits a column; the first is the one that it has."""
-        yield from (name for name in (f"{relation}.{column}", f"{relation.table}.{column}") if name in self.rules)
+        yield from (name for name in exact_names(relation.schema, f"{relation.table}.{column}") if name in self.rules)
         for fit in self._of_tables.fitting(relation.schema, relation.table):
             yield from _fitting(fit.value, column)
         yield from _fitting(self._of_columns, column)

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
 
+from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka_errors import REFUSED, REJECTED, sink_error
 from sinks.kafka_producer import Failed, Producer, TopicMetadata
 from sinks.kafka_shipment import Shipment
 from sinks.kafka_standstill import gone, reason
-
-_NAP = 0.1
-"""Seconds between two looks at the clock and at `interrupt` while waiting."""
 
 _FRUITLESS = 10
 """Waits in a row in which nothing moved. Then a new client takes over: it reads certificates from their files anew."""
@@ -155,7 +153,7 @@ class Delivery:
     def _serve(self, producer: Producer, shipment: Shipment) -> None:
         """Take delivery reports and complaints."""
         try:
-            shipment.report(producer.flush(_NAP))
+            shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
         except KafkaException as fatal:
             self._replace(producer, shipment)
             raise self._failure("the Kafka client failed for good", fatal.args[0]) from None

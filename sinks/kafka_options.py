@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from confluent_kafka import KafkaException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
 from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions, no_longer_than
 from psql_streamer.redaction import is_secret
@@ -30,11 +31,6 @@ log = logging.getLogger(__name__)
 
 Property = str | int | float | bool
 """A librdkafka property's value as TOML gives it."""
-
-QUEUE_BYTES = 64 << 20
-"""What librdkafka may hold of a batch at once; the produce loop waits when it is full."""
-
-QUEUE_RECORDS = 200_000
 
 
 def _host_and_port(host: str) -> str:
@@ -192,10 +188,10 @@ class KafkaSinkOptions(SinkOptions):
             # Records do not expire one by one: Delivery gives up when nothing moves, see there.
             "message.timeout.ms": 0,
             "topic.metadata.refresh.interval.ms": max(10, round(self.rebalance_interval * 1000)),
-            "queue.buffering.max.messages": QUEUE_RECORDS,
-            "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
+            "queue.buffering.max.messages": CLIENT_QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": CLIENT_QUEUE_BYTES >> 10,
             # The broker judges the compressed size; a guess of ours would refuse what it would take.
-            "message.max.bytes": QUEUE_BYTES,
+            "message.max.bytes": CLIENT_QUEUE_BYTES,
             # For records without a key, and the same as ours for the others.
             "partitioner": "murmur2_random",
             # Errors reach the log through error_cb, once each, and not every 50 ms on stderr.

@@ -16,6 +16,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from numpy.typing import NDArray
 
+from psql_streamer.batching import REPORTS_LOOK_SECONDS
 from psql_streamer.binary_columns import offsets
 from psql_streamer.errors import SinkUnavailable
 from sinks import librdkafka
@@ -28,9 +29,6 @@ _HEADED_AT_ONCE = 1000
 
 _LAST_CALL = 3.0
 """Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
-
-_GLANCE = 0.005
-"""Seconds between two looks at reports that librdkafka waits with."""
 
 _MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
@@ -144,7 +142,7 @@ class Producer:
     def flush(self, seconds: float) -> list[Report]:
         """Send what is queued and wait for its fate, for so long at most; then as `poll`."""
         # librdkafka waits for its reports to be taken, too: where they are many, it waits in short turns.
-        turn = min(seconds, _GLANCE) if self._reports_all else seconds
+        turn = min(seconds, REPORTS_LOOK_SECONDS) if self._reports_all else seconds
         deadline = time.monotonic() + seconds
         while True:
             with self._using() as client:
@@ -175,7 +173,7 @@ class Producer:
         deadline = time.monotonic() + _LAST_CALL
         while self.outstanding and time.monotonic() < deadline:
             with suppress(KafkaException):  # that it failed for good is why it is given up
-                reports += self.flush(_GLANCE)
+                reports += self.flush(REPORTS_LOOK_SECONDS)
         return None if self.outstanding else reports + self._reports
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:

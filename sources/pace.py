@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BUSY_RATE = 4 << 20
-"""Bytes a second from which on the stream counts as fast: about 30,000 rows of 140 bytes."""
-
-LARGE = 1 << 20
-"""Bytes that make a block large enough not to wait for more."""
-
-GATHERING = 0.02
-"""Seconds that a fast stream may gather."""
-
-TOGETHER = 0.002
-"""Seconds within which the messages of one small transaction follow each other."""
+from psql_streamer.batching import (
+    FAST_STREAM_BYTES_PER_SECOND,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    TRANSACTION_REST_SECONDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +32,19 @@ class Pace:
 
     def __init__(self, most_frames: int, longest: float) -> None:
         self._most_frames = most_frames
-        self._gathering = min(GATHERING, longest)
-        self._together = min(TOGETHER, longest)
+        self._gathering = min(LINGER_SECONDS, longest)
+        self._together = min(TRANSACTION_REST_SECONDS, longest)
         self._last_block = 0.0
         self._busy = False
 
     def block_sent(self, now: float, size: int) -> None:
         """A block of `size` bytes was taken from what was held."""
-        self._busy = size > BUSY_RATE * (now - self._last_block)
+        self._busy = size > FAST_STREAM_BYTES_PER_SECOND * (now - self._last_block)
         self._last_block = now
 
     def wait(self, now: float, held: Held, wanted: int) -> float:
         """Seconds until what is held should go; 0 or less: now. wanted: bytes that were asked for."""
-        if held.size >= min(LARGE, wanted) or held.frames >= self._most_frames:
+        if held.size >= min(LINGER_BYTES, wanted) or held.frames >= self._most_frames:
             return 0.0
         if self._busy:
             return held.since + self._gathering - now

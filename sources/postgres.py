@@ -18,6 +18,7 @@ import numpy as np
 import psycopg2.extensions
 
 from psql_streamer import errors, launcher
+from psql_streamer.batching import READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
@@ -54,9 +55,6 @@ from sources.slot_creation import create_slot
 log = logging.getLogger(__name__)
 
 _QUIT_TIMEOUT = 3.0
-
-_LARGE = 64 << 10
-"""Bytes of a block from which on the stream counts as fast."""
 
 _REST_SECONDS = 30.0
 """Seconds that the rest of a message from the reader process may take."""
@@ -225,7 +223,7 @@ class PostgresSource(Source):
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
         received_at, self._asked_at = time.monotonic(), None
-        if size >= _LARGE:
+        if size >= READ_AHEAD_BYTES:
             # The reader puts the next block together while this one is decoded.
             self._ask()
         batch = self._decoder.decode(data, offsets, received_at)

@@ -19,6 +19,7 @@ import struct
 import time
 from dataclasses import asdict, dataclass, field
 
+from psql_streamer.batching import CONFIRM_SECONDS, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
 from sources.pace import Held, Pace
@@ -38,15 +39,6 @@ QUIT = b"Q"
 STARTED = b"S"  # JSON: the process ID of the walsender
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
-
-_NAP = 0.00015
-"""Seconds; the walsender fills a unix socket's buffer (some 270 messages) in about 0.7 ms."""
-
-_PIECE = 1 << 16
-"""Bytes; when as much was there at once, there may be more."""
-
-_CONFIRM_WITHIN = 0.1
-"""Seconds within which the server hears of a confirmed position."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +132,8 @@ class _Reader:
         now = time.monotonic()
         self._send_status_when_due(now)
         self._answer(now)
-        if now - before < _NAP:
-            # Under load a wake-up for every few rows costs more than reading them: let some gather.
-            time.sleep(_NAP)
+        if now - before < READER_NAP_SECONDS:
+            time.sleep(READER_NAP_SECONDS)  # let some rows gather
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Until something can be read or written, a status update is due, or what is held should go."""
@@ -180,7 +171,7 @@ class _Reader:
                 self._wanted = number
             elif kind == CONFIRM:
                 self._confirmed = max(self._confirmed, number)
-                self._status_due = min(self._status_due, time.monotonic() + _CONFIRM_WITHIN)
+                self._status_due = min(self._status_due, time.monotonic() + CONFIRM_SECONDS)
             elif kind == LET_GO_IF_FULL and self._full():
                 raise SourceUnavailable(
                     "the server takes no new sessions, and what it sends is not taken either: the stream was ended so "
@@ -190,8 +181,8 @@ class _Reader:
                 self._running = False
 
     def _read_stream(self) -> None:
-        held, received = len(self._frames), _PIECE
-        while received >= _PIECE and not self._full():
+        held, received = len(self._frames), SOCKET_READ_ON_BYTES
+        while received >= SOCKET_READ_ON_BYTES and not self._full():
             received = self._stream.receive(self._frames)
             if received:
                 self._heard_at = time.monotonic()

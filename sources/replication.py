@@ -22,6 +22,7 @@ import psycopg2
 import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 
+from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.dsn import session_dsn
@@ -30,7 +31,6 @@ from sources.libpq import CopyBoth, CopyEnded
 from sources.server_errors import from_fields, from_psycopg2, gap
 
 _POSTGRES_EPOCH = 946_684_800
-_RECEIVE = 1 << 18
 _FRAME = struct.Struct(">cI")
 _STATUS = struct.Struct(">cIcQQQqB")
 _TRANSACTION_TIMEOUT = 170000
@@ -171,7 +171,7 @@ class RawStream:
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self._socket.setblocking(False)
         self._unsent = bytearray()
-        self._piece = bytearray(_RECEIVE)
+        self._piece = bytearray(SOCKET_RECEIVE_BYTES)
         query = command.encode() + b"\0"
         self._send(b"Q" + struct.pack(">I", 4 + len(query)) + query)
         self._surplus = self._wait_for_copy(deadline)
@@ -234,7 +234,7 @@ class RawStream:
             if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise SourceUnavailable("the server did not start replication in time")
             try:
-                piece = self._socket.recv(_RECEIVE)
+                piece = self._socket.recv(SOCKET_RECEIVE_BYTES)
             except OSError as error:
                 raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
             if not piece:
@@ -246,7 +246,7 @@ class LibpqStream:
     """Takes messages from libpq one by one and puts the frames back around them."""
 
     # TLS is read in whole records: what libpq has no room for stays inside of it, where select does not see it.
-    look_every: float | None = 0.05
+    look_every: float | None = ENCRYPTED_LOOK_SECONDS
 
     def __init__(self, connection: LogicalReplicationConnection, command: str) -> None:
         self._connection = connection
@@ -285,7 +285,7 @@ class LibpqStream:
     def _take(self, pieces: list[bytes]) -> int:
         """Messages until there is nothing more; the server makes a TLS record of each, and a call reads one record."""
         count, asked = 0, False
-        while count < _RECEIVE:
+        while count < SOCKET_RECEIVE_BYTES:
             content = self._copy.get()
             if content is not None:
                 pieces += (_FRAME.pack(b"d", 4 + len(content)), content)

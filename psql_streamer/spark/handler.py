@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from psql_streamer.batching import SPARK_BATCHES
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
@@ -45,8 +46,7 @@ class SparkHandler(Handler):
     """
 
     Options: ClassVar[type[HandlerOptions]] = SparkOptions
-    # A Spark job costs some 40 ms before the first row.
-    batches_at_once: ClassVar[int] = 4
+    batches_at_once: ClassVar[int] = SPARK_BATCHES
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)

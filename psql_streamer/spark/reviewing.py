@@ -20,7 +20,7 @@ from psql_streamer.spark.lineage import Lineage
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
-from psql_streamer.spark.rules import Rule, Rules, fits
+from psql_streamer.spark.rules import Rule, Rules, by_table
 from psql_streamer.spark.running import Job, Runner
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class _Tables:
 def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
     """Rules that fit no table: what they should mask or leave out would go out as it is."""
     for name, rule in rules.items():
-        if not rule.optional and not any(fits(name, table) for table in tables):
+        named = by_table({name: rule})
+        if not rule.optional and not any(named.find(table.schema, table.table) for table in tables):
             known = {str(table) if "." in name else table.table for table in tables}
             problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")

@@ -6,12 +6,12 @@ import importlib
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
 from psql_streamer.spark.options import OnError, TableRule
+from psql_streamer.table_patterns import TablePatterns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VIEW = "changes"
 """The view that a rule's SQL reads."""
 
-_GLOB = "*?["
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +80,17 @@ class Rules:
     """
 
     def __init__(self, tables: Mapping[str, TableRule], on_error: OnError = "stop") -> None:
-        self._rules = {name: _rule(name, options, on_error) for name, options in tables.items()}
+        self._rules = by_table({name: _rule(name, options, on_error) for name, options in tables.items()})
 
     def of(self, relation: Relation) -> Rule:
-        """The rule of a table: "schema.table", else "table", else the first glob that fits one of them."""
-        names = (f"{relation.schema}.{relation.table}", relation.table)
-        for name in names:
-            if name in self._rules:
-                return self._rules[name]
-        return next((rule for pattern, rule in self._rules.items() if fits(pattern, relation)), IDENTITY)
+        """The rule of a table: see table_patterns for which of several it is."""
+        fit = self._rules.find(relation.schema, relation.table)
+        return IDENTITY if fit is None else fit.value
 
 
-def fits(pattern: str, relation: Relation) -> bool:
-    """Whether a name of [spark.tables] stands for this table, whatever other names do, too."""
-    names = (f"{relation.schema}.{relation.table}", relation.table)
-    return pattern in names or (_is_glob(pattern) and any(fnmatchcase(name, pattern) for name in names))
-
-
-def _is_glob(pattern: str) -> bool:
-    return any(mark in pattern for mark in _GLOB)
+def by_table(entries: Mapping[str, Value]) -> TablePatterns[Value]:
+    """What the tables have that names of [spark.tables] stand for."""
+    return TablePatterns(entries, globs="as a whole")
 
 
 def _place(error: Exception) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_POLL = 0.2
+from psql_streamer.batching import LOOK_SECONDS
 
 
 class Turns:
@@ -50,7 +50,7 @@ class Turns:
                 self._free.notify_all()
 
     def _wait(self, ready: Callable[[], bool], give_up: Callable[[], None]) -> None:
-        while not self._free.wait_for(ready, _POLL):
+        while not self._free.wait_for(ready, LOOK_SECONDS):
             give_up()
 
 

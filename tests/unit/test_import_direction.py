@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 TIERS = [
     {
         "psql_streamer",
+        "psql_streamer.batching",
         "psql_streamer.errors",
         "psql_streamer.lsn",
         "psql_streamer.model",
@@ -47,6 +48,7 @@ TIERS = [
         "psql_streamer.metrics",
         "psql_streamer.pending",
         "psql_streamer.resume",
+        "psql_streamer.retries",
         "psql_streamer.review",
         "psql_streamer.scrape",
         "psql_streamer.store",

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psql_streamer.inbox import SMALL, TOGETHER, Inbox
+from psql_streamer.batching import JOINED_BATCHES, JOINED_BYTES
+from psql_streamer.inbox import Inbox
 
 
 @dataclass
@@ -66,14 +67,14 @@ def test_many_small_items_are_put_together_and_large_ones_are_not() -> None:
         return [_Item(sum(item.nbytes for item in items) // 2)]
 
     inbox: Inbox[_Item] = Inbox(1 << 30, join=join)
-    for _ in range(TOGETHER):
+    for _ in range(JOINED_BATCHES):
         inbox.put(_Item(10), threading.Event())
     assert len(inbox) == 1
-    assert inbox.used == 10 * TOGETHER // 2
-    for _ in range(2 * TOGETHER):
-        inbox.put(_Item(SMALL), threading.Event())
-    assert len(inbox) == 1 + 2 * TOGETHER
-    assert inbox.used == 10 * TOGETHER // 2 + 2 * TOGETHER * SMALL
+    assert inbox.used == 10 * JOINED_BATCHES // 2
+    for _ in range(2 * JOINED_BATCHES):
+        inbox.put(_Item(JOINED_BYTES), threading.Event())
+    assert len(inbox) == 1 + 2 * JOINED_BATCHES
+    assert inbox.used == 10 * JOINED_BATCHES // 2 + 2 * JOINED_BATCHES * JOINED_BYTES
 
 
 def test_without_a_bound_in_number_the_bytes_alone_count() -> None:

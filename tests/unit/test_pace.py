@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sources.pace import BUSY_RATE, GATHERING, LARGE, TOGETHER, Held, Pace
+from psql_streamer.batching import (
+    FAST_STREAM_BYTES_PER_SECOND,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    TRANSACTION_REST_SECONDS,
+)
+from sources.pace import Held, Pace
 
 WANTED = 8 << 20
 
@@ -15,7 +21,7 @@ def _held(size: int, *, since: float = 0.0, complete: bool = True, frames: int =
 
 def _busy(pace: Pace, now: float) -> None:
     pace.block_sent(now - 1.0, 1)
-    pace.block_sent(now, BUSY_RATE + 1)
+    pace.block_sent(now, FAST_STREAM_BYTES_PER_SECOND + 1)
 
 
 def test_a_whole_transaction_goes_at_once_while_the_stream_is_slow() -> None:
@@ -25,15 +31,15 @@ def test_a_whole_transaction_goes_at_once_while_the_stream_is_slow() -> None:
 def test_a_part_of_a_transaction_waits_a_moment_for_the_rest() -> None:
     pace = Pace(1000, longest=1.0)
     part = _held(200, since=10.0, complete=False)
-    assert pace.wait(now=10.0, held=part, wanted=WANTED) == pytest.approx(TOGETHER)
-    assert pace.wait(now=10.0 + TOGETHER, held=part, wanted=WANTED) == pytest.approx(0.0)
+    assert pace.wait(now=10.0, held=part, wanted=WANTED) == pytest.approx(TRANSACTION_REST_SECONDS)
+    assert pace.wait(now=10.0 + TRANSACTION_REST_SECONDS, held=part, wanted=WANTED) == pytest.approx(0.0)
 
 
 def test_a_fast_stream_gathers_larger_blocks() -> None:
     pace = Pace(10_000, longest=1.0)
     _busy(pace, now=5.0)
-    assert 0 < pace.wait(now=5.0, held=_held(50_000, since=5.0), wanted=WANTED) <= GATHERING
-    assert pace.wait(now=5.0, held=_held(LARGE, since=5.0), wanted=WANTED) == 0.0
+    assert 0 < pace.wait(now=5.0, held=_held(50_000, since=5.0), wanted=WANTED) <= LINGER_SECONDS
+    assert pace.wait(now=5.0, held=_held(LINGER_BYTES, since=5.0), wanted=WANTED) == 0.0
 
 
 def test_a_stream_that_became_slow_again_does_not_gather() -> None:

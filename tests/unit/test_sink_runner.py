@@ -95,9 +95,9 @@ class Engine(Handler):
         return Status(True, "the engine runs")
 
 
-def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001) -> SinkRunner:
+def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001, supervisor: Supervisor | None = None) -> SinkRunner:
     metrics = Metrics()
-    supervisor = Supervisor(metrics, start_timeout=10.0)
+    supervisor = supervisor or Supervisor(metrics, start_timeout=10.0)
     return SinkRunner(sink, handlers, metrics, supervisor, lambda: None, lambda *_: None, lambda _: pause)
 
 
@@ -170,3 +170,25 @@ def test_what_a_deadline_cuts_off_is_told(caplog: pytest.LogCaptureFixture) -> N
     _until(lambda: not runner.status().ok)
     _end(runner)
     assert "sink.k: not drained in time: the rest will be read again after the restart" in caplog.text
+
+
+def test_attempts_are_counted_one_by_one_also_while_the_service_stops(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Failing(2)
+    supervisor = Supervisor(Metrics(), start_timeout=10.0)
+    runner = _runner(sink, supervisor=supervisor)
+    runner.start()
+    supervisor.stopping.set()
+    runner.take(Item(_BATCH, (1,)))
+    assert sink.wrote.wait(10)
+    told = [record.getMessage().split(",")[0] for record in caplog.records if "brokers are away" in record.getMessage()]
+    assert told == [f"sink.k: brokers are away (attempt {number}" for number in (1, 2)]
+    _end(runner)
+
+
+def test_a_pause_ends_when_the_sink_is_interrupted() -> None:
+    runner = _runner(Failing(1), pause=1000.0)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    _until(lambda: not runner.status().ok)
+    _end(runner)
+    assert runner.hanging == []

@@ -106,7 +106,7 @@ class Gate(SinkPart):
 
 
 @contextmanager
-def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[None]:
+def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunner]:
     """The source's thread and the sinks', as the pipeline runs them."""
     metrics, store = Metrics(), Store(folder / "lmdb", 1 << 20)
     supervisor = Supervisor(metrics, start_timeout=1.0)
@@ -124,7 +124,7 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[None]:
         sink.start()
     runner.start()
     try:
-        yield
+        yield runner
     finally:
         supervisor.stopping.set()
         for gate in gates:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
 
 from psql_streamer import source_runner
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Status
 from psql_streamer.metrics import Metrics
+from psql_streamer.model import Batch, Position
+from psql_streamer.options import SourceOptions
 from psql_streamer.source_runner import SourceRunner
 from psql_streamer.store import Store
 from psql_streamer.supervisor import Supervisor
-from tests.unit.test_source_pace import SMALL, Scripted
+from tests.source_at_work import wait_for
+from tests.unit.test_source_pace import LARGE, SMALL, Gate, Scripted, at_work, settled
 
 
 class StuckStore(Store):
@@ -26,6 +31,37 @@ class StuckStore(Store):
     def put(self, *_: object) -> None:  # type: ignore[override]  # whatever it is
         self.asked.set()
         self.answers.wait(10)
+
+
+class Losing(Scripted):
+    """Loses its connection once, behind the fourth batch, and cannot connect until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(LARGE)
+        self.options = SourceOptions.model_validate({"type": "scripted", "startRetryInterval": "10ms"})
+        self.lost, self.may_connect = False, threading.Event()
+
+    def start(self, position: Position | None) -> None:  # noqa: ARG002 - wherever it is
+        if self.lost and not self.may_connect.is_set():
+            raise SourceUnavailable("connection refused")
+
+    def read(self, timeout: float) -> Batch | None:
+        if self.given == 4 and not self.lost:
+            self.lost = True
+            raise SourceUnavailable("the server closed the connection")
+        return super().read(timeout)
+
+
+def test_a_source_says_how_often_it_tried_and_is_well_once_connected_though_no_sink_has_room(tmp_path: Path) -> None:
+    source, fast, away = Losing(), Gate("fast"), Gate("away", queueBytes="4MB")
+    fast.let_through.release(1000)
+    with at_work(tmp_path, source, fast, away) as runner:
+        wait_for(lambda: "failed: connection refused" in runner.status().reason, "an attempt that failed")
+        assert re.fullmatch(r"attempt \d+ failed: connection refused", runner.status().reason)
+        source.may_connect.set()
+        wait_for(lambda: source.given == 5, "the batch that finds no room")
+        assert settled(source) == 5
+        assert runner.status() == Status(True, "scripted")
 
 
 def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

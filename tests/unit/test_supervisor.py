@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from psql_streamer.backoff import Backoff
 from psql_streamer.errors import (
     HandlerRefused,
     Outcome,
@@ -40,15 +39,6 @@ from tests.source_at_work import wait_for
 )
 def test_every_error_has_one_outcome(error: Exception, becomes: Outcome) -> None:
     assert outcome(error) is becomes
-
-
-def test_pauses_double_up_to_the_limit_and_vary_by_a_quarter() -> None:
-    backoff = Backoff(1.0, limit=8.0)
-    pauses = [backoff.next() for _ in range(6)]
-    for pause, expected in zip(pauses, [1, 2, 4, 8, 8, 8], strict=True):
-        assert 0.75 * expected <= pause <= min(8.0, 1.25 * expected)
-    backoff.reset()
-    assert backoff.next() <= 1.25
 
 
 def test_a_part_that_comes_up_in_time_is_waited_for() -> None:

@@ -38,6 +38,11 @@ def test_a_regular_expression_gives_its_groups_by_number_and_name() -> None:
     assert group_names("sales_*") == ()
 
 
+def test_a_name_that_is_a_glob_too_fits_its_table_once() -> None:
+    patterns = TablePatterns({"a*": "", "*": ""}, globs="as a whole")
+    assert found(patterns, "public", "a*") == ["a*", "*"]
+
+
 def test_what_is_no_regular_expression_is_named() -> None:
     with pytest.raises(ValueError, match=r"^/\(/ is not a regular expression"):
         entries("/(/")
