@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from psql_streamer.config.document import Document, KeyPath, fold
 from psql_streamer.config.problems import Problems
 from psql_streamer.nearest import nearest
+from psql_streamer.options import PartOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -156,7 +157,10 @@ class _Table:
             ):
                 data = _get(data, (key,))
                 path = (*path, key)
-        return (*path, error["loc"][-1]) if error["type"] == "missing" else path
+        if error["type"] != "missing":
+            return path
+        # What is required may stand in a table that was left out as a whole.
+        return (*path, error["loc"][-1]) if path else error["loc"]
 
     def _place(self, path: KeyPath) -> KeyPath:
         """Where it was written, in the document."""
@@ -220,4 +224,7 @@ def _put(data: Any, path: KeyPath, value: Any) -> None:
 
 
 def _is_ours(options: type[BaseModel]) -> bool:
-    return options.__module__.partition(".")[0] in ("psql_streamer", "sources", "sinks")
+    """Whether all validators are this project's, those of the tables inside, which a format may bring, included."""
+    inside = (_model(field.annotation) for field in options.model_fields.values())
+    modules = [model.__module__ for model in (*options.__mro__, *inside) if model and issubclass(model, PartOptions)]
+    return all(module.partition(".")[0] in ("psql_streamer", "sources", "sinks") for module in modules)
