@@ -57,6 +57,10 @@ class Debezium(Format):
         self.schemas = schemas
         self.transactions = transactions
 
+    @classmethod
+    def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - it has no options
+        return section.get("transactions", False)
+
     def of(self, batch: Batch) -> DebeziumBatch:
         return DebeziumBatch(batch, self.schemas, self.transactions)
 

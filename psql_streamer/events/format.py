@@ -73,8 +73,6 @@ class Format(ABC):
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
     without a key; BatchFormat.keys raises SinkRefused for their rows.
-    transactions: whether it says where transactions begin and end, in records of their own. Batches then have
-    transaction_metadata, and their changes a table_seq.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
@@ -85,10 +83,16 @@ class Format(ABC):
     headers: ClassVar[bool] = False
     marks: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
-    transactions: bool = False
 
     def __init__(self, options: FormatOptions) -> None:
         self.options = options
+
+    @classmethod
+    def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - for those that do
+        """Whether a format of these options (the constructor's arguments) says where transactions begin and end, in
+        records of their own. Batches then have transaction_metadata, and their changes a table_seq.
+        """
+        return False
 
     @abstractmethod
     def of(self, batch: Batch) -> BatchFormat:

@@ -100,9 +100,10 @@ class EventOptions(SinkOptions):
     @classmethod
     def for_table(cls, table: Mapping[str, Any]) -> type[Self]:
         """These options, with the type of the format's own."""
+        name = table.get("format", cls.model_fields["format"].default)
         try:
-            options = format_class(table.get("format", cls.model_fields["format"].default)).Options
-        except (NameRefused, TypeError):
+            options = format_class(name).Options if isinstance(name, str) else FormatOptions
+        except NameRefused:
             return cls
         return cls if options is FormatOptions else _with_format_options(cls, options)
 
@@ -120,8 +121,7 @@ class EventOptions(SinkOptions):
 
     def make_format(self) -> Format:
         """The format that this section describes. Does no I/O."""
-        cls = format_class(self.format)
-        return cls(self.format_options, **{name: getattr(self, key) for key, name in cls.section_keys.items()})
+        return format_class(self.format)(self.format_options, **self._section_arguments())
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -131,7 +131,7 @@ class EventOptions(SinkOptions):
     @property
     def transactions_to(self) -> str:
         """The topic of the records that say where transactions begin and end; "" for none."""
-        return self.transaction_topic if self.make_format().transactions else ""
+        return self.transaction_topic if self._tells_transactions() else ""
 
     @property
     def key_columns(self) -> Mapping[str, tuple[str, ...]]:
@@ -163,6 +163,13 @@ class EventOptions(SinkOptions):
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
             yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
 
+    def _tells_transactions(self) -> bool:
+        return format_class(self.format).tells_transactions(self.format_options, **self._section_arguments())
+
+    def _section_arguments(self) -> dict[str, Any]:
+        """The constructor's arguments that stand in this section."""
+        return {name: getattr(self, key) for key, name in format_class(self.format).section_keys.items()}
+
     @field_validator("format_options", mode="before")
     @classmethod
     def _of_the_format(cls, value: Any, info: ValidationInfo) -> Any:
@@ -182,7 +189,7 @@ class EventOptions(SinkOptions):
 
     @model_validator(mode="after")
     def _transactions_have_a_topic(self) -> Self:
-        if not self.transaction_topic and self.make_format().transactions:
+        if not self.transaction_topic and self._tells_transactions():
             what = "debeziumTransactions" if self.debezium_transactions else f'format = "{self.format}"'
             raise ValueError(f"{what} needs transactionTopic, where transactions begin and end")
         if self.transaction_topic:
