@@ -12,10 +12,11 @@ from pydantic import SecretStr, ValidationError, field_validator, model_validato
 
 from psql_streamer.config import load
 from psql_streamer.entry_points import Kind, names
+from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.format import BatchFormat, Format, FormatOptions, RowTexts
 from psql_streamer.events.options import EventOptions
 from psql_streamer.events.rows import Rows
-from psql_streamer.interfaces import Severity
+from psql_streamer.interfaces import Severity, Status
 from psql_streamer.model import Batch, LogicalMessage, ReplicaIdentity, Truncate
 from sinks.kafka import KafkaSink
 from tests.columns import postgres_column, postgres_table
@@ -74,6 +75,11 @@ class Telling(Registered):
     @classmethod
     def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003
         return True
+
+
+class Unregistered(Registered):
+    def of(self, batch: Batch) -> BatchFormat:  # noqa: ARG002 - it comes no further
+        raise SinkUnavailable("no answer from the registry", "look whether it runs")
 
 
 class RegisteredBatch(BatchFormat):
@@ -210,6 +216,14 @@ def test_a_format_that_tells_of_transactions_gets_their_metadata_and_its_topic()
     silent = options("a:1", format=f"{HERE}:Registered", **own)
     assert not KafkaSink("k", silent).wants_transaction_metadata
     assert list(silent.warnings()) == ["transactionTopic has no effect without debeziumTransactions = true"]
+
+
+def test_a_batch_whose_format_gets_no_answer_is_tried_again() -> None:
+    sink = KafkaSink("k", options("a:1", format=f"{HERE}:Unregistered", formatOptions={"registryUrl": "http://r"}))
+    with pytest.raises(SinkUnavailable, match="no answer from the registry"):
+        sink.write(batches()[0])
+    assert sink.stats()["retries"] == 1
+    assert sink.status() == Status(False, "no answer from the registry: look whether it runs")
 
 
 def test_a_format_that_needs_keys_is_held_against_the_tables() -> None:
