@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
@@ -162,6 +162,11 @@ class EventOptions(SinkOptions):
             yield "transactionTopic has no effect without debeziumTransactions = true"
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
             yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
+        yield from (f"formatOptions: {text}" for text in self.format_options.warnings())
+
+    def resources(self) -> Iterable[str]:
+        """As PartOptions.resources: those of the format."""
+        return self.format_options.resources()
 
     def _tells_transactions(self) -> bool:
         return format_class(self.format).tells_transactions(self.format_options, **self._section_arguments())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,6 +42,12 @@ class RegistryOptions(FormatOptions):
         if not value.startswith("http"):
             raise ValueError("is not a URL")
         return value
+
+    def resources(self) -> Iterable[str]:
+        return [f"the subjects of {self.registry_url}"]
+
+    def warnings(self) -> Iterable[str]:
+        return ["registryUrl is not https: anybody can read along"] if self.registry_url.startswith("http:") else []
 
     @model_validator(mode="after")
     def _quotes(self) -> RegistryOptions:
@@ -148,6 +154,17 @@ def test_variables_set_options_of_a_format(tmp_path: Path) -> None:
     assert section.format_options == RegistryOptions(registry_url="http://r")
 
 
+def test_options_of_a_format_warn_and_claim_things_like_those_of_a_sink(tmp_path: Path) -> None:
+    config = load(written(tmp_path, with_format(REGISTERED)), {})
+    assert [warning.partition("sink.kafka1: ")[2] for warning in config.warnings] == [
+        "formatOptions: registryUrl is not https: anybody can read along"
+    ]
+    one = f"format = '{HERE}:Registered'\nformatOptions = {{ registryUrl = 'https://r' }}\n"
+    sink = MINIMAL.partition("[sink.kafka1]")[2]
+    (problem,) = problems_of(tmp_path, f"{with_format(one)}[sink.other]\n{one}{sink}")
+    assert "sink.other: the subjects of https://r is for sink.kafka1 already" in problem
+
+
 OWN = f"format = '{HERE}:Registered'\nformatOptions = "
 REMEDY = "install the package that it is part of, or correct package.module:Class"
 BASE = "it must be a subclass of psql_streamer.events.format.Format"
@@ -215,7 +232,7 @@ def test_a_format_that_tells_of_transactions_gets_their_metadata_and_its_topic()
     assert KafkaSink("k", options("a:1", format=f"{HERE}:Telling", **own)).wants_transaction_metadata
     silent = options("a:1", format=f"{HERE}:Registered", **own)
     assert not KafkaSink("k", silent).wants_transaction_metadata
-    assert list(silent.warnings()) == ["transactionTopic has no effect without debeziumTransactions = true"]
+    assert list(silent.warnings())[:1] == ["transactionTopic has no effect without debeziumTransactions = true"]
 
 
 def test_a_batch_whose_format_gets_no_answer_is_tried_again() -> None:
