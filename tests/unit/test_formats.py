@@ -13,6 +13,7 @@ from pydantic import SecretStr, ValidationError, field_validator, model_validato
 from psql_streamer.config import load
 from psql_streamer.entry_points import Kind, names
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.events.debezium import Debezium
 from psql_streamer.events.format import BatchFormat, Format, FormatOptions, RowTexts
 from psql_streamer.events.options import EventOptions
 from psql_streamer.events.rows import Rows
@@ -86,6 +87,10 @@ class Telling(Registered):
 class Unregistered(Registered):
     def of(self, batch: Batch) -> BatchFormat:  # noqa: ARG002 - it comes no further
         raise SinkUnavailable("no answer from the registry", "look whether it runs")
+
+
+class MoreDebezium(Debezium):
+    """Debezium's events with something of one's own."""
 
 
 class RegisteredBatch(BatchFormat):
@@ -233,6 +238,14 @@ def test_a_format_that_tells_of_transactions_gets_their_metadata_and_its_topic()
     silent = options("a:1", format=f"{HERE}:Registered", **own)
     assert not KafkaSink("k", silent).wants_transaction_metadata
     assert list(silent.warnings())[:1] == ["transactionTopic has no effect without debeziumTransactions = true"]
+
+
+def test_a_format_that_extends_debezium_has_its_keys_of_the_section() -> None:
+    keys = {"debeziumSchemas": True, "debeziumTransactions": True, "transactionTopic": "transactions"}
+    section = options("a:1", format=f"{HERE}:MoreDebezium", **keys)
+    form = section.make_format()
+    assert isinstance(form, MoreDebezium)
+    assert (form.schemas, form.transactions, section.transactions_to) == (True, True, "transactions")
 
 
 def test_a_batch_whose_format_gets_no_answer_is_tried_again() -> None:
