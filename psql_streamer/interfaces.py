@@ -229,7 +229,7 @@ class Sink(ABC):
     @property
     def wants_transaction_metadata(self) -> bool:
         """Whether it reads what Source.provide_transaction_metadata is about."""
-        return False
+        return self.options.wants_transaction_metadata
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:

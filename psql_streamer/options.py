@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -16,6 +16,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 596 * 3600.0
 _MOST_BYTES = 1 << 62
+UNKNOWN_NAME = "unknown_name"
+"""The type of a validator's error whose text depends on the value: it is not shown where that holds a secret."""
+
 _BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -89,6 +92,11 @@ class PartOptions(BaseModel):
         hide_input_in_errors=True,
     )
 
+    @classmethod
+    def for_table(cls, table: Mapping[str, Any]) -> type[Self]:  # noqa: ARG003 - for sections that are not all alike
+        """The options that this table is validated as: a subclass where what may stand in it depends on its values."""
+        return cls
+
     def resources(self) -> Iterable[str]:
         """What this part must have for itself, in words: `replication slot "shop" on localhost:5432`.
 
@@ -143,6 +151,11 @@ class SinkOptions(PartOptions):
     queue_bytes: Annotated[ByteSize, Field(gt=0)] = 32 << 20
     verbose: bool = False
     debug: bool = False
+
+    @property
+    def wants_transaction_metadata(self) -> bool:
+        """Whether the sink reads what Source.provide_transaction_metadata is about."""
+        return False
 
     @property
     def key_of_rejected_rows(self) -> str | None:

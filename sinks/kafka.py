@@ -45,6 +45,9 @@ class Encoder(Protocol):
     def encode(self, batch: Batch) -> Records:
         """The batch's records, in commit order."""
 
+    def stop(self) -> None:
+        """Release what it holds."""
+
 
 @dataclass(slots=True)
 class _Unfinished:
@@ -68,7 +71,7 @@ class KafkaSink(Sink):
     def __init__(self, name: str, options: KafkaSinkOptions, encoder: Encoder | None = None) -> None:
         super().__init__(name, options)
         self._options = options
-        self._encoder = encoder or _encoder(options)
+        self._encoder = encoder or options.make_encoder()
         self._check = KafkaCheck(name, options)
         self._own_partitioner = "partitioner" not in options.kafka
         self._delivery: Delivery | None = None
@@ -81,11 +84,6 @@ class KafkaSink(Sink):
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
-
-    @property
-    def wants_transaction_metadata(self) -> bool:
-        """As Sink.wants_transaction_metadata."""
-        return self._options.debezium_transactions
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
@@ -152,6 +150,7 @@ class KafkaSink(Sink):
         if self._delivery is not None:
             self._delivery.close()
         self._delivery = self._topics = self._unfinished = None
+        self._encoder.stop()
 
     def status(self) -> Status:
         """Whether the last write worked."""
@@ -296,18 +295,3 @@ def _outgoing(records: Records) -> Outgoing:
     """The records, not directed to any partition yet."""
     undirected = np.full(len(records), NO_PARTITION, np.int32)
     return Outgoing(records.topic_names, records.topics, records.keys, records.values, undirected, records.headers)
-
-
-def _encoder(options: KafkaSinkOptions) -> Encoder:
-    from psql_streamer.events import Encoder as EventEncoder
-
-    return EventEncoder(
-        options.format,
-        options.router(),
-        options.key_columns,
-        options.headers,
-        options.debezium_schemas,
-        options.unchanged_policy(),
-        options.transactions_to,
-        options.schema_topic,
-    )

@@ -7,22 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from secrets import token_hex
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from confluent_kafka import KafkaException
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
-from psql_streamer.key_columns import ANY_TABLE, KeyColumns
-from psql_streamer.options import PartOptions, PositiveDuration, SinkOptions, no_longer_than
+from psql_streamer.events.options import EventOptions, at_least_one
+from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
 from psql_streamer.redaction import is_secret
-from psql_streamer.routing import Route, Router, SourceTopic, check_topic
-from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
+from psql_streamer.routing import check_topic
 from sinks.kafka_producer import Producer
 from sinks.kafka_properties import objections
 from sinks.librdkafka import in_force
-
-_Item = TypeVar("_Item")
 
 _MOST_ATTEMPTS = 1_000_000_000
 _CLIENT = "librdkafka"
@@ -46,41 +43,8 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _some(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
-    if not items:
-        raise ValueError("is empty; name at least one")
-    return items
-
-
-def _as_routes(value: Any) -> list[Any]:
-    """A topic, a table, or a list of these, as a list of tables."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    return [item if isinstance(item, Mapping | TopicRoute) else {"topic": item} for item in listed]
-
-
-def _as_rules(value: Any) -> Any:
-    return {ANY_COLUMN: value} if isinstance(value, str) else value
-
-
-def _fill_all() -> Mapping[str, Treatment]:
-    return {ANY_COLUMN: "fill"}
-
-
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(_some)]
-Columns = Annotated[tuple[str, ...], AfterValidator(_some)]
-Tables = tuple[Annotated[str, Field(min_length=1)], ...]
-Handlers = Annotated[tuple[str, ...], AfterValidator(_some), AfterValidator(_distinct)]
-
-
-class TopicRoute(PartOptions):
-    """One of a table's topics. key: the columns that key its records there, in place of those of the section."""
-
-    topic: str
-    key: Columns | None = None
-
-
-Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_as_routes), AfterValidator(_some)]
-UnchangedRules = Annotated[Mapping[str, Treatment], BeforeValidator(_as_rules)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(at_least_one)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(at_least_one), AfterValidator(_distinct)]
 
 
 class CreateTopics(PartOptions):
@@ -100,29 +64,15 @@ class CreateTopics(PartOptions):
         return self
 
 
-class KafkaSinkOptions(SinkOptions):
-    """A Kafka sink's section. docs/kafka.md says what each key does and why its default is what it is."""
+class KafkaSinkOptions(EventOptions):
+    """A Kafka sink's section: of events, and what is Kafka's alone. docs/kafka.md says what each key does and why its
+    default is what it is."""
 
     hosts: Hosts
     handlers: Handlers = ("spark",)
 
-    table_topic_mapping: Mapping[str, Routes] = Field(default_factory=dict)
-    topic_prefix: str = ""
-    topic_fallback: str = ""
-    exclude_tables: Tables = ()
-    message_topic: str = ""
-    transaction_topic: str = ""
-    schema_topic: str = ""
     dead_letter_topic: str = ""
     create_topics: CreateTopics | None = None
-
-    format: Literal["event", "envelope", "debezium", "flat"] = "event"
-    debezium_schemas: bool = False
-    debezium_transactions: bool = False
-    key: Mapping[str, tuple[str, ...]] | tuple[str, ...] = Field(default_factory=dict)
-    unchanged: UnchangedRules = Field(default_factory=_fill_all)
-    unchanged_marker: str = Field(default=MARKER, min_length=1)
-    headers: bool = False
 
     timeout: Annotated[PositiveDuration, no_longer_than("5m", _CLIENT)] = 2.0
     max_attempts: int = Field(default=3, gt=0, le=_MOST_ATTEMPTS)
@@ -144,34 +94,6 @@ class KafkaSinkOptions(SinkOptions):
         """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
         name = "enable.idempotence"
         return in_force({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
-
-    @property
-    def transactions_to(self) -> str:
-        """The topic of the records that say where transactions begin and end; "" for none."""
-        return self.transaction_topic if self.debezium_transactions else ""
-
-    @property
-    def key_columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Key columns by table, as KeyColumns takes them."""
-        if isinstance(self.key, Mapping):
-            return self.key
-        return {ANY_TABLE: self.key} if self.key else {}
-
-    def router(self) -> Router:
-        """The topics that this section describes. ValueError for a rule that cannot work."""
-        mapping = {
-            table: [Route(route.topic, route.key) for route in routes]
-            for table, routes in self.table_topic_mapping.items()
-        }
-        return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic, self.exclude_tables)
-
-    def mapped_topics(self) -> Iterator[str]:
-        """Every topic of tableTopicMapping, placeholders and all."""
-        return (route.topic for routes in self.table_topic_mapping.values() for route in routes)
-
-    def unchanged_policy(self) -> Unchanged:
-        """What becomes of TOASTed values that an update left alone."""
-        return Unchanged(self.unchanged, self.unchanged_marker)
 
     def properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
@@ -229,57 +151,12 @@ class KafkaSinkOptions(SinkOptions):
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
             yield f"batchSize = {self.batch_size}: requests this small halve the throughput; without it they hold 10000"
-        if self.transaction_topic and not self.debezium_transactions:
-            yield "transactionTopic has no effect without debeziumTransactions = true"
-        if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
-            yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
+        yield from super().warnings()
 
     @model_validator(mode="after")
-    def _schemas_have_a_format(self) -> Self:
-        if self.debezium_schemas and self.format != "debezium":
-            raise ValueError(f'debeziumSchemas has no meaning for format = "{self.format}": it belongs to "debezium"')
-        return self
-
-    @model_validator(mode="after")
-    def _transactions_have_a_format_and_a_topic(self) -> Self:
-        wanted, topic = self.debezium_transactions, self.transaction_topic
-        if wanted and self.format != "debezium":
-            what = f'debeziumTransactions has no meaning for format = "{self.format}"'
-            raise ValueError(f'{what}: it belongs to "debezium"')
-        if wanted and not topic:
-            raise ValueError("debeziumTransactions needs transactionTopic, where transactions begin and end")
-        if topic:
-            SourceTopic("transactionTopic", topic)
-        if self.schema_topic:
-            SourceTopic("schemaTopic", self.schema_topic)
-        return self
-
-    @model_validator(mode="after")
-    def _marker_has_a_format(self) -> Self:
-        if "unchanged_marker" in self.model_fields_set and self.format == "debezium":
-            raise ValueError('unchangedMarker has no meaning for format = "debezium": Debezium has a marker of its own')
-        return self
-
-    @model_validator(mode="after")
-    def _topics_make_sense(self) -> Self:
-        if not (self.table_topic_mapping or self.topic_prefix or self.topic_fallback):
-            raise ValueError("no event has a topic: set tableTopicMapping, topicPrefix or topicFallback")
-        for table, routes in self.table_topic_mapping.items():
-            if self.topic_fallback in [route.topic for route in routes]:
-                topic = self.topic_fallback
-                raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
-        self.router()
+    def _dead_letters_have_one_topic(self) -> Self:
         if self.dead_letter_topic:
             check_topic("deadLetterTopic", self.dead_letter_topic)
-        return self
-
-    @model_validator(mode="after")
-    def _patterns_can_work(self) -> Self:
-        for entry, columns in self.key_columns.items():
-            if not columns:
-                raise ValueError(f"key.{entry}: is empty; name at least one column")
-        KeyColumns(self.key_columns)
-        self.unchanged_policy()
         return self
 
     @model_validator(mode="after")

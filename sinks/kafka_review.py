@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events.flat import KEYLESS_REMEDY
+from psql_streamer.events.format import KEYLESS_REMEDY
+from psql_streamer.events.formats import format_class
+from psql_streamer.events.options import EventOptions
 from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.model import Relation
@@ -16,7 +18,6 @@ from psql_streamer.routing import Route
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from psql_streamer.unchanged import ANY_COLUMN, Unchanged
 from sinks.findings import Suggestions, few, listed
-from sinks.kafka_options import KafkaSinkOptions
 
 _NO_HANDLER = "passthrough"
 
@@ -33,7 +34,7 @@ class _Routed:
 class KafkaReview:
     """A section beside the tables of its sources."""
 
-    def __init__(self, options: KafkaSinkOptions, published: Published) -> None:
+    def __init__(self, options: EventOptions, published: Published) -> None:
         self._options = options
         self._relations = [relation for relations in published.values() for relation in relations]
         self._keys = KeyColumns(options.key_columns)
@@ -132,12 +133,12 @@ class KafkaReview:
             yield from ((where, name) for name in names if name not in known)
 
     def _keyless_tables(self) -> Iterator[Finding]:
-        """Tables that the format flat cannot take."""
-        if self._options.format != "flat":
+        """Tables that the format cannot take."""
+        if not format_class(self._options.format).needs_key:
             return
         keyless = [str(routed.relation) for routed in self._routed if self._has_no_key(routed)]
         if keyless:
-            what = f'format "flat" cannot take {listed(keyless)}: the rows have no key'
+            what = f'format "{self._options.format}" cannot take {listed(keyless)}: the rows have no key'
             yield Finding(Severity.ERROR, what, KEYLESS_REMEDY)
 
     def _has_no_key(self, routed: _Routed) -> bool:
@@ -175,7 +176,7 @@ _KEEP_APART = (
 )
 
 
-def _route(options: KafkaSinkOptions, published: Published) -> tuple[list[_Routed], list[Finding]]:
+def _route(options: EventOptions, published: Published) -> tuple[list[_Routed], list[Finding]]:
     """Where every table goes; and what of that cannot be."""
     router = options.router()
     routed: list[_Routed] = []

@@ -20,6 +20,7 @@ from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
 from psql_streamer.routing import Router
 from tests.capture_streams import CAPTURED
 from tests.decoding import BEGINNING, SOURCE
+from tests.encoding import encoder_of
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
@@ -28,20 +29,20 @@ TABLES = ("by_key", "whole", "by_index", "dots.and spaces", "typed", "parent", "
 """Those that have a key, if only one that the test knows of: the format `flat` takes no others."""
 
 FORMATS = {
-    "event": Encoder("event", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
-    "envelope": Encoder("envelope", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
-    "debezium": Encoder("debezium", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
-    "debezium_schemas": Encoder(
+    "event": encoder_of("event", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
+    "envelope": encoder_of("envelope", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
+    "debezium": encoder_of("debezium", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
+    "debezium_schemas": encoder_of(
         "debezium", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}, schemas=True
     ),
-    "debezium_transactions": Encoder(
+    "debezium_transactions": encoder_of(
         "debezium",
         Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"),
         {},
         schemas=True,
         transaction_topic="transactions",
     ),
-    "flat": Encoder("flat", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
+    "flat": encoder_of("flat", Router(dict.fromkeys(TABLES, "{table}"), "", "", "messages"), {}),
 }
 """File name -> what encodes for it."""
 

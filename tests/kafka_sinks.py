@@ -53,6 +53,8 @@ class Canned:
     def encode(self, batch: Batch) -> Records:  # noqa: ARG002 - it is canned
         return self.records
 
+    def stop(self) -> None: ...
+
 
 def options(bootstrap: str, **section: Any) -> KafkaSinkOptions:
     given = {"type": "kafka", "sources": ["db1"], "hosts": bootstrap.split(","), "topicFallback": "events"}

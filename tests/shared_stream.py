@@ -14,6 +14,7 @@ from psql_streamer.model import Batch, Position
 from psql_streamer.routing import Router
 from sources.postgres import PostgresSource
 from tests.database import Database
+from tests.encoding import encoder_of
 from tests.source_at_work import read_all, source_of, streaming
 
 ONE_TOPIC = Router({}, "", "t")
@@ -49,7 +50,7 @@ def events(
     **options: Any,
 ) -> list[Event]:
     """Every record that an encoder makes of the batches, in order."""
-    encoder = Encoder(form, router, key or {}, **options)
+    encoder = encoder_of(form, router, key or {}, **options)
     return [event for batch in batches for event in _events(encoder, batch)]
 
 

@@ -111,8 +111,7 @@ class _Loader:
     def _service(self) -> ServiceOptions | None:
         if "boltdb" in self._sections:
             self._take_boltdb(self._sections.pop("boltdb"))
-        also_known = ["boltdb", *Kind, *plugins.names(Kind.HANDLER)]
-        also_known.remove(Kind.HANDLER)
+        also_known = ["boltdb", Kind.SOURCE, Kind.SINK, *plugins.names(Kind.HANDLER)]
         also_known.remove(PASSTHROUGH)
         return validate(self._document, self._problems, ServiceOptions, (), self._sections, also_known).options
 
@@ -164,7 +163,7 @@ class _Loader:
         return handlers
 
     def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
-        section = validate(self._document, self._problems, options, path, table)
+        section = validate(self._document, self._problems, options.for_table(table), path, table)
         if section.options is not None:
             self._warnings += [f"{self._document.where(path)}: {text}" for text in section.options.warnings()]
         return section

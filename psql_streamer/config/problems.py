@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from psql_streamer.config.document import Document, KeyPath
+from psql_streamer.options import UNKNOWN_NAME
 from psql_streamer.redaction import gives_away, redact
 
 _REQUIREMENTS = {
@@ -71,6 +72,9 @@ class Problems:
             self.add(path, "is required")
         elif first["type"] == "value_error":
             self.add(path, self._by_validator(path, value, shown, str(first["ctx"]["error"]), ours))
+        elif first["type"] == UNKNOWN_NAME:
+            secret = self._document.is_secret(path)
+            self.add(path, _NOT_SHOWN if secret else self._by_validator(path, value, shown, first["msg"], ours))
         elif first["type"] in ("too_short", "string_too_short"):
             self.add(path, "must not be empty")
         else:

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from psql_streamer.config.document import Document, KeyPath, fold
 from psql_streamer.config.problems import Problems
 from psql_streamer.nearest import nearest
+from psql_streamer.options import PartOptions
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -46,9 +47,9 @@ def validate(
 
     also_known: names to offer for an unknown key, beside the options' own.
     """
-    section = _Table(document, problems, path)
+    section = _Table(document, problems, path, options)
     data = section.canonical(options, table, (), ())
-    section.refuse_booleans(options, data)
+    section.refuse_booleans(data)
     try:
         try:
             return Section(data, options.model_validate(data))
@@ -57,17 +58,18 @@ def validate(
                 raise
         return Section(data, options.model_validate(data))
     except ValidationError as error:
-        section.report(options, data, error.errors(), also_known)
+        section.report(data, error.errors(), also_known)
         return Section(data, None)
 
 
 class _Table:
     """A table of the document under its options' own names. Paths are relative to the section."""
 
-    def __init__(self, document: Document, problems: Problems, path: KeyPath) -> None:
+    def __init__(self, document: Document, problems: Problems, path: KeyPath, options: type[BaseModel]) -> None:
         self._document = document
         self._problems = problems
         self._path = path
+        self._options = options
         self._written: dict[KeyPath, KeyPath] = {}
 
     def canonical(self, annotation: Any, value: Any, path: KeyPath, written: KeyPath) -> Any:
@@ -107,16 +109,14 @@ class _Table:
                 taken = True
         return taken
 
-    def report(
-        self, options: type[BaseModel], data: Any, errors: list[ErrorDetails], also_known: Iterable[str]
-    ) -> None:
+    def report(self, data: Any, errors: list[ErrorDetails], also_known: Iterable[str]) -> None:
         """Word every error, at the place where the key was written."""
         by_path: dict[KeyPath, list[ErrorDetails]] = defaultdict(list)
         for error in errors:
             by_path[self._in_data(data, error)].append(error)
         for path, found in by_path.items():
             if found[0]["type"] == "extra_forbidden":
-                table = _at(options, path[:-1])
+                table = _at(self._options, path[:-1])
                 names = _names(table) or _names(_child(table, 0))  # one table may stand for a list of them
                 known = [*names.values(), *(also_known if len(path) == 1 else ())]
                 key = str(self._place(path)[-1])
@@ -125,11 +125,11 @@ class _Table:
             else:
                 # A validator of a table's keys judges the key, not what it is set to.
                 value = path[-1] if found[0]["loc"][-1:] == ("[key]",) else _get(data, path)
-                self._problems.add_invalid(self._place(path), value, found, ours=_is_ours(options))
+                self._problems.add_invalid(self._place(path), value, found, ours=_is_ours(self._options))
 
-    def refuse_booleans(self, options: type[BaseModel], data: Mapping[str, Any]) -> None:
+    def refuse_booleans(self, data: Mapping[str, Any]) -> None:
         """pydantic takes true for 1; a person who writes `batchSize = true` means something else."""
-        for field, info in options.model_fields.items():
+        for field, info in self._options.model_fields.items():
             name = info.alias or field
             types_of_field = set(_alternatives(info.annotation))
             if isinstance(data.get(name), bool) and types_of_field & {int, float} and bool not in types_of_field:
@@ -156,7 +156,13 @@ class _Table:
             ):
                 data = _get(data, (key,))
                 path = (*path, key)
-        return (*path, error["loc"][-1]) if error["type"] == "missing" else path
+        if error["type"] != "missing":
+            return path
+        if path:
+            return (*path, error["loc"][-1])
+        # What is required may be in a table that was left out as a whole; pydantic then names the table's field.
+        field, *rest = error["loc"]
+        return (_names(self._options).get(str(field), field), *rest)
 
     def _place(self, path: KeyPath) -> KeyPath:
         """Where it was written, in the document."""
@@ -211,7 +217,7 @@ def _alternatives(annotation: Any) -> Iterable[Any]:
 
 def _get(data: Any, path: KeyPath) -> Any:
     for key in path:
-        data = data.get(key) if isinstance(data, dict) else data[key]
+        data = (data or {}).get(key) if isinstance(data, dict | None) else data[key]
     return data
 
 
@@ -220,4 +226,7 @@ def _put(data: Any, path: KeyPath, value: Any) -> None:
 
 
 def _is_ours(options: type[BaseModel]) -> bool:
-    return options.__module__.partition(".")[0] in ("psql_streamer", "sources", "sinks")
+    """Whether all validators are this project's, those of the tables inside, which a format may bring, included."""
+    inside = (_model(field.annotation) for field in options.model_fields.values())
+    modules = [model.__module__ for model in (*options.__mro__, *inside) if model and issubclass(model, PartOptions)]
+    return all(module.partition(".")[0] in ("psql_streamer", "sources", "sinks") for module in modules)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from psql_streamer.events.debezium_schemas import (
 )
 from psql_streamer.events.debezium_source import source_block
 from psql_streamer.events.debezium_types import connect_type, placeholder
-from psql_streamer.events.format import Boundaries, Format, RowTexts
+from psql_streamer.events.format import BatchFormat, Boundaries, Format, FormatOptions, RowTexts
 from psql_streamer.events.json_text import Piece, join, name
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows, Values
@@ -41,14 +41,37 @@ _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 
 
 class Debezium(Format):
-    """`{before, after, source{...}, transaction, op, ts_ms, ts_us, ts_ns}`, and a tombstone after each delete."""
+    """Events as DebeziumBatch makes them, and a tombstone after each delete.
 
+    schemas: whether every key and value carries its schema, as `schemas.enable` has it. transactions: whether events
+    say which place they have in their transaction, and records where it begins and ends, as
+    `provide.transaction.metadata` has it.
+    """
+
+    section_keys = MappingProxyType({"debezium_schemas": "schemas", "debezium_transactions": "transactions"})
     tombstones = True
     marks = True
-    schemas: ClassVar[bool] = False
 
-    def __init__(self, batch: Batch, transactions: bool = False) -> None:
-        super().__init__(batch, transactions)
+    def __init__(self, options: FormatOptions, schemas: bool = False, transactions: bool = False) -> None:
+        super().__init__(options)
+        self.schemas = schemas
+        self.transactions = transactions
+
+    @classmethod
+    def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - it has no options
+        return section.get("transactions", False)
+
+    def of(self, batch: Batch) -> DebeziumBatch:
+        return DebeziumBatch(batch, self.schemas, self.transactions)
+
+
+class DebeziumBatch(BatchFormat):
+    """`{before, after, source{...}, transaction, op, ts_ms, ts_us, ts_ns}`. schemas, transactions: as Debezium."""
+
+    def __init__(self, batch: Batch, schemas: bool, transactions: bool) -> None:
+        super().__init__(batch)
+        self.schemas = schemas
+        self.transactions = transactions
         self._source = source_block(batch)
 
     def keys(self, rows: Rows) -> pa.Array:
@@ -166,12 +189,6 @@ class Debezium(Format):
 
     def _wrapped_one(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:
         return b'{"schema":%s,"payload":%s}' % (schema(), payload) if self.schemas else payload
-
-
-class DebeziumWithSchemas(Debezium):
-    """Every key and value with its schema, as `schemas.enable` has it."""
-
-    schemas = True
 
 
 def _texts_for_lost(piece: Piece, lost: pa.BooleanArray, texts: pa.Array) -> Piece:

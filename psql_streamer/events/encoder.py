@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events import rows as kinds
 from psql_streamer.events.digits import numbers
-from psql_streamer.events.format import Format, RowTexts, commit_of
-from psql_streamer.events.formats import FORMATS, WITH_SCHEMAS
+from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
 from psql_streamer.events.objects import names_json
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
@@ -77,37 +76,35 @@ class _Encoded:
 class Encoder:
     """Encodes batches for one sink.
 
-    format: a name in FORMATS. key: which columns key the events of a table in place of the replica identity's, as
-    KeyColumns takes it. headers: whether every record carries its identity as headers, too.
-    schemas: whether keys and values carry their schemas, in a format of WITH_SCHEMAS. unchanged: what becomes of
-    TOASTed values that an update left alone. transaction_topic: where the records go that say where transactions begin
-    and end, in a format that has them; with it every event says which place it has in its transaction. schema_topic:
-    where new shapes of tables go. In both topics `{source}` stands for the source's name.
+    format: what makes keys and values. key: which columns key the events of a table in place of the replica
+    identity's, as KeyColumns takes it. headers: whether every record carries its identity as headers, too.
+    unchanged: what becomes of TOASTed values that an update left alone. transaction_topic: where the records go that
+    say where transactions begin and end, in a format that has them. schema_topic: where new shapes of tables go. In
+    both topics `{source}` stands for the source's name.
     """
 
     def __init__(
         self,
-        format: str,  # noqa: A002 - the option's name
+        format: Format,  # noqa: A002 - the option's name
         router: Router,
         key: Mapping[str, tuple[str, ...]],
         headers: bool = False,
-        schemas: bool = False,
         unchanged: Unchanged | None = None,
         transaction_topic: str = "",
         schema_topic: str = "",
     ) -> None:
-        self._format = (WITH_SCHEMAS if schemas else FORMATS)[format]
+        self._format = format
         self._router = router
         self._key = KeyColumns(key)
-        self._headers = headers or self._format.headers
+        self._headers = headers or format.headers
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
         policy = unchanged or Unchanged()
-        self._unchanged = policy.marked() if self._format.marks else policy
+        self._unchanged = policy.marked() if format.marks else policy
 
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
-        form = self._format(batch, transactions=self._transaction_topic is not None)
+        form = self._format.of(batch)
         left_out = _LeftOut()
         parts = list(
             chain(
@@ -126,7 +123,11 @@ class Encoder:
             nulled=form.nulled,
         )
 
-    def _boundaries(self, form: Format, topic: SourceTopic) -> Iterable[_Encoded]:
+    def stop(self) -> None:
+        """Release what the format holds. May be called twice; another batch may come after it."""
+        self._format.stop()
+
+    def _boundaries(self, form: BatchFormat, topic: SourceTopic) -> Iterable[_Encoded]:
         for records in form.boundaries():
             transactions, tx = form.batch.transactions, records.marks.tx
             headers = {
@@ -145,7 +146,7 @@ class Encoder:
                 headers if self._headers else {},
             )
 
-    def _changes(self, form: Format, changes: Changes, left_out: _LeftOut) -> Iterable[_Encoded]:
+    def _changes(self, form: BatchFormat, changes: Changes, left_out: _LeftOut) -> Iterable[_Encoded]:
         routes = self._routes(form.batch, changes.relation)
         if not routes:
             self._leave_out(changes.relation, len(changes), left_out)
@@ -162,7 +163,7 @@ class Encoder:
         else:
             left_out.skipped[str(relation)] += rows
 
-    def _rows(self, form: Format, rows: Rows, topics: Iterable[str]) -> Iterable[_Encoded]:
+    def _rows(self, form: BatchFormat, rows: Rows, topics: Iterable[str]) -> Iterable[_Encoded]:
         """The same records in every topic."""
         texts = RowTexts(rows)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
@@ -181,7 +182,7 @@ class Encoder:
                 headers,
             )
             yield encoded
-            if form.tombstones and rows.op is RowOp.DELETE and rows.key:
+            if self._format.tombstones and rows.op is RowOp.DELETE and rows.key:
                 yield replace(encoded, values=pa.nulls(len(rows), pa.binary()))
 
     def _topics_by_key(self, changes: Changes, routes: Iterable[Route]) -> Mapping[tuple[int, ...], list[str]]:
@@ -214,7 +215,7 @@ class Encoder:
             key, value = schema_change_key(change), schema_change_json(change, batch)
             yield self._of_table(topic.of(batch.source.name), change, Marker.RELATION, batch, key, value)
 
-    def _truncates(self, form: Format, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[_Encoded]:
+    def _truncates(self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[_Encoded]:
         for truncate in truncates:
             routes = self._routes(form.batch, truncate.relation)
             if not routes:
@@ -239,7 +240,9 @@ class Encoder:
         one = _Single(topic, str(relation), what.ordinal, int(transactions.commit[tx]), what.seq, op)
         return one.encoded(key, value, headers if self._headers else None)
 
-    def _messages(self, form: Format, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[_Encoded]:
+    def _messages(
+        self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut
+    ) -> Iterable[_Encoded]:
         for message in messages:
             topic = self._router.message_topic(form.batch.source.name, message.prefix)
             if topic is None:

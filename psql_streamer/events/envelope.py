@@ -7,15 +7,22 @@ import pyarrow as pa
 
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
-from psql_streamer.events.format import Format, RowTexts, content_member, truncate_options
+from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
 from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, Marker, Transactions, Truncate
+from psql_streamer.model import Batch, LogicalMessage, Marker, Transactions, Truncate
 
 
 class Envelope(Format):
+    """Events as EnvelopeBatch makes them."""
+
+    def of(self, batch: Batch) -> EnvelopeBatch:
+        return EnvelopeBatch(batch)
+
+
+class EnvelopeBatch(BatchFormat):
     """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`."""
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:

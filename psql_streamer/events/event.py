@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import (
+    BatchFormat,
     Format,
     RowTexts,
     commit_of,
@@ -18,10 +19,17 @@ from psql_streamer.events.json_text import join, name
 from psql_streamer.events.objects import image_json, names_json
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
+from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
 
 class Event(Format):
+    """Events as EventBatch makes them."""
+
+    def of(self, batch: Batch) -> EventBatch:
+        return EventBatch(batch)
+
+
+class EventBatch(BatchFormat):
     """`Host Database Schema Table Action Timestamp XID CommitLSN WALPosition Seq UUID Checksum Columns`, and where
     they apply `Before` (old row of an update) and `Unchanged` (names of TOASTed columns that an update left alone).
     """

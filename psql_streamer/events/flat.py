@@ -5,15 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events.format import Format, RowTexts, content_member
+from psql_streamer.events.format import KEYLESS_REMEDY, BatchFormat, Format, RowTexts, content_member
 from psql_streamer.events.json_text import name
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import LogicalMessage, RowOp, Truncate
-
-KEYLESS_REMEDY = (
-    "give it a primary key, name key columns under `key`, use another format, or leave it out with excludeTables"
-)
-"""What to do about a table without a key."""
+from psql_streamer.model import Batch, LogicalMessage, RowOp, Truncate
 
 
 class Flat(Format):
@@ -24,6 +19,14 @@ class Flat(Format):
     """
 
     headers = True
+    needs_key = True
+
+    def of(self, batch: Batch) -> FlatBatch:
+        return FlatBatch(batch)
+
+
+class FlatBatch(BatchFormat):
+    """The rows of a batch as they are."""
 
     def keys(self, rows: Rows) -> pa.Array:
         if not rows.key:

@@ -1,4 +1,4 @@
-"""What a format is: rows of one kind -> the JSON value of each, and the keys that go with them."""
+"""What a format is: made once for a sink, it encodes batch after batch: rows of one kind -> their values and keys."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import Batch, LogicalMessage, Marker, TransactionMarks, Transactions, Truncate
+from psql_streamer.options import PartOptions
 
 _BINARY = pa.binary()
+
+KEYLESS_REMEDY = (
+    "give it a primary key, name key columns under `key`, use another format, or leave it out with excludeTables"
+)
+"""What to do about a table without a key, for a format that needs one."""
 
 
 class RowTexts:
@@ -53,24 +59,57 @@ class Boundaries:
     values: pa.Array
 
 
-class Format(ABC):
-    """Encodes the changes of one batch. Made anew for each, so that text of a transaction is made once.
+class FormatOptions(PartOptions):
+    """The keys of `[sink.NAME.formatOptions]`; a format that has some extends it. The formats that ship have none."""
 
-    transactions: whether it is to say where transactions begin and end, and in each event which place it has there.
+
+class Format(ABC):
+    """How the events of one sink look. Made once, from its options, which does no I/O; `of` is called for each batch.
+
+    Options: what stands in `[sink.NAME.formatOptions]`. section_keys: options that stand in the sink's section itself,
+    by their name in EventOptions -> the arguments of the constructor that they are.
 
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
-    value that an update left alone, but those that are to be left out.
-    nulled: as Records.nulled, so far.
+    value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
+    without a key; BatchFormat.keys raises SinkRefused for their rows.
+
+    A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
 
+    Options: ClassVar[type[FormatOptions]] = FormatOptions
+    section_keys: ClassVar[Mapping[str, str]] = {}
     tombstones: ClassVar[bool] = False
     headers: ClassVar[bool] = False
     marks: ClassVar[bool] = False
+    needs_key: ClassVar[bool] = False
 
-    def __init__(self, batch: Batch, transactions: bool = False) -> None:
+    def __init__(self, options: FormatOptions) -> None:
+        self.options = options
+
+    @classmethod
+    def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - for those that do
+        """Whether a format of these options (the constructor's arguments) says where transactions begin and end, in
+        records of their own. Batches then have transaction_metadata, and their changes a table_seq.
+        """
+        return False
+
+    @abstractmethod
+    def of(self, batch: Batch) -> BatchFormat:
+        """What encodes this batch. Nothing is done by row here."""
+
+    def stop(self) -> None:
+        """Release what it holds, such as a client. May be called twice; another batch may come after it."""
+
+
+class BatchFormat(ABC):
+    """A format at one batch, so that what all changes of a transaction say is made once.
+
+    fields: what events say of their source. nulled: as Records.nulled, so far.
+    """
+
+    def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.transactions = transactions
         self.nulled = Counter[str]()
         self.fields = fields_of(batch.source)
         self._of_each = PerTransaction(lambda: self.of_each_transaction(batch.transactions))

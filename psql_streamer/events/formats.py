@@ -1,15 +1,11 @@
-"""The table of formats. docs/events.md shows an event of each."""
+"""The formats by name. docs/events.md shows an event of each that ships, docs/extending.md how to write another one."""
 
 from __future__ import annotations
 
-from psql_streamer.events.debezium import Debezium, DebeziumWithSchemas
-from psql_streamer.events.envelope import Envelope
-from psql_streamer.events.event import Event
-from psql_streamer.events.flat import Flat
+from psql_streamer.entry_points import Kind, class_of
 from psql_streamer.events.format import Format
 
-FORMATS: dict[str, type[Format]] = {"event": Event, "envelope": Envelope, "debezium": Debezium, "flat": Flat}
-"""Format name -> what encodes a batch in it."""
 
-WITH_SCHEMAS: dict[str, type[Format]] = {"debezium": DebeziumWithSchemas}
-"""The formats that can carry their own schema."""
+def format_class(name: str) -> type[Format]:
+    """The format that `format` stands for: an entry point's name, or package.module:Class. NameRefused for none."""
+    return class_of(Kind.FORMAT, name, Format)  # type: ignore[type-abstract]  # a base, not to be made

@@ -10,13 +10,13 @@ from typing import Any
 import psycopg2.errors
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.events.debezium_types import connect_type
 from psql_streamer.model import Batch
 from psql_streamer.routing import Route, Router
 from tests.connect_schema import misfits
 from tests.database import Database
 from tests.debezium_reading import read
+from tests.encoding import encoder_of
 from tests.shared_stream import SharedStream
 from tests.type_values import columns
 
@@ -176,7 +176,7 @@ def test_values_that_a_primary_key_tells_apart_have_keys_of_their_own_in_the_oth
     tables = _made_of_every_key(stream.database)
     batches = stream.batches()
     found: dict[str, set[bytes]] = {table: set() for table in tables}
-    encoder = Encoder("flat", Router({"*.*": [Route("{table}")]}, "", ""), {})
+    encoder = encoder_of("flat", Router({"*.*": [Route("{table}")]}, "", ""), {})
     for records in map(encoder.encode, batches):
         topics = (records.topic_names[topic] for topic in records.topics.tolist())
         for topic, key in zip(topics, records.keys.to_pylist(), strict=True):
@@ -293,7 +293,7 @@ def _encoded(
     batches: Sequence[Batch], schemas: bool, fits: bool = True
 ) -> tuple[list[tuple[Any, Any]], dict[str, int]]:
     """(key, value) of every record, and what was counted. fits: whether values must be what their schemas say."""
-    encoder = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas)
+    encoder = encoder_of("debezium", Router({}, "", "t"), {}, schemas=schemas)
     found: list[tuple[Any, Any]] = []
     nulled: dict[str, int] = {}
     for batch in batches:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.routing import Router
 from tests.database import Database
+from tests.encoding import encoder_of
 from tests.source_at_work import read_all, streaming
 
 
 def keys(batches: Sequence[Batch]) -> list[Any]:
     """(op, key) of every event."""
-    encoder = Encoder("event", Router({}, "t", ""), {})
+    encoder = encoder_of("event", Router({}, "t", ""), {})
     return [
         (chr(op), None if key is None else json.loads(key))
         for records in map(encoder.encode, batches)

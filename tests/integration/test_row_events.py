@@ -13,11 +13,11 @@ import psycopg2.errors
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events import FORMATS
 from psql_streamer.model import RowOp
 from psql_streamer.routing import Router
 from tests.capture_scenarios import BULKY
 from tests.database import Database
+from tests.encoding import FORMATS
 from tests.shared_stream import Event, SharedStream, events, rows
 from tests.source_at_work import identities, read_all, source_of, streaming
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.model import Batch
 from psql_streamer.spark.handler import SparkHandler
 from tests.database import Database
+from tests.encoding import FORMATS, encoder_of
 from tests.oracle import object_of, oracle_texts
 from tests.shared_stream import ONE_TOPIC
 from tests.sixty_columns import TOASTED, TYPES, Kind, create, insert, kinds_on
@@ -64,7 +64,7 @@ def _selected(database: Database, kinds: list[Kind]) -> dict[int, dict[str, Any]
 
 def events(batches: list[Batch], table: str) -> list[dict[str, Any]]:
     """The `event` events of a table, in order."""
-    encoder = Encoder("event", ONE_TOPIC, {})
+    encoder = encoder_of("event", ONE_TOPIC, {})
     values = [value for batch in batches for value in encoder.encode(batch).values.to_pylist()]
     told = [dict(exact(value)[1]) for value in values]
     return [event for event in told if event["Table"] == table]
@@ -120,7 +120,7 @@ def test_both_handlers_give_the_same_bytes_of_sixty_columns_in_every_format(
     changed = sum(len(changes) for batch in through_spark for changes in batch.changes)
     assert changed == 2 * (2 * written.count + 1)
     for form in FORMATS:
-        encoder = Encoder(form, ONE_TOPIC, {}, headers=True)
+        encoder = encoder_of(form, ONE_TOPIC, {}, headers=True)
         for plain, typed in zip(written.batches, through_spark, strict=True):
             one, other = encoder.encode(plain), encoder.encode(typed)
             assert one.keys.to_pylist() == other.keys.to_pylist(), form
@@ -131,7 +131,7 @@ def test_both_handlers_give_the_same_bytes_of_sixty_columns_in_every_format(
 def test_all_formats_hold_the_same_row(database: Database) -> None:
     written = Written(database)
     for batch in written.batches:
-        told = {form: Encoder(form, ONE_TOPIC, {}).encode(batch) for form in FORMATS}
+        told = {form: encoder_of(form, ONE_TOPIC, {}).encode(batch) for form in FORMATS}
         rows = [value for value in told["flat"].values.to_pylist() if value is not None]
         of_event = [value for value in told["event"].values.to_pylist() if b'"Action":"delete"' not in value]
         of_envelope = [value for value in told["envelope"].values.to_pylist() if b'"op":"DELETE"' not in value]

@@ -15,7 +15,6 @@ import psycopg2.errors
 import pytest
 
 from psql_streamer.errors import SourceRefused
-from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.model import Batch, RowOp
 from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import PgType
@@ -24,6 +23,7 @@ from psql_streamer.spark.handler import SparkHandler
 from sources.postgres import PostgresSource
 from tests.connect_schema import misfits
 from tests.database import Database, fresh_database
+from tests.encoding import FORMATS, encoder_of
 from tests.oracle import array_oracle_of, object_of, oracle
 from tests.source_at_work import read_all, streaming
 from tests.type_values import EDGES, columns, oracle_of
@@ -48,13 +48,13 @@ def published(database: Database) -> Iterator[PostgresSource]:
 
 def events(batches: Sequence[Batch], **options: Any) -> list[Any]:
     """The `envelope` events of all row changes, in order."""
-    encoder = Encoder("envelope", Router({}, "t", ""), {}, **options)
+    encoder = encoder_of("envelope", Router({}, "t", ""), {}, **options)
     values = [value for batch in batches for value in encoder.encode(batch).values.to_pylist()]
     return [json.loads(value, parse_float=Decimal) for value in values]
 
 
 def assert_what_debezium_writes_fits_its_schemas(batches: Sequence[Batch]) -> None:
-    encoder = Encoder("debezium", Router({}, "t", ""), {}, schemas=True)
+    encoder = encoder_of("debezium", Router({}, "t", ""), {}, schemas=True)
     for batch in batches:
         records = encoder.encode(batch)
         for text in [*records.keys.to_pylist(), *records.values.to_pylist()]:
@@ -163,7 +163,7 @@ def test_t2_a_numeric_whose_scale_is_negative_or_above_its_precision_keeps_its_d
         )
         batches = read_all(source, database)
     assert rows(batches) == oracle(database, "SELECT to_json(t)::text FROM t ORDER BY id")
-    encoder = Encoder("debezium", Router({}, "t", ""), {}, schemas=True)
+    encoder = encoder_of("debezium", Router({}, "t", ""), {}, schemas=True)
     values = [json.loads(value) for batch in batches for value in encoder.encode(batch).values.to_pylist()]
     after = next(field for field in values[0]["schema"]["fields"] if field["field"] == "after")
     scales = {field["field"]: int(field.get("parameters", {}).get("scale", 0)) for field in after["fields"]}
@@ -247,7 +247,7 @@ def test_t6_a_json_document_is_embedded_byte_for_byte(database: Database) -> Non
     with published(database) as source:
         database.execute("INSERT INTO j VALUES (1, %s), (2, 'null'), (3, NULL)", document)
         (batch,) = (batch for batch in read_all(source, database) if batch.changes)
-    first, second, third = Encoder("event", Router({}, "t", ""), {}).encode(batch).values.to_pylist()[:3]
+    first, second, third = encoder_of("event", Router({}, "t", ""), {}).encode(batch).values.to_pylist()[:3]
     assert f'"Columns":{{"id":1,"document":{document}}}'.encode() in first
     assert b'"Columns":{"id":2,"document":null}' in second
     assert b'"Columns":{"id":3,"document":null}' in third
@@ -422,7 +422,7 @@ def test_t1_to_t8_both_handlers_give_the_same_bytes_in_every_format(database: Da
     assert_what_debezium_writes_fits_its_schemas(batches)
     through_spark = [engine.handle(batch) for batch in batches]
     for form in FORMATS:
-        encoder = Encoder(form, Router({}, "t", ""), {}, headers=True)
+        encoder = encoder_of(form, Router({}, "t", ""), {}, headers=True)
         for plain, typed in zip(batches, through_spark, strict=True):
             one, other = encoder.encode(plain), encoder.encode(typed)
             assert one.keys.equals(other.keys), form
@@ -454,7 +454,7 @@ def test_t5_debezium_counts_as_postgresql_does(database: Database, kind: str) ->
     with published(database) as source:
         inserted(database, "t", [tuple(finite)])
         batches = read_all(source, database)
-    encoder = Encoder("debezium", Router({}, "t", ""), {})
+    encoder = encoder_of("debezium", Router({}, "t", ""), {})
     found = [json.loads(value) for batch in batches for value in encoder.encode(batch).values.to_pylist()]
     value = DEBEZIUM_ORACLES[kind]
     if kind in ("timestamp", "interval"):

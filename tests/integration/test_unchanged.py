@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.model import Batch
 from psql_streamer.routing import Router
 from psql_streamer.unchanged import Treatment, Unchanged
 from tests.database import Database
+from tests.encoding import encoder_of
 from tests.source_at_work import read_all, streaming
 
 RULES: dict[str, Treatment] = {"*": "omit", "a": "fill", "docs.b": "marker"}
@@ -21,7 +21,7 @@ LONG = "x" * 5000
 
 def updates(batches: Sequence[Batch], **options: Any) -> list[tuple[Any, list[str]]]:
     """The new row of every update, and what it is said to lack."""
-    encoder = Encoder("event", Router({}, "t", ""), {}, **options)
+    encoder = encoder_of("event", Router({}, "t", ""), {}, **options)
     events = [json.loads(value) for batch in batches for value in encoder.encode(batch).values.to_pylist()]
     return [(event["Columns"], event.get("Unchanged", [])) for event in events if event["Action"] == "update"]
 
@@ -73,6 +73,6 @@ def test_a_key_that_is_toasted_is_never_null(every_postgres: Database) -> None:
         rules: dict[str, Treatment] = {"*": rule}
         assert updates(batches, unchanged=Unchanged(rules)) == [({"id": key, "n": 1, "filler": ""}, [])]
         keys = [
-            Encoder("flat", Router({}, "t", ""), {}, unchanged=Unchanged(rules)).encode(one).keys for one in batches
+            encoder_of("flat", Router({}, "t", ""), {}, unchanged=Unchanged(rules)).encode(one).keys for one in batches
         ]
         assert [json.loads(one) for array in keys for one in array.to_pylist()] == [{"id": key}]

@@ -121,6 +121,8 @@ SPOILED = {
     "a section that makes no sense": "kafka = { 'sasl.password' = 'PASSWORD' }\ndebeziumSchemas = true",
     "a number in its place": "kafka = { 'sasl.password' = ['PASSWORD'] }",
     "a topic from a file": "topicFallback = '${file:FILE}/'",
+    "a format from a file": "format = '${file:FILE}x'",
+    "a class from a file": "format = '${file:FILE}:Mine'",
     "a duration from a file": "timeout = '${file:FILE}'",
     "another key": "timeout = 'soon'\nkafka = { 'sasl.password' = 'PASSWORD' }",
 }

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from psql_streamer import __version__
-from psql_streamer.events import Encoder
 from psql_streamer.model import POSTGRESQL, Batch, SourceInfo
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
@@ -23,6 +22,7 @@ from psql_streamer.records import Records
 from psql_streamer.routing import Router
 from tests.connect_schema import misfits
 from tests.decoding import BEGINNING, keyed_by
+from tests.encoding import encoder_of
 
 DATA = Path(__file__).parents[1] / "data" / "debezium"
 TRANSACTIONS, MESSAGES = "shop.transaction", "shop.message"
@@ -57,7 +57,7 @@ def test_schemas_are_the_observed_ones_and_payloads_the_same_as_without() -> Non
 
 
 def test_values_that_no_type_of_debeziums_holds_are_counted_by_column() -> None:
-    encoder = Encoder("debezium", Router({}, "shop", "", MESSAGES), {})
+    encoder = encoder_of("debezium", Router({}, "shop", "", MESSAGES), {})
     counted = encoder.encode(batch()).nulled
     assert counted == {"public.typed.n": 1, "public.typed.n12": 1, "public.typed.vb1": 1}
 
@@ -65,7 +65,7 @@ def test_values_that_no_type_of_debeziums_holds_are_counted_by_column() -> None:
 def records_of(*, schemas: bool) -> list[dict[str, Any]]:
     """Ours."""
     router = Router({}, "shop", "", MESSAGES)
-    encoder = Encoder("debezium", router, {}, schemas=schemas, transaction_topic=TRANSACTIONS)
+    encoder = encoder_of("debezium", router, {}, schemas=schemas, transaction_topic=TRANSACTIONS)
     return list(_records(encoder.encode(batch())))
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.merging import cut, merge
 from psql_streamer.model import Batch
 from psql_streamer.routing import Router
 from tests.decoding import decode
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import Emitted, History, RowChange, Transaction, Truncation
 
@@ -42,7 +42,9 @@ def stream() -> list[bytes]:
 
 def encoded(batches: list[Batch], **options: Any) -> list[tuple[str, Any, Any]]:
     """(topic, key, value) of every record but tombstones, in their order."""
-    encoder = Encoder("debezium", Router({}, "", "rows", "messages"), {}, transaction_topic="transactions", **options)
+    encoder = encoder_of(
+        "debezium", Router({}, "", "rows", "messages"), {}, transaction_topic="transactions", **options
+    )
     found = []
     for batch in batches:
         records = encoder.encode(batch)
@@ -125,21 +127,21 @@ def test_a_commit_that_comes_alone_gives_its_record() -> None:
 
 
 def test_with_headers_the_records_carry_those_that_apply() -> None:
-    encoder = Encoder("debezium", Router({}, "", "rows"), {}, headers=True, transaction_topic="transactions")
+    encoder = encoder_of("debezium", Router({}, "", "rows"), {}, headers=True, transaction_topic="transactions")
     records = encoder.encode(decode(stream(), 100)[0])
     first = {name: column[0].as_py() for name, column in records.headers.items() if column[0].is_valid}
     assert first == {"commit_lsn": b"0/3E8", "xid": b"7", "op": b"begin"}
 
 
 def test_without_the_topic_events_say_nothing_of_their_transaction() -> None:
-    records = Encoder("debezium", Router({}, "", "rows"), {}).encode(decode(stream(), 100)[0])
+    records = encoder_of("debezium", Router({}, "", "rows"), {}).encode(decode(stream(), 100)[0])
     assert records.topic_names == ("rows",)
     values = [json.loads(value) for value in records.values.to_pylist() if value is not None]
     assert {value["transaction"] for value in values} == {None}
 
 
 def test_other_formats_have_no_such_records() -> None:
-    records = Encoder("event", Router({}, "", "rows"), {}, transaction_topic="transactions").encode(
+    records = encoder_of("event", Router({}, "", "rows"), {}, transaction_topic="transactions").encode(
         decode(stream(), 100)[0]
     )
     assert records.topic_names == ("rows",)

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events import Encoder
 from psql_streamer.events import debezium_types as types
 from psql_streamer.events import debezium_values as value
 from psql_streamer.lsn import NO_LSN
@@ -33,6 +32,7 @@ from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE, decode
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 
@@ -107,7 +107,7 @@ def test_t2_in_a_key_the_text_stands_for_what_a_decimal_cannot_hold(schemas: boo
     rows = [RowChange(shape, 990, (text,), None, "") for text in (b"NaN", b"Infinity", b"1")]
     frames = History([Transaction(7, 1000, 1008, 0, tuple(rows))]).session()
     (batch,) = decode(frames, len(frames))
-    records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
+    records = encoder_of("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
     keys = [json.loads(key) for key in records.keys.to_pylist()]
     keys = [key["payload"] for key in keys] if schemas else keys
     assert [key["n"] for key in keys] == ["NaN", "Infinity", {"scale": 0, "value": "AQ=="}]
@@ -121,7 +121,7 @@ def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(s
     frames = History([Transaction(7, 1000, 1008, 0, (RowChange(shape, 990, (b"NaN",), None, ""),))]).session()
     (batch,) = decode(frames, len(frames))
     for key in ({}, {"t": ("n",)}):
-        records = Encoder("debezium", Router({}, "", "t"), key, schemas=schemas).encode(batch)
+        records = encoder_of("debezium", Router({}, "", "t"), key, schemas=schemas).encode(batch)
         value = json.loads(records.values[0].as_py())
         assert (value["payload"] if schemas else value)["after"] == {"n": None}
         assert records.nulled == {"public.t.n": 1}
@@ -147,7 +147,7 @@ def keys_of(oid: int, texts: list[str], *, schemas: bool) -> list[str]:
     )
     nothing = np.zeros(1, np.uint64), np.zeros(1, np.int64), pa.array([b"7"])
     batch = Batch(SOURCE, WalPosition(NO_LSN).position, Transactions(*nothing), (changes,))
-    records = Encoder("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
+    records = encoder_of("debezium", Router({}, "", "t"), {}, schemas=schemas).encode(batch)
     assert records.nulled == {}
     return [key.decode() for key in records.keys.to_pylist()]
 

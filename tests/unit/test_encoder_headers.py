@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.events import HEADERS, Encoder
+from psql_streamer.events import HEADERS
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
@@ -21,6 +21,7 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
+from tests.encoding import encoder_of
 
 _ORDERS = postgres_table(1, "public", "orders", ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 _COMMIT = 0x16B374D848
@@ -40,7 +41,7 @@ def _batch() -> Batch:
 
 
 def _headers(wanted: bool) -> list[dict[str, str]]:
-    records = Encoder("event", Router({}, "shop", "", "messages"), {}, wanted).encode(_batch())
+    records = encoder_of("event", Router({}, "shop", "", "messages"), {}, wanted).encode(_batch())
     assert len(records) == 3
     return [
         {name: column[row].as_py().decode() for name, column in records.headers.items() if column[row].is_valid}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from psql_streamer.events import Encoder
 from psql_streamer.model import (
     Batch,
     LogicalMessage,
@@ -19,6 +18,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.routing import Router
 from tests.decoding import decode
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
 
 KEYLESS = WireRelation(16400, "public", "keyless", (WireColumn("note"),), "n")
@@ -33,14 +33,14 @@ def batch(source: str = "db1") -> Batch:
     (decoded,) = decode([copy_data(xlog_data(message)) for message in messages], 10)
     tables = [changes.relation for changes in decoded.changes]
     truncates = tuple(Truncate(table, 3 + at, 3 + at, 50, 0, False, False) for at, table in enumerate(tables))
-    return replace(decoded, truncates=truncates, origin=replace(decoded.origin, source=source))
+    return replace(decoded, truncates=truncates, source=replace(decoded.source, name=source))
 
 
 def test_excluded_tables_are_counted_apart_and_those_without_a_topic_by_table() -> None:
-    records = Encoder("flat", Router({}, "t", "", exclude=["keyless"]), {}).encode(batch())
+    records = encoder_of("flat", Router({}, "t", "", exclude=["keyless"]), {}).encode(batch())
     assert (records.excluded, records.skipped) == (3, {})
     assert set(records.topic_names) == {"t.public.keyed"}
-    records = Encoder("event", Router({"keyless": "k"}, "", ""), {}).encode(batch())
+    records = encoder_of("event", Router({"keyless": "k"}, "", ""), {}).encode(batch())
     assert (records.excluded, records.skipped) == (0, {"public.keyed": 2})
 
 
@@ -52,16 +52,16 @@ def messages(*prefixes: str) -> Batch:
 
 def test_messages_without_a_topic_are_counted_by_prefix_and_the_others_are_told() -> None:
     for router in (Router({}, "", "t"), Router({}, "", "t", "{prefix}")):
-        found = Encoder("event", router, {}).encode(messages(".", "p" * 300, ".", ""))
+        found = encoder_of("event", router, {}).encode(messages(".", "p" * 300, ".", ""))
         assert len(found) == 0
         assert found.skipped_messages == {".": 2, "p" * 63 + "...": 1, "": 1}
-    found = Encoder("event", Router({}, "", "t", "{prefix}"), {}).encode(messages("..", "good", "." * 300))
+    found = encoder_of("event", Router({}, "", "t", "{prefix}"), {}).encode(messages("..", "good", "." * 300))
     assert found.topic_names == ("good",)
 
 
 def test_a_prefix_is_shown_short_and_on_one_line() -> None:
     prefix = "a\nb\x1b[31m\u202e" + "c" * 1000
-    found = Encoder("event", Router({}, "", "t", "m"), {}).encode(messages(prefix))
+    found = encoder_of("event", Router({}, "", "t", "m"), {}).encode(messages(prefix))
     assert found.table_names == ("a\\nb\\x1b[31m\\u202e" + "c" * 54 + "...",)
     assert json.loads(found.values[0].as_py())["Prefix"] == prefix
 
@@ -69,14 +69,16 @@ def test_a_prefix_is_shown_short_and_on_one_line() -> None:
 def test_shapes_of_excluded_tables_are_not_told() -> None:
     tables: list[Relation] = [changes.relation for changes in batch().changes]
     shapes = replace(batch(), schema_changes=tuple(SchemaChange(table, None, 0, 0, 0) for table in tables))
-    encoder = Encoder("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes")
+    encoder = encoder_of("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes")
     assert encoder.encode(shapes).table_names.count("public.keyless") == 0
     assert "shapes" in encoder.encode(shapes).topic_names
 
 
 def test_two_sources_of_one_encoder_have_topics_of_their_own_where_rules_name_the_source() -> None:
     router = Router({}, "{source}", "", "")
-    encoder = Encoder("debezium", router, {}, transaction_topic="{source}.transactions", schema_topic="{source}.shapes")
+    encoder = encoder_of(
+        "debezium", router, {}, transaction_topic="{source}.transactions", schema_topic="{source}.shapes"
+    )
     for source in ("db1", "db2"):
         one = batch(source)
         shape = SchemaChange(one.changes[0].relation, None, 0, 0, 0)

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events import Encoder
 from psql_streamer.routing import Router
 from tests.decoding import decode
+from tests.encoding import encoder_of
 from tests.golden import read
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
 
@@ -33,6 +33,6 @@ def test_d5_a_table_without_a_key_is_refused_by_name() -> None:
     messages = [begin(100, 0, 7), relation(shape), insert(shape.oid, (b"x",)), commit(100, 120, 0)]
     (batch,) = decode([copy_data(xlog_data(message)) for message in messages], 10)
     with pytest.raises(SinkRefused, match=r"public\.keyless.*no key"):
-        Encoder("flat", Router({}, "t", ""), {}).encode(batch)
-    keys = Encoder("flat", Router({}, "t", ""), {"keyless": ("note",)}).encode(batch).keys
+        encoder_of("flat", Router({}, "t", ""), {}).encode(batch)
+    keys = encoder_of("flat", Router({}, "t", ""), {"keyless": ("note",)}).encode(batch).keys
     assert keys.to_pylist() == [b'{"note":"x"}']

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import FORMATS as KNOWN
 from tests.connect_schema import misfits
+from tests.encoding import FORMATS as KNOWN
 from tests.golden import FORMATS, lines, read
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from psql_streamer.events import FORMATS
+from psql_streamer.events.formats import format_class
 from psql_streamer.routing import Route
 from psql_streamer.unchanged import Unchanged
 from sinks.kafka_options import KafkaSinkOptions
+from tests.encoding import FORMATS
 from tests.kafka_sinks import options
 
 
@@ -135,4 +136,5 @@ def test_schemas_belong_to_the_format_that_has_them() -> None:
 
 
 def test_every_format_of_the_events_can_be_asked_for() -> None:
-    assert set(get_args(KafkaSinkOptions.model_fields["format"].annotation)) == set(FORMATS)
+    assert set(FORMATS) == {"event", "envelope", "debezium", "flat"}
+    assert [type(options("a:1", format=form).make_format()) for form in FORMATS] == [*map(format_class, FORMATS)]

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     POSTGRESQL,
@@ -33,6 +32,7 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.connect_schema import misfits
+from tests.encoding import FORMATS, encoder_of
 
 ID = postgres_column("id", 23, key=True)
 ORDERS = postgres_table(16400, "public", "orders", ReplicaIdentity.DEFAULT, (ID,))
@@ -211,7 +211,7 @@ def test_types_that_postgresql_has_no_counterpart_of_go_out_all_the_same(form: s
 
 def encoded(form: str, column: pa.Array, **options: Any) -> Sequence[Any]:
     """The values of a batch of inserts in which a handler made a column."""
-    records = Encoder(form, Router({}, "", "t"), {}, **options).encode(batch(column))
+    records = encoder_of(form, Router({}, "", "t"), {}, **options).encode(batch(column))
     return [json.loads(value) for value in records.values.to_pylist()]
 
 

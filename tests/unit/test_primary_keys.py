@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
@@ -17,6 +16,7 @@ from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,
@@ -44,7 +44,7 @@ def keys(primary_key: Collection[str], *changes: bytes) -> list[Any]:
     machine = Decoder(SOURCE, BEGINNING, BY_OID.get, keyed_by(*primary_key))
     messages = [begin(100, 0, 7), relation(FULL), *changes, commit(100, 120, 0)]
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
-    records = Encoder("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))
+    records = encoder_of("event", Router({}, "t", ""), {}).encode(machine.decode(piece.data, piece.offsets))
     return [
         (chr(op), None if key is None else json.loads(key))
         for op, key in zip(records.op.tolist(), records.keys.to_pylist(), strict=True)

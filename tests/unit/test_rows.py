@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import FORMATS, Encoder
 from psql_streamer.events.nested import LOOKS
 from psql_streamer.events.values import FORMS
 from psql_streamer.model import Batch, Marker, RowOp
 from psql_streamer.pgtype import JsonForm
 from psql_streamer.routing import Router
 from tests.decoding import decode
+from tests.encoding import FORMATS, encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 
@@ -41,7 +41,7 @@ def batch_with(op: int, at: int) -> Batch:
 @pytest.mark.parametrize("op", [Marker.TRUNCATE, Marker.MESSAGE, ord("x"), 0])
 @pytest.mark.parametrize("at", range(3))
 def test_a_row_whose_op_is_no_rows_is_refused_and_does_not_vanish(form: str, op: int, at: int) -> None:
-    encoder = Encoder(form, Router({}, "", "t"), {})
+    encoder = encoder_of(form, Router({}, "", "t"), {})
     assert len(encoder.encode(batch_with(OPS[at], at))) >= len(STEPS)
     with pytest.raises(ValueError, match=rf"public\.notes .* op {op}\b"):
         encoder.encode(batch_with(op, at))
@@ -57,7 +57,7 @@ def test_a_row_whose_op_is_no_rows_is_refused_and_does_not_vanish(form: str, op:
     ],
 )
 def test_a_row_of_a_snapshot_is_an_event_in_every_format(form: str, said: dict[str, Any]) -> None:
-    records = Encoder(form, Router({}, "", "t"), {}, headers=True).encode(batch_with(RowOp.READ, 0))
+    records = encoder_of(form, Router({}, "", "t"), {}, headers=True).encode(batch_with(RowOp.READ, 0))
     event = json.loads(records.values[0].as_py())
     assert event.items() >= said.items()
     assert "source" not in event or event["source"].get("snapshot", "true") == "true"

@@ -16,6 +16,7 @@ from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.records import Records
 from psql_streamer.routing import Route, Router
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,
@@ -44,7 +45,7 @@ def batch(*changes: bytes, full: bool) -> Batch:
 
 
 def encoder(routes: Sequence[Route], form: str = "event", key: tuple[str, ...] = ()) -> Encoder:
-    return Encoder(form, Router({"orders": routes}, "", ""), {"*": key} if key else {})
+    return encoder_of(form, Router({"orders": routes}, "", ""), {"*": key} if key else {})
 
 
 def records_of(records: Records, topic: str) -> list[tuple[str, Any, Any]]:
@@ -115,7 +116,7 @@ def test_a_truncate_goes_to_every_topic_of_its_table() -> None:
 
 
 def test_a_table_without_a_topic_is_counted_once_a_row() -> None:
-    found = Encoder("event", Router({"others": ROUTES}, "", ""), {}).encode(batch(CREATED, CREATED, full=False))
+    found = encoder_of("event", Router({"others": ROUTES}, "", ""), {}).encode(batch(CREATED, CREATED, full=False))
     assert (len(found), found.skipped) == (0, {"public.orders": 2})
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events import Encoder
 from psql_streamer.model import ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.types import BY_OID
@@ -17,6 +16,7 @@ from psql_streamer.routing import Router
 from psql_streamer.unchanged import Treatment, Unchanged
 from tests.columns import postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
+from tests.encoding import encoder_of
 from tests.pgoutput_wire import (
     UNCHANGED,
     Row,
@@ -73,7 +73,7 @@ def encoded(
     piece = block([copy_data(xlog_data(message, 50)) for message in messages])
     batch = Decoder(SOURCE, BEGINNING, BY_OID.get, keyed_by("id")).decode(piece.data, piece.offsets)
     policy = Unchanged(rules, marker) if marker else Unchanged(rules)
-    return Encoder(form, Router({}, "t", ""), {"*": key}, headers=True, unchanged=policy).encode(batch)
+    return encoder_of(form, Router({}, "t", ""), {"*": key}, headers=True, unchanged=policy).encode(batch)
 
 
 FILLED = {"id": 1, "body": "long", "note": "b"}
@@ -116,7 +116,7 @@ def test_a_marker_stands_only_in_rows_that_need_it() -> None:
     )
     batch = Decoder(SOURCE, BEGINNING).decode(piece.data, piece.offsets)
     rules: dict[str, Treatment] = {"body": "marker"}
-    records = Encoder("flat", Router({}, "t", ""), {}, unchanged=Unchanged(rules, "?")).encode(batch)
+    records = encoder_of("flat", Router({}, "t", ""), {}, unchanged=Unchanged(rules, "?")).encode(batch)
     assert [json.loads(value)["body"] for value in records.values.to_pylist()] == ["?", "long", None, "?"]
     assert named(records) == [["body"], [], [], ["body"]]
 

@@ -1,0 +1,77 @@
+"""Entry points -> classes. A third party's package and the parts that ship come through the same door.
+
+A name is that of an entry point (`postgres`, `debezium`), or `package.module:Class`. Classes are imported when they are
+asked for, one by one: a pipeline that has no Spark imports none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from psql_streamer.nearest import nearest
+
+Base = TypeVar("Base")
+
+PASSTHROUGH = "passthrough"
+"""The handler name that stands for no handler at all."""
+
+_CLASS_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+class Kind(StrEnum):
+    """The kinds of parts, as the configuration calls them."""
+
+    SOURCE = "source"
+    HANDLER = "handler"
+    SINK = "sink"
+    FORMAT = "format"
+
+    @property
+    def group(self) -> str:
+        """The entry point group."""
+        return f"psql_streamer.{self.value}s"
+
+
+class NameRefused(ValueError):
+    """A name stands for no class that can be used. The text says what it is not, and does not quote it."""
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """The names that the configuration may hold, sorted."""
+    builtin = {PASSTHROUGH} if kind is Kind.HANDLER else set()
+    return tuple(sorted(builtin | _points(kind).keys()))
+
+
+def class_of(kind: Kind, name: str, base: type[Base]) -> type[Base]:
+    """The class of this name, a subclass of `base`. NameRefused when there is none, or it cannot be imported."""
+    point = _entry_point(kind, name)
+    remedy = "install the package that it is part of, or correct package.module:Class"
+    try:
+        found: object = importlib.import_module(point.module)
+    except ImportError as error:
+        raise NameRefused(f"cannot be imported: {error}: {remedy}") from error
+    for attribute in point.attr.split("."):
+        found = getattr(found, attribute, None)
+    if isinstance(found, type) and issubclass(found, base):
+        return found
+    raise NameRefused(f"is not a {kind}: it must be a subclass of {base.__module__}.{base.__qualname__}")
+
+
+def _entry_point(kind: Kind, name: str) -> EntryPoint:
+    if _CLASS_PATH.fullmatch(name):
+        return EntryPoint(name, name, kind.group)
+    found = _points(kind).get(name)
+    if found is None:
+        raise NameRefused(f"is not a known {kind}{nearest(name, names(kind))}")
+    return found
+
+
+@cache
+def _points(kind: Kind) -> dict[str, EntryPoint]:
+    """The entry points by name. Looking for them reads every package's metadata, so it is done once."""
+    return {point.name: point for point in entry_points(group=kind.group)}
