@@ -20,8 +20,8 @@ from psql_streamer import logs
 from psql_streamer.config import load
 from psql_streamer.errors import StreamerError
 from psql_streamer.lsn import Lsn
-from psql_streamer.metrics import Metrics
-from psql_streamer.pipeline import Pipeline
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.pipeline.pipeline import Pipeline
 
 
 class _Watch(Metrics):
@@ -80,7 +80,7 @@ def processes() -> dict[str, tuple[float, int]]:
     this = psutil.Process()
     for process in (this, *this.children(recursive=True)):
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            name = "main" if process == this else "reader" if "sources.reader" in process.cmdline() else "jvm"
+            name = "main" if process == this else "reader" if "sources.postgres.reader" in process.cmdline() else "jvm"
             times = process.cpu_times()
             used, peak = found.get(name, (0.0, 0))
             found[name] = (used + times.user + times.system, max(peak, _peak_resident(process.pid)))

@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace, verbosity: int) -> int:
     for warning in config.warnings:
         logging.getLogger("psql_streamer.config").warning(warning)
     # Not at the top: it loads Arrow and the HTTP server, which the other commands have no use for.
-    from psql_streamer import pipeline
+    from psql_streamer.pipeline import pipeline
 
     return pipeline.run(config)
 
@@ -107,7 +107,7 @@ def _check(arguments: argparse.Namespace, verbosity: int) -> int:
 
 
 def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
-    from psql_streamer.store import Store
+    from psql_streamer.checkpoint.store import Store
 
     config = _load(arguments)
     name = arguments.forget

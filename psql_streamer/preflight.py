@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from psql_streamer.api.listening import listen
+from psql_streamer.checkpoint.resume import choose_position
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
-from psql_streamer.listening import listen
 from psql_streamer.model import Relation
 from psql_streamer.options import PartOptions, SourceOptions
 from psql_streamer.redaction import gives_away, secrets_in
-from psql_streamer.resume import choose_position
 from psql_streamer.review import review
-from psql_streamer.store import Store
-from psql_streamer.store_format import StoredPosition
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.
 _BOLT_MAGIC = (0xED0CDAED).to_bytes(4, "little")

@@ -1,1 +1,1 @@
-"""The sinks that ship with psql-streamer, one file each; found through entry points."""
+"""The sinks that ship with psql-streamer, a folder or a file each; found through entry points."""

@@ -1,1 +1,1 @@
-"""The sources that ship with psql-streamer, one file each; found through entry points."""
+"""The sources that ship with psql-streamer, a folder each; found through entry points."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from psql_streamer.entry_points import Kind, names
-from psql_streamer.events import Encoder
-from psql_streamer.events.debezium import Debezium
+from psql_streamer.events.debezium.format import Debezium
+from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format, FormatOptions
 from psql_streamer.events.formats import format_class
-from psql_streamer.routing import Router
-from psql_streamer.unchanged import Unchanged
+from psql_streamer.events.routing import Router
+from psql_streamer.events.unchanged import Unchanged
 
 FORMATS = names(Kind.FORMAT)
 

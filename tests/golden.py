@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from psql_streamer import __version__
-from psql_streamer.events import Encoder
-from psql_streamer.events.json_text import name
+from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.json.text import name
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
-from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
-from psql_streamer.routing import Router
+from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
 from tests.capture_streams import CAPTURED
 from tests.decoding import BEGINNING, SOURCE
 from tests.encoding import encoder_of

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.events.records import Records
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, RowOp, SourceInfo
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.records import Records
-from sinks.kafka import KafkaSink
-from sinks.kafka_options import KafkaSinkOptions
+from sinks.kafka.options import KafkaSinkOptions
+from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import Record
 
 BATCH = Batch(

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import cimpl
 
-from sinks.kafka_producer import Producer
+from sinks.kafka.producer import Producer
 
 PRODUCE = 0
 INIT_PRODUCER_ID = 22

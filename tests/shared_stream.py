@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from psql_streamer.events import Encoder
+from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position
-from psql_streamer.routing import Router
-from sources.postgres import PostgresSource
+from sources.postgres.source import PostgresSource
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.source_at_work import read_all, source_of, streaming

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psycopg2.errors
 
-from psql_streamer.pgoutput.types import BUILT_IN
+from psql_streamer.pgtypes.builtin import BUILT_IN
 from tests.database import Database
 from tests.oracle import array_oracle_of
 from tests.type_values import EDGES, SQL_NAMES, WITH_MODIFIERS, oracle_of

@@ -10,8 +10,8 @@ from typing import Any
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Marker, Position, Relation
 from psql_streamer.pgoutput.wal_position import WalPosition
-from sources.postgres import PostgresSource
-from sources.postgres_options import PostgresOptions
+from sources.postgres.options import PostgresOptions
+from sources.postgres.source import PostgresSource
 from tests.database import Database
 from tests.flatten import flatten
 from tests.naive_pgoutput import NaiveRow

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import JsonForm, PgType
+from psql_streamer.pgtypes.builtin import BUILT_IN
 
 _DIGITS = "9" * 60
 _LONG = "repeat('ż🐘', 2000)"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import JsonForm
+from psql_streamer.pgtypes.builtin import BUILT_IN
 
 PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 
 _HEAD = """\
 # Types
 
-What a value becomes in the JSON of an event. The first table is made of `psql_streamer/pgoutput/types.py` by
+What a value becomes in the JSON of an event. The first table is made of `psql_streamer/pgtypes/builtin.py` by
 `python -m tests.types_page`; a test holds the two equal.
 
 Values are taken in PostgreSQL's text form. DateStyle (ISO), IntervalStyle (iso_8601), TimeZone (UTC),

@@ -16,12 +16,7 @@ import psycopg2
 from psycopg2.extensions import make_dsn
 
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
-from psql_streamer.embedded.postgres_binaries import (
-    major_version,
-    reachable_binaries,
-    server_account,
-    server_binaries,
-)
+from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_account, server_binaries
 from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 

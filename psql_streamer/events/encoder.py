@@ -17,11 +17,14 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.events import rows as kinds
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
-from psql_streamer.events.objects import names_json
+from psql_streamer.events.json.objects import names_json
+from psql_streamer.events.key_columns import KeyColumns
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.key_columns import KeyColumns
+from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import (
     Batch,
     Changes,
@@ -35,9 +38,6 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.name_counts import shown
-from psql_streamer.records import Records
-from psql_streamer.routing import Route, Router, SourceTopic
-from psql_streamer.unchanged import Unchanged
 
 _Number = TypeVar("_Number", bound=np.generic)
 

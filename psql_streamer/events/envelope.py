@@ -8,8 +8,8 @@ import pyarrow as pa
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
-from psql_streamer.events.json_text import join, name
-from psql_streamer.events.objects import image_json, names_json
+from psql_streamer.events.json.objects import image_json, names_json
+from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, LogicalMessage, Marker, Transactions, Truncate

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.events.identity import checksums
-from psql_streamer.events.json_text import name
-from psql_streamer.events.objects import image_json, key_json
+from psql_streamer.events.json.objects import image_json, key_json
+from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of

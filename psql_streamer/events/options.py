@@ -22,10 +22,10 @@ from psql_streamer.entry_points import NameRefused
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format, FormatOptions
 from psql_streamer.events.formats import format_class
-from psql_streamer.key_columns import ANY_TABLE, KeyColumns
+from psql_streamer.events.key_columns import ANY_TABLE, KeyColumns
+from psql_streamer.events.routing import Route, Router, SourceTopic
+from psql_streamer.events.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from psql_streamer.options import UNKNOWN_NAME, PartOptions, SinkOptions
-from psql_streamer.routing import Route, Router, SourceTopic
-from psql_streamer.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 
 _Item = TypeVar("_Item")
 

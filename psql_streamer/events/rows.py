@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events import json_text
+from psql_streamer.events.json import text as json_text
+from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Changes, Column, Image, Relation, RowOp
-from psql_streamer.unchanged import Unchanged
 
 Index = NDArray[np.int64]
 Absent = Mapping[int, NDArray[np.bool_]]

@@ -8,8 +8,8 @@ from typing import Any, assert_never
 from psql_streamer import __version__
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange
-from psql_streamer.pgoutput.type_names import type_name
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.names import type_name
 
 
 def schema_change_key(change: SchemaChange) -> bytes:

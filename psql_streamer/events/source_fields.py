@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.events.digits import moments, numbers
 from psql_streamer.events.identity import lsn_texts
-from psql_streamer.events.json_text import join, name
+from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions

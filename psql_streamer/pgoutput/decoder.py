@@ -58,9 +58,9 @@ from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_
 from psql_streamer.pgoutput.rows import read_rows, rows_by_table
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
-from psql_streamer.pgoutput.types import BY_OID
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PgType, PostgresType
+from psql_streamer.pgtypes.builtin import BY_OID
 
 Resolve: TypeAlias = Callable[[int], PgType | None]
 

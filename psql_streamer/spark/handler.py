@@ -19,12 +19,12 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.parallel import SideBySide
 from psql_streamer.spark.putting_aside import Done, run
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
-from psql_streamer.spark.side_by_side import SideBySide
 from psql_streamer.spark.turns import turns
 from psql_streamer.spark.warm_up import warm_up
 

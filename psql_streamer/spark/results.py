@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import ArrowType, Changes, Column, ColumnType, Image
-from psql_streamer.pgoutput import casts
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes import casts
+from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
-from psql_streamer.spark.images import Sent
 from psql_streamer.spark.kept import Kept, images_to_put_back
 from psql_streamer.spark.lacking import Mask, union
-from psql_streamer.spark.lineage import Lineage, row_column
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, METADATA, ROW, UNCHANGED
+from psql_streamer.spark.row_tracking import Lineage, row_column
 
 _ROW_TYPE = pa.int64()
 _PLAIN_TEXT_OIDS = frozenset({18, 19, casts.TEXT_OID, 1042, 1043})  # "char", name, text, bpchar, varchar

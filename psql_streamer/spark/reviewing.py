@@ -13,13 +13,13 @@ from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, Changes, Image, Relation, ReplicaIdentity, SourceInfo
 from psql_streamer.nearest import nearest
-from psql_streamer.pgoutput import casts
-from psql_streamer.spark.images import Sent
+from psql_streamer.pgtypes import casts
+from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
-from psql_streamer.spark.lineage import Lineage
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
+from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, by_table
 from psql_streamer.spark.running import Job, Runner
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
-from psql_streamer.spark.images import Sent
 from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.rules import Rule
 

@@ -15,10 +15,10 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.store import Store
-from psql_streamer.store_format import StoredPosition
 from tests.database import Database
 from tests.sections import postgres_section
 from tests.service import Service

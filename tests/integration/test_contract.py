@@ -16,7 +16,7 @@ from psql_streamer.model import Batch
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.testing import HandlerContract, SinkContract, SourceContract, batch_of
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from sinks.stub import StubDiscardSink, StubLogSink
 from tests.database import Database
 from tests.integration.conftest import MASTER

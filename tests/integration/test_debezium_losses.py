@@ -10,9 +10,9 @@ from typing import Any
 import psycopg2.errors
 import pytest
 
-from psql_streamer.events.debezium_types import connect_type
+from psql_streamer.events.debezium.types import connect_type
+from psql_streamer.events.routing import Route, Router
 from psql_streamer.model import Batch
-from psql_streamer.routing import Route, Router
 from tests.connect_schema import misfits
 from tests.database import Database
 from tests.debezium_reading import read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.interfaces import Severity
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.kafka_sinks import Canned, create_topic, options
 
 

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
-from sinks.kafka_delivery import Delivery
-from sinks.kafka_producer import Outgoing
-from sinks.kafka_shipment import Shipment
+from sinks.kafka.delivery import Delivery
+from sinks.kafka.producer import Outgoing
+from sinks.kafka.shipment import Shipment
 from tests.kafka_reader import consume
 from tests.kafka_sinks import by_partition, options
 from tests.mock_brokers import INIT_PRODUCER_ID, PRODUCE, MockBrokers

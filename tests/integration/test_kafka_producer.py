@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.errors import SinkUnavailable
-from sinks.kafka_delivery import Delivery
-from sinks.kafka_producer import Failed, Outgoing, Producer
-from sinks.kafka_shipment import Shipment
+from sinks.kafka.delivery import Delivery
+from sinks.kafka.producer import Failed, Outgoing, Producer
+from sinks.kafka.shipment import Shipment
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import by_partition, create_topic, random_bytes
 

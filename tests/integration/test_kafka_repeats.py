@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkUnavailable
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, random_bytes, started, write_until_it_works
 from tests.mock_brokers import NOBODY, PRODUCE, MockBrokers

@@ -25,7 +25,7 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Relation, ReplicaIdentity
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works

@@ -21,7 +21,7 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, So
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
-from sources import server_watch
+from sources.postgres import server_watch
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position, Relation
-from psql_streamer.routing import Router
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.source_at_work import read_all, streaming

@@ -11,7 +11,7 @@ import pytest
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.model import Batch, Rejection
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import options
 from tests.spark_changes import batch, shop

@@ -13,8 +13,8 @@ import psycopg2.errors
 import pytest
 
 from psql_streamer.errors import SinkRefused
+from psql_streamer.events.routing import Router
 from psql_streamer.model import RowOp
-from psql_streamer.routing import Router
 from tests.capture_scenarios import BULKY
 from tests.database import Database
 from tests.encoding import FORMATS

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.merging import cut, merge
 from psql_streamer.model import Batch
-from psql_streamer.pgoutput.type_names import type_name
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.names import type_name
+from psql_streamer.pipeline.coalescing import cut, merge
 from tests.shared_stream import Event, SharedStream, events
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.decoding import decode
 from tests.kafka_reader import consume
 from tests.kafka_sinks import create_topic, options

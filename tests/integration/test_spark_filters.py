@@ -10,8 +10,8 @@ import pytest
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events import rows as kinds
+from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Changes, ReplicaIdentity
-from psql_streamer.unchanged import Unchanged
 from tests.spark_changes import (
     DELETE,
     INSERT,

@@ -15,12 +15,12 @@ import psycopg2.errors
 import pytest
 
 from psql_streamer.errors import SourceRefused
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, RowOp
-from psql_streamer.pgoutput.types import BUILT_IN
 from psql_streamer.pgtype import PgType
-from psql_streamer.routing import Router
+from psql_streamer.pgtypes.builtin import BUILT_IN
 from psql_streamer.spark.handler import SparkHandler
-from sources.postgres import PostgresSource
+from sources.postgres.source import PostgresSource
 from tests.connect_schema import misfits
 from tests.database import Database, fresh_database
 from tests.encoding import FORMATS, encoder_of

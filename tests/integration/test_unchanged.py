@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.routing import Router
+from psql_streamer.events.unchanged import Treatment, Unchanged
 from psql_streamer.model import Batch
-from psql_streamer.routing import Router
-from psql_streamer.unchanged import Treatment, Unchanged
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.source_at_work import read_all, streaming

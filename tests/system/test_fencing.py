@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from psycopg2.extensions import parse_dsn
 
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.store import Store
 from tests.database import Database, fresh_database
 from tests.sections import postgres_section
 from tests.service import Service

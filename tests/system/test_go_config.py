@@ -13,7 +13,7 @@ from psycopg2.extensions import parse_dsn
 
 from psql_streamer.config import load
 from psql_streamer.lsn import Lsn
-from sources.postgres_options import PostgresOptions
+from sources.postgres.options import PostgresOptions
 from tests.database import Database
 from tests.kafka_reader import Record, consume
 from tests.service import Service

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.store import Store
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
 from tests.kafka_reader import consume
@@ -31,7 +31,8 @@ def _readers(mark: str) -> list[int]:
     return [
         process.pid
         for process in psutil.process_iter(["cmdline", "environ"])
-        if "sources.reader" in (process.info["cmdline"] or ()) and (process.info["environ"] or {}).get(_MARK) == mark
+        if "sources.postgres.reader" in (process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get(_MARK) == mark
     ]
 
 

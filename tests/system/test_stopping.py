@@ -16,8 +16,8 @@ import lmdb
 import pytest
 from psycopg2.extensions import parse_dsn
 
-from psql_streamer.shutdown import FORCED
-from psql_streamer.store import Store
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.pipeline.shutdown import FORCED
 from tests.database import Database
 from tests.log_pipe import LogPipe
 from tests.sections import postgres_section

@@ -14,11 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from psql_streamer import logs
-from psql_streamer.api import ENDPOINTS, ApiServer, create_app
+from psql_streamer.api.app import ENDPOINTS, ApiServer, create_app
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Status
 from psql_streamer.lsn import Lsn
-from psql_streamer.metrics import Metrics
+from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 
 TEXT = {"Accept": "text/plain"}

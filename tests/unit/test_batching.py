@@ -76,6 +76,8 @@ def test_every_constant_is_used() -> None:
 
 
 def test_the_reader_process_loads_neither_numpy_nor_arrow() -> None:
-    program = "import sys, sources.reader; print([name for name in ('numpy', 'pyarrow') if name in sys.modules])"
+    program = (
+        "import sys, sources.postgres.reader; print([name for name in ('numpy', 'pyarrow') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

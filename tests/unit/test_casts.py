@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.pgoutput.casts import arrow_type, cast, to_text, type_of
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.casts import arrow_type, cast, to_text, type_of
 
 _EXACT = Context(prec=100)
 

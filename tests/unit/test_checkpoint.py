@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.checkpoint import Tracker
+from psql_streamer.checkpoint.tracker import Tracker
 from psql_streamer.model import Position
 
 

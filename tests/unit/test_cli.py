@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer import __version__, pipeline
+from psql_streamer import __version__
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.cli import main
 from psql_streamer.config import Config
 from psql_streamer.errors import SinkRefused
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.store import Store
-from psql_streamer.store_format import StoredPosition
+from psql_streamer.pipeline import pipeline
 from tests.config_files import MINIMAL, with_line, written
 
 SECRET = "hunter2-in-the-dsn"

@@ -9,8 +9,8 @@ import pytest
 from psql_streamer.config import HttpAddress, LogFormat, LogLevel, load
 from psql_streamer.errors import ConfigError
 from psql_streamer.lsn import Lsn
-from sinks.kafka import KafkaSink
-from sources.postgres import PostgresSource
+from sinks.kafka.sink import KafkaSink
+from sources.postgres.source import PostgresSource
 from tests.config_files import MINIMAL, PARTS, problems_of, with_line, written
 
 DATA = Path(__file__).parents[1] / "data"
@@ -174,14 +174,17 @@ def problem_cases() -> dict[str, tuple[str, str]]:
         "no type": (MINIMAL.replace('type = "postgres"\n', ""), "source.db1.type: is required: one of postgres"),
         "a type that is a number": (MINIMAL.replace('"postgres"', "5"), "source.db1.type: must be a string: one of"),
         "a class that is not there": (
-            MINIMAL.replace('"postgres"', '"sources.postgres:Nobody"'),
+            MINIMAL.replace('"postgres"', '"sources.postgres.source:Nobody"'),
             "is not a source: it must be",
         ),
         "a module that is not there": (
             MINIMAL.replace('"postgres"', '"nobody.here:Source"'),
             "cannot be imported: No module",
         ),
-        "a sink as a source": (MINIMAL.replace('"postgres"', '"sinks.kafka:KafkaSink"'), "is not a source: it must be"),
+        "a sink as a source": (
+            MINIMAL.replace('"postgres"', '"sinks.kafka.sink:KafkaSink"'),
+            "is not a source: it must be",
+        ),
         "no sources": (MINIMAL.replace('sources = ["db1"]\n', ""), "sink.kafka1.sources: is required"),
         "empty sources": (MINIMAL.replace('["db1"]', "[]"), "sink.kafka1.sources: must not be empty"),
         "empty handlers": (MINIMAL.replace('["passthrough"]', "[]"), "sink.kafka1.handlers: is empty"),

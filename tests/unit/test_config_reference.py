@@ -20,7 +20,7 @@ from psql_streamer.config.model import ServiceOptions
 from psql_streamer.options import PartOptions
 from psql_streamer.plugins import handler_class, sink_class, source_class
 from psql_streamer.spark.options import TableRule
-from sinks.kafka_options import CreateTopics
+from sinks.kafka.options import CreateTopics
 from tests.config_files import written
 
 REFERENCE = Path(__file__).parents[2] / "psql-streamer.toml"

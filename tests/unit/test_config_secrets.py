@@ -21,8 +21,8 @@ from psql_streamer.preflight import _report
 from psql_streamer.redaction import is_secret, redact
 from psql_streamer.spark.options import SparkOptions
 from sinks.stub import StubDiscardSink
-from sources.postgres_options import PostgresOptions
-from sources.reader import Settings
+from sources.postgres.options import PostgresOptions
+from sources.postgres.reader import Settings
 from tests.config_files import MINIMAL, problems_of, written
 
 SECRET = "Xq7Zr9Kw"
@@ -76,7 +76,7 @@ sources = st.builds(lambda table, type_: {**table, "type": type_}, tables, st.sa
 sinks = st.builds(
     lambda table, type_: {**table, "type": type_},
     tables,
-    st.sampled_from(["kafka", "stub_log", "sinks.kafka:KafkaSink"]),
+    st.sampled_from(["kafka", "stub_log", "sinks.kafka.sink:KafkaSink"]),
 )
 documents = st.fixed_dictionaries(
     {

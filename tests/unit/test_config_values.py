@@ -9,7 +9,7 @@ from psycopg2.extensions import parse_dsn
 
 from psql_streamer.config import Config, HttpAddress, load
 from psql_streamer.errors import ConfigError
-from sources.postgres_options import PostgresOptions
+from sources.postgres.options import PostgresOptions
 from tests.config_files import MINIMAL, problems_of, with_line, written
 
 HANDFUL = {"PG_HOST": "db.example.com", "PG_DATABASE": "shop", "KAFKA_BROKERS": "k1:9092, k2:9093"}

@@ -6,7 +6,7 @@ import psycopg2
 import pytest
 
 from psql_streamer.errors import SourceRefused, SourceUnavailable
-from sources.server_errors import from_psycopg2
+from sources.postgres.server_errors import from_psycopg2
 
 _TO = 'connection to server at "ssl-db.example.com" (10.0.0.7), port 5432 failed: '
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from psql_streamer.api import ApiServer, create_app
+from psql_streamer.api.app import ApiServer, create_app
 from psql_streamer.config.model import ServiceOptions
 from psql_streamer.interfaces import Status
-from psql_streamer.metrics import Metrics
+from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from tests.dockerfile import ROOT, copied, ignored, instructions
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from psql_streamer import __version__
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Router
 from psql_streamer.model import POSTGRESQL, Batch, SourceInfo
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
-from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
-from psql_streamer.records import Records
-from psql_streamer.routing import Router
+from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
 from tests.connect_schema import misfits
 from tests.decoding import BEGINNING, keyed_by
 from tests.encoding import encoder_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.merging import cut, merge
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
-from psql_streamer.routing import Router
+from psql_streamer.pipeline.coalescing import cut, merge
 from tests.decoding import decode
 from tests.encoding import encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation

@@ -16,20 +16,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events import debezium_types as types
-from psql_streamer.events import debezium_values as value
+from psql_streamer.events.debezium import types
+from psql_streamer.events.debezium import values as value
+from psql_streamer.events.routing import Router
 from psql_streamer.lsn import NO_LSN
-from psql_streamer.model import (
-    Batch,
-    Changes,
-    Image,
-    ReplicaIdentity,
-    RowOp,
-    Transactions,
-)
+from psql_streamer.model import Batch, Changes, Image, ReplicaIdentity, RowOp, Transactions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
-from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE, decode
 from tests.encoding import encoder_of

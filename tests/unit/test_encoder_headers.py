@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.events import HEADERS
+from psql_streamer.events.encoder import HEADERS
+from psql_streamer.events.routing import Router
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
@@ -19,7 +20,6 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.encoding import encoder_of
 

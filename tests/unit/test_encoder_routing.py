@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from psql_streamer.events.routing import Router
 from psql_streamer.model import (
     Batch,
     LogicalMessage,
@@ -16,7 +17,6 @@ from psql_streamer.model import (
     TransactionMetadata,
     Truncate,
 )
-from psql_streamer.routing import Router
 from tests.decoding import decode
 from tests.encoding import encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events.json_text import escape, join, members, members_with_gaps, name, quote, quoted
+from psql_streamer.events.json.text import escape, join, members, members_with_gaps, name, quote, quoted
 
 AWKWARD = [
     "",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.routing import Router
+from psql_streamer.events.routing import Router
 from tests.decoding import decode
 from tests.encoding import encoder_of
 from tests.golden import read

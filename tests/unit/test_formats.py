@@ -13,13 +13,13 @@ from pydantic import SecretStr, ValidationError, field_validator, model_validato
 from psql_streamer.config import load
 from psql_streamer.entry_points import Kind, names
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.events.debezium import Debezium
+from psql_streamer.events.debezium.format import Debezium
 from psql_streamer.events.format import BatchFormat, Format, FormatOptions, RowTexts
 from psql_streamer.events.options import EventOptions
 from psql_streamer.events.rows import Rows
 from psql_streamer.interfaces import Severity, Status
 from psql_streamer.model import Batch, LogicalMessage, ReplicaIdentity, Truncate
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.config_files import MINIMAL, problems_of, with_line, written
 from tests.decoding import decode

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from psql_streamer.handler_instances import sum_by_name, worst_by_name
 from psql_streamer.interfaces import Status
+from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
 
 WELL, AWAY = Status(True, "the engine runs"), Status(False, "the engine ended")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psql_streamer.batching import JOINED_BATCHES, JOINED_BYTES
-from psql_streamer.inbox import Inbox
+from psql_streamer.pipeline.bounded_queue import Inbox
 
 
 @dataclass

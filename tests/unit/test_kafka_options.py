@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from psql_streamer.events.formats import format_class
-from psql_streamer.routing import Route
-from psql_streamer.unchanged import Unchanged
-from sinks.kafka_options import KafkaSinkOptions
+from psql_streamer.events.routing import Route
+from psql_streamer.events.unchanged import Unchanged
+from sinks.kafka.options import KafkaSinkOptions
 from tests.encoding import FORMATS
 from tests.kafka_sinks import options
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import cimpl
 from pydantic import ValidationError
 
-from sinks.kafka_properties import _RULES
+from sinks.kafka.properties import _RULES
 from tests.kafka_sinks import options
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

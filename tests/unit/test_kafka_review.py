@@ -10,7 +10,7 @@ import pytest
 
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import Relation, ReplicaIdentity
-from sinks.kafka import KafkaSink
+from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_sinks import Canned, options
 

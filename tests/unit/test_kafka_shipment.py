@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from sinks.kafka_producer import Failed, Outgoing, Written
-from sinks.kafka_shipment import Shipment, behind
+from sinks.kafka.producer import Failed, Outgoing, Written
+from sinks.kafka.shipment import Shipment, behind
 
 TAKEN = np.zeros(1, np.int32)
 FAILURE = KafkaError(KafkaError._TIMED_OUT)

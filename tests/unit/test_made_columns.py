@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psql_streamer.events.routing import Router
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     POSTGRESQL,
@@ -29,7 +30,6 @@ from psql_streamer.model import (
     Transactions,
 )
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.routing import Router
 from tests.columns import postgres_column, postgres_table
 from tests.connect_schema import misfits
 from tests.encoding import FORMATS, encoder_of

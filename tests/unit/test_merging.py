@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.merging import cut, merge
 from psql_streamer.model import Batch, Rejection
+from psql_streamer.pipeline.coalescing import cut, merge
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
 from tests.spark_changes import shop

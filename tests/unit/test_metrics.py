@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Status
 from psql_streamer.lsn import Lsn
-from psql_streamer.metrics import Metrics
+from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import (
     NO_TRANSACTIONS,
     POSTGRESQL,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.pgoutput import arrays, composites
+from psql_streamer.pgtypes import arrays, composites
 
 AWKWARD = "NULLnull\\\"'{}(),; \t\n;x🐘"
 texts = st.one_of(st.text(st.sampled_from(AWKWARD), max_size=8), st.text(st.characters(exclude_categories=["Cs"])))

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from psql_streamer.batching import (
-    FAST_STREAM_BYTES_PER_SECOND,
-    LINGER_BYTES,
-    LINGER_SECONDS,
-    TRANSACTION_REST_SECONDS,
-)
-from sources.pace import Held, Pace
+from psql_streamer.batching import FAST_STREAM_BYTES_PER_SECOND, LINGER_BYTES, LINGER_SECONDS, TRANSACTION_REST_SECONDS
+from sources.postgres.pace import Held, Pace
 
 WANTED = 8 << 20
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.partitioner import NO_PARTITION, murmur2, partitions
+from sinks.kafka.partitioner import NO_PARTITION, murmur2, partitions
 
 
 def scalar_murmur2(key: bytes) -> int:

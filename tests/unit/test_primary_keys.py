@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
-from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.routing import Router
+from psql_streamer.pgtypes.builtin import BY_OID
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.encoding import encoder_of

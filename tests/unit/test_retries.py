@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer.backoff import Backoff
 from psql_streamer.errors import SinkRefused, SinkUnavailable
-from psql_streamer.metrics import Metrics
-from psql_streamer.retries import FIRST_START_PAUSE, LIMITS, Retries, Tried
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.pipeline.backoff import Backoff
+from psql_streamer.pipeline.retries import FIRST_START_PAUSE, LIMITS, Retries, Tried
 from tests.source_at_work import wait_for
 
 ROOT = Path(__file__).parents[2]

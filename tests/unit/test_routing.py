@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.routing import Route, Router, SourceTopic
+from psql_streamer.events.routing import Route, Router, SourceTopic
 
 
 def test_an_exact_qualified_name_beats_the_bare_table_and_every_pattern() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events.nested import LOOKS
-from psql_streamer.events.values import FORMS
+from psql_streamer.events.json.nested import LOOKS
+from psql_streamer.events.json.values import FORMS
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Marker, RowOp
 from psql_streamer.pgtype import JsonForm
-from psql_streamer.routing import Router
 from tests.decoding import decode
 from tests.encoding import FORMATS, encoder_of
 from tests.pgoutput_wire import WireColumn, WireRelation

@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from psql_streamer.errors import SourceError
-from sources.server_errors import from_psycopg2
+from sources.postgres.server_errors import from_psycopg2
 
 PASSWORDS = ("zqx", "x", "port", "shop", "connection", "refused", "password", "127", "hunter2-is-secret")
 """Among them words of libpq's messages, and the user's own name."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events import Encoder
+from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Route, Router
 from psql_streamer.model import Batch
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.records import Records
-from psql_streamer.routing import Route, Router
+from psql_streamer.pgtypes.builtin import BY_OID
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.encoding import encoder_of
 from tests.pgoutput_wire import (

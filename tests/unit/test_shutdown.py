@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from psql_streamer.shutdown import FORCED, SAY_SECONDS
+from psql_streamer.pipeline.shutdown import FORCED, SAY_SECONDS
 from tests.log_pipe import LogPipe
 from tests.source_at_work import wait_for
 
 _PROGRAM = """
 import ctypes, logging, sys
-from psql_streamer.shutdown import Shutdown
+from psql_streamer.pipeline.shutdown import Shutdown
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
 shutdown = Shutdown(lambda: shutdown.begin({seconds}))
 shutdown.listen()
@@ -77,7 +77,7 @@ def test_the_deadline_holds_when_the_interpreter_itself_does_not_end() -> None:
     """Behind the main thread's end no other thread runs, and what is still let go may hang."""
     program = """
 import os, sys, time
-from psql_streamer.shutdown import Shutdown
+from psql_streamer.pipeline.shutdown import Shutdown
 class Stuck:
     def __del__(self, write=os.write, sleep=time.sleep):
         write(1, b"letting go\\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.spark.side_by_side import SideBySide
+from psql_streamer.spark.parallel import SideBySide
 
 
 class Sessions:

@@ -12,20 +12,12 @@ import pytest
 from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
-from psql_streamer.metrics import Metrics
-from psql_streamer.model import (
-    NO_TRANSACTIONS,
-    OUTSIDE,
-    POSTGRESQL,
-    Batch,
-    LogicalMessage,
-    SourceInfo,
-    Stats,
-)
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.sink_runner import Item, SinkRunner
-from psql_streamer.supervisor import Supervisor
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 
 _BATCH = Batch(
     SourceInfo(POSTGRESQL, "db1", "h", "d"),

@@ -9,23 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.interfaces import Sink as SinkPart
-from psql_streamer.metrics import Metrics
-from psql_streamer.model import (
-    NO_TRANSACTIONS,
-    POSTGRESQL,
-    Batch,
-    LogicalMessage,
-    Position,
-    SourceInfo,
-    Stats,
-)
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, LogicalMessage, Position, SourceInfo, Stats
 from psql_streamer.options import SinkOptions, SourceOptions
-from psql_streamer.sink_runner import Item, SinkRunner
-from psql_streamer.source_runner import SourceRunner
-from psql_streamer.store import Store
-from psql_streamer.supervisor import Supervisor
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.source_runner import SourceRunner
 
 SMALL, LARGE = 1000, 1 << 20
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer import source_runner
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Status
-from psql_streamer.metrics import Metrics
+from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Position
 from psql_streamer.options import SourceOptions
-from psql_streamer.source_runner import SourceRunner
-from psql_streamer.store import Store
-from psql_streamer.supervisor import Supervisor
+from psql_streamer.pipeline import source_runner
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.source_runner import SourceRunner
 from tests.source_at_work import wait_for
 from tests.unit.test_source_pace import LARGE, SMALL, Gate, Scripted, at_work, settled
 

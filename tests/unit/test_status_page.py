@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jinja2 import UndefinedError
 
-from psql_streamer import status_page
+from psql_streamer.api import page as status_page
 from psql_streamer.interfaces import Status
 
 ROOT = Path(__file__).parents[2]
@@ -52,13 +52,21 @@ def test_a_value_that_the_page_lacks_is_an_error() -> None:
 def test_every_file_of_the_packages_that_is_no_module_is_installed_with_them() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     files = [
-        (package, str(path.relative_to(ROOT / package)))
-        for package in ("psql_streamer", "sources", "sinks")
-        for path in (ROOT / package).rglob("*")
+        _in_package(path)
+        for top in ("psql_streamer", "sources", "sinks")
+        for path in (ROOT / top).rglob("*")
         if path.is_file() and path.suffix not in (".py", ".pyc")
     ]
-    assert ("psql_streamer", "templates/status_page.html") in files
+    assert ("psql_streamer.api", "templates/status_page.html") in files
     left_out = [
-        f"{package}/{file}" for package, file in files if not any(fnmatchcase(file, glob) for glob in data[package])
+        f"{package}/{file}"
+        for package, file in files
+        if not any(fnmatchcase(file, glob) for glob in data.get(package, []))
     ]
     assert left_out == []
+
+
+def _in_package(path: Path) -> tuple[str, str]:
+    """The package that a file is in, and its path there."""
+    folder = next(parent for parent in path.parents if (parent / "__init__.py").exists())
+    return ".".join(folder.relative_to(ROOT).parts), str(path.relative_to(folder))

@@ -13,12 +13,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position, ReplicaIdentity
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.store import Store
-from psql_streamer.store_format import StoredPosition
 from tests.columns import postgres_column, postgres_table
 
 DATA = Path(__file__).parents[1] / "data" / "stores"
@@ -44,8 +44,8 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
     script = f"""
 import os, pathlib, signal
 from psql_streamer.model import Position
-from psql_streamer.store import Store
-from psql_streamer.store_format import StoredPosition
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
 store.put("db1", StoredPosition(Position({{"id": 7}}, "id=7"), {{}}))
@@ -72,8 +72,8 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
     path = tmp_path / "positions.lmdb"
     script = f"""
 import pathlib, sys
-from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.store import Store
+from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.checkpoint.store import Store
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
 print("open", flush=True)

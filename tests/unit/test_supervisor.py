@@ -18,8 +18,8 @@ from psql_streamer.errors import (
     StreamerError,
     outcome,
 )
-from psql_streamer.metrics import Metrics
-from psql_streamer.supervisor import Supervisor, log
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.pipeline.lifecycle import Supervisor, log
 from tests.source_at_work import wait_for
 
 
@@ -102,7 +102,7 @@ def test_a_failure_stops_the_service_though_its_message_waits_for_the_log(monkey
 def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("psql_streamer.supervisor._INTERRUPTED_SECONDS", 0.1)
+    monkeypatch.setattr("psql_streamer.pipeline.lifecycle._INTERRUPTED_SECONDS", 0.1)
     supervisor, ends = Supervisor(Metrics(), start_timeout=60.0), threading.Event()
 
     def start() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psql_streamer.key_columns import KeyColumns
+from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.table_patterns import TablePatterns, group_names
 from tests.columns import postgres_table

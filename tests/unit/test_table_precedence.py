@@ -10,12 +10,12 @@ from typing import TypeAlias
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.key_columns import KeyColumns
+from psql_streamer.events.key_columns import KeyColumns
+from psql_streamer.events.routing import Router
+from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Relation, ReplicaIdentity
-from psql_streamer.routing import Router
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.rules import Rules
-from psql_streamer.unchanged import Unchanged
 from tests.columns import postgres_table
 
 NAMES = ("a", "b", "ab", "a.b", "b.a", "a*", "/a/")

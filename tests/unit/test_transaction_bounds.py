@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.lsn import Lsn
-from psql_streamer.merging import cut, merge
 from psql_streamer.model import Batch, TransactionMetadata
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.pipeline.coalescing import cut, merge
 from tests import pgoutput_wire as wire
 from tests.decoding import BEGINNING, SOURCE, blocks, decode
 from tests.flatten import flatten_all

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from psql_streamer.events.values import json_values
-from psql_streamer.pgoutput import casts
+from psql_streamer.events.json.values import json_values
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.pgoutput.type_catalog import TypeCatalog, TypeRow
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
+from psql_streamer.pgtypes import casts
+from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
 from tests.decoding import BEGINNING, SOURCE, block
 from tests.pgoutput_wire import WireColumn, WireRelation, begin, commit, copy_data, insert, relation, xlog_data
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Router
+from psql_streamer.events.unchanged import Treatment, Unchanged
 from psql_streamer.model import ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.pgoutput.types import BY_OID
-from psql_streamer.records import Records
-from psql_streamer.routing import Router
-from psql_streamer.unchanged import Treatment, Unchanged
+from psql_streamer.pgtypes.builtin import BY_OID
 from tests.columns import postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.encoding import encoder_of

@@ -1,0 +1,1 @@
+"""HTTP: health, status, statistics, metrics, and the page for browsers."""

@@ -1,0 +1,239 @@
+"""The HTTP API: health, status, statistics, metrics and the debug switch.
+
+/health answers on the event loop and needs nothing else. The others run in a thread each, so that not even a
+Service that hangs keeps /health from answering.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, Path, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from pydantic import BaseModel
+
+from psql_streamer import __version__
+from psql_streamer.api.answers import (
+    HTML,
+    JSON,
+    TEXT,
+    Problem,
+    answer,
+    answer_everything,
+    is_head,
+    path_of,
+    preferred,
+    problem,
+)
+from psql_streamer.api.listening import listen, shown_address
+from psql_streamer.api.page import status_page
+from psql_streamer.errors import StreamerError
+from psql_streamer.interfaces import Service, Status
+from psql_streamer.lsn import Lsn
+from psql_streamer.metrics.metrics import CONTENT_TYPE, Metrics
+from psql_streamer.model import Stats
+from psql_streamer.redaction import redact
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = {
+    "/health": "whether the process lives",
+    "/status": "how every part is doing, and why; 500 when one has a problem",
+    "/stats": "counters of every part",
+    "/metrics": "metrics for Prometheus",
+    "/debug/on": "switch debug messages on",
+    "/debug/off": "switch debug messages off",
+    "/openapi.json": "this API, described",
+}
+
+
+class Health(BaseModel):
+    """The process lives."""
+
+    status: str = "alive"
+
+
+class PartStatus(BaseModel):
+    """How one part is doing; the reason is a sentence for the operator."""
+
+    ok: bool
+    reason: str
+
+
+class StatusReport(BaseModel):
+    """How everything is doing. ok: all parts are."""
+
+    ok: bool
+    parts: dict[str, PartStatus]
+
+
+class DebugState(BaseModel):
+    """What the debug switch is at now."""
+
+    debug: bool
+
+
+class Index(BaseModel):
+    """Where everything is."""
+
+    service: str = "psql-streamer"
+    version: str = __version__
+    endpoints: dict[str, str] = ENDPOINTS
+
+
+_ERROR = {
+    "description": "An error",
+    "content": {JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}, TEXT: {"schema": {"type": "string"}}},
+}
+
+
+def create_app(service: Service, metrics: Metrics) -> FastAPI:
+    """The API of a running pipeline. From now on the metrics show what `service` says of its parts."""
+    metrics.watch(service)
+    app = FastAPI(
+        title="psql-streamer",
+        version=__version__,
+        summary="Change data capture from PostgreSQL to Kafka",
+        description="HEAD gives what GET gives, without the body, and switches nothing. Text is in lines.",
+        responses={"default": _ERROR},
+        # Their pages load scripts from a CDN.
+        docs_url=None,
+        redoc_url=None,
+    )
+    answer_everything(app)
+
+    @app.get("/", summary="Where everything is; a status page for browsers", responses=_gives(Index, HTML, TEXT))
+    def index(request: Request) -> Response:
+        if preferred(request, JSON, TEXT, HTML) == HTML:
+            return HTMLResponse(status_page(service.status(), service.stats()))
+        return answer(request, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
+
+    @app.get("/health", summary=ENDPOINTS["/health"], responses=_gives(Health, TEXT))
+    async def health(request: Request) -> Response:
+        return answer(request, Health(), lambda: ["Alive and well"])
+
+    @app.get(
+        "/status",
+        summary=ENDPOINTS["/status"],
+        responses=_gives(StatusReport, TEXT) | _gives(StatusReport | Problem, TEXT, code=500),
+    )
+    def status(request: Request) -> Response:
+        parts = service.status()
+        report = StatusReport(
+            ok=all(part.ok for part in parts.values()),
+            parts={name: PartStatus(ok=part.ok, reason=redact(part.reason)) for name, part in parts.items()},
+        )
+        return answer(request, report, lambda: _status_lines(parts), 200 if report.ok else 500)
+
+    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=_gives(dict[str, dict[str, Any]], TEXT))
+    def stats(request: Request) -> Response:
+        parts = service.stats()
+        return answer(request, parts, lambda: _stats_lines(parts))
+
+    @app.get("/metrics", summary=ENDPOINTS["/metrics"], response_class=PlainTextResponse)
+    def prometheus() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    @app.get(
+        "/debug/{switch:path}",
+        summary="Switch debug messages of all parts on or off",
+        responses=_gives(DebugState, TEXT) | _gives(Problem, TEXT, code=400),
+    )
+    def debug(request: Request, switch: Annotated[str, Path(json_schema_extra={"enum": ["on", "off"]})]) -> Response:
+        if switch not in ("on", "off"):
+            return problem(request, 400, f"there is no {path_of(request)}: use /debug/on or /debug/off")
+        if not is_head(request):
+            service.set_debug(switch == "on")
+        return answer(request, DebugState(debug=switch == "on"), lambda: [f"Debug is {switch}"])
+
+    return app
+
+
+class ApiServer:
+    """Serves an app in a thread of its own. An empty host is every interface; port 0 takes a free one.
+
+    address: where, as `127.0.0.1:8080` or `[::1]:8080`; after `start` with the port that was taken.
+    Signals stay with the process that owns the main thread.
+    """
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        self.address = shown_address(host, port)
+        self._host = host
+        self._port = port
+        debug = log.isEnabledFor(logging.DEBUG)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="h11",
+                lifespan="off",
+                log_config=None,
+                log_level="debug" if debug else "warning",
+                access_log=debug,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Return when requests are answered. Raises StreamerError when the address cannot be had."""
+        listener = listen(self._host, self._port)
+        self.address = shown_address(*listener.getsockname()[:2])
+        self._thread = threading.Thread(target=self._server.run_on, args=(listener,), name="http-api", daemon=True)
+        self._thread.start()
+        self._server.settled.wait()
+        if not self._server.started:
+            raise StreamerError(f"http {self.address}: the server did not start", "see the log before this message")
+        log.info("HTTP API on http://%s", self.address)
+
+    def stop(self) -> None:
+        """Answer what was asked, for a second at most, and leave. May be called twice, and before start."""
+        self._server.should_exit = True
+        if self._thread:
+            self._thread.join(timeout=5)
+            self._thread = None
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn on a socket that is bound already, saying when it is up or has failed."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.settled = threading.Event()
+
+    def run_on(self, listener: socket.socket) -> None:
+        try:
+            self.run(sockets=[listener])
+        finally:
+            listener.close()
+            self.settled.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.settled.set()
+
+
+def _status_lines(parts: Mapping[str, Status]) -> list[str]:
+    return [f"{name}: {'ok' if part.ok else 'problem'}: {redact(part.reason)}" for name, part in parts.items()]
+
+
+def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
+    return [
+        f"{name}: {' '.join(f'{key}={_shown(key, value)}' for key, value in part.items())}"
+        for name, part in parts.items()
+    ]
+
+
+def _shown(key: str, value: Any) -> str:
+    return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)
+
+
+def _gives(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of an endpoint that gives `model` as JSON, or one of the others."""
+    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}} for other in others}}}

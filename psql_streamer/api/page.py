@@ -1,0 +1,68 @@
+"""The status page that a browser gets: one document, no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from psql_streamer import __version__
+from psql_streamer.interfaces import Status
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Stats
+from psql_streamer.redaction import redact
+
+REFRESH_SECONDS = 3
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("psql_streamer.api"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A part as the page shows it. counters: labels and values."""
+
+    name: str
+    state: str
+    reason: str
+    counters: list[tuple[str, str]]
+
+
+def status_page(status: Mapping[str, Status], stats: Mapping[str, Stats]) -> str:
+    """HTML with a row for every part: its state, the reason, its counters."""
+    return _TEMPLATES.get_template("status_page.html").render(
+        refresh_seconds=REFRESH_SECONDS,
+        version=__version__,
+        state=_state(all(part.ok for part in status.values())),
+        parts=[_row(name, part, stats.get(name, {})) for name, part in status.items()],
+    )
+
+
+def _row(name: str, status: Status, stats: Stats) -> _Row:
+    counters = [(_label(key), _shown(key, value)) for key, value in stats.items()]
+    return _Row(name, _state(status.ok), redact(status.reason), counters)
+
+
+def _label(key: str) -> str:
+    return key.replace("_", " ").replace("lsn", "LSN")
+
+
+def _shown(key: str, value: Any) -> str:
+    """Positions as PostgreSQL writes them, counts with their thousands apart."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(Lsn(value)) if key.endswith("lsn") else f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(name, count)}" for name, count in value.items())
+    return str(value)
+
+
+def _state(ok: bool) -> str:
+    return "ok" if ok else "problem"

@@ -1,0 +1,49 @@
+"""Where a source goes on: at its stored position, or once where the operator sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.errors import PositionRefused
+from psql_streamer.model import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """position: None for where the server's own memory says. overriding: it is the operator's wish."""
+
+    position: Position | None
+    overriding: bool = False
+
+
+def choose_position(
+    source: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
+) -> Resume:
+    """Where a source starts. found: its stream identity now. override: Source.position_override.
+
+    PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
+    is the operator's word that this is right.
+    """
+    if override is not None and (record is None or record.override != str(override)):
+        return Resume(override, overriding=True)
+    if record is None:
+        return Resume(None)
+    require_same_stream(source, f"the stored position {record.position}", record.stream, found)
+    return Resume(record.position)
+
+
+def require_same_stream(source: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """PositionRefused when a position belongs to another stream than the one that is there now.
+
+    position: what messages call it. of_position: the stream identity that it was made with.
+    """
+    differing = [key for key, value in of_position.items() if found.get(key, value) != value]
+    if differing:
+        what = ", ".join(f'{key} "{of_position[key]}", now "{found[key]}"' for key in differing)
+        raise PositionRefused(
+            f"{position} was made with {what}",
+            "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
+            f"the position (psql-streamer position forget {source}) to start where the slot is",
+        )

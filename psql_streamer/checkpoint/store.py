@@ -1,0 +1,258 @@
+"""The position store: LMDB, on disk before `put` returns. One record a source, and the shapes of its tables there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from psql_streamer.checkpoint.store_format import (
+    FORMAT,
+    StoredPosition,
+    decode_position,
+    decode_relation,
+    encode_position,
+    encode_relation,
+)
+from psql_streamer.errors import StoreError
+from psql_streamer.model import Relation
+
+_POSITIONS, _RELATIONS, _META = b"positions", b"relations", b"meta"
+_FORMAT_KEY = b"format"
+_DATABASES = 3
+
+
+class Store:
+    """One LMDB file. One process at a time holds it; a second one is refused.
+
+    path: the file (its lock lies beside it as `PATH-lock`, and `PATH-owner` names the process).
+    """
+
+    def __init__(self, path: Path, map_size: int = 64 << 20) -> None:
+        self._path = path
+        self._map_size = map_size
+        self._environment: Any = None
+        self._positions: Any = None
+        self._relations: Any = None
+        self._owner = -1
+        self._writing = threading.Lock()
+
+    def open(self) -> None:
+        """StoreError when the file cannot be used, or another process does."""
+        if self._path.is_dir():
+            raise StoreError(
+                f"lmdb: {self._path} is a folder", f'name a file in it: lmdb = "{self._path / "positions"}"'
+            )
+        self._claim()
+        try:
+            self._environment = self._open(readonly=False)
+            written = self._format()
+            self._positions = self._environment.open_db(_POSITIONS)
+            self._relations = self._environment.open_db(_RELATIONS)
+            if written < FORMAT:
+                self._write_format()
+        except lmdb.Error as error:
+            self.close()
+            raise self._unusable(error) from None
+
+    def open_to_read(self) -> int:
+        """Open beside a process that may hold the file; that one's PID, 0 for none. StoreError as `open`.
+
+        Nothing can be stored. A file that does not exist is made by nobody: StoreError.
+        """
+        holder = self._holder()
+        try:
+            self._environment = self._open(readonly=True)
+            self._format()
+            self._positions = self._environment.open_db(_POSITIONS, create=False)
+            self._relations = self._environment.open_db(_RELATIONS, create=False)
+        except lmdb.Error as error:
+            self.close()
+            raise self._unusable(error) from None
+        return holder
+
+    def get(self, source: str) -> StoredPosition | None:
+        """What is remembered of a source; None when nothing is."""
+        with self._environment.begin(db=self._positions) as transaction:
+            value = transaction.get(source.encode())
+        return None if value is None else self._decode(source, value)
+
+    def all(self) -> dict[str, StoredPosition]:
+        """Every record, by source."""
+        with self._environment.begin(db=self._positions) as transaction:
+            return {
+                bytes(key).decode(): self._decode(bytes(key).decode(), value) for key, value in transaction.cursor()
+            }
+
+    def relations(self, source: str) -> list[Relation]:
+        """The shapes that a source's tables have at its position. StoreError when one cannot be read."""
+        prefix, found = _relation_key(source, ""), []
+        with self._environment.begin(db=self._relations) as transaction, transaction.cursor() as cursor:
+            cursor.set_range(prefix)
+            for key, value in cursor:
+                if not bytes(key).startswith(prefix):
+                    break
+                found.append(self._decode_relation(source, value))
+        return found
+
+    def put(
+        self, source: str, record: StoredPosition, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
+    ) -> None:
+        """Remember; on return it is on disk (LMDB's commit syncs).
+
+        relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
+        """
+        try:
+            with self._writing, self._environment.begin(write=True) as transaction:
+                place = source.encode()
+                written = encode_position(record, transaction.get(place, db=self._positions))
+                transaction.put(place, written, db=self._positions)
+                for relation in dropped:
+                    transaction.delete(_relation_key(source, relation.id), db=self._relations)
+                for relation in relations:
+                    key = _relation_key(source, relation.id)
+                    written = encode_relation(relation, transaction.get(key, db=self._relations))
+                    transaction.put(key, written, db=self._relations)
+        except lmdb.Error as error:
+            raise self._unusable(error) from None
+
+    def forget(self, source: str) -> bool:
+        """Remove a source's record and its tables' shapes; whether there was one."""
+        try:
+            with self._writing, self._environment.begin(write=True) as transaction:
+                self._forget_relations(transaction, source)
+                return bool(transaction.delete(source.encode(), db=self._positions))
+        except lmdb.Error as error:
+            raise self._unusable(error) from None
+
+    def close(self) -> None:
+        """Give the file back. May be called twice.
+
+        While another thread writes it stays open until the process ends: py-lmdb frees every transaction with it.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._close()
+        finally:
+            self._writing.release()
+
+    def _close(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+
+    def _open(self, *, readonly: bool) -> Any:
+        return lmdb.open(
+            str(self._path),
+            map_size=self._map_size,
+            subdir=False,
+            max_dbs=_DATABASES,
+            mode=0o600,
+            readonly=readonly,
+        )
+
+    def _format(self) -> int:
+        """The format of the file, 1 where it has none; StoreError for one that is newer than this version."""
+        try:
+            meta = self._environment.open_db(_META, create=False)
+        except lmdb.NotFoundError:
+            return 1
+        with self._environment.begin(db=meta) as transaction:
+            written = int(bytes(transaction.get(_FORMAT_KEY, b"1")))
+        if written > FORMAT:
+            self.close()
+            raise StoreError(
+                f"lmdb: {self._path} was written by a newer version of psql-streamer (format {written}, "
+                f"this version reads up to {FORMAT})",
+                "start that version, or restore the file from a backup",
+            )
+        return written
+
+    def _write_format(self) -> None:
+        """Shapes of format 1 stay as they are until they are written again: both are read."""
+        with self._environment.begin(write=True, db=self._environment.open_db(_META)) as transaction:
+            transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
+
+    def _claim(self) -> None:
+        """LMDB itself lets several processes write; two of them would move each other's positions."""
+        owner = self._path.with_name(self._path.name + "-owner")
+        try:
+            self._owner = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"lmdb: {self._path} cannot be opened ({str(error.strerror).lower()})",
+                f"make sure that the folder {self._path.parent} exists and that this user may write to it",
+            ) from None
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._owner, 32).decode("ascii", "replace").strip() or "unknown"
+            self.close()
+            raise StoreError(
+                f"lmdb: {self._path} is in use by PID {holder}", "stop that process, or set lmdb to another path"
+            ) from None
+        os.ftruncate(self._owner, 0)
+        os.pwrite(self._owner, str(os.getpid()).encode(), 0)
+
+    def _holder(self) -> int:
+        """The process that has the file open; 0 for none."""
+        try:
+            owner = os.open(self._path.with_name(self._path.name + "-owner"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return 0
+        try:
+            fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(owner, 32) or b"1")
+        finally:
+            os.close(owner)
+        return 0
+
+    def _forget_relations(self, transaction: Any, source: str) -> None:
+        prefix = _relation_key(source, "")
+        with transaction.cursor(self._relations) as cursor:
+            while cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
+                cursor.delete()
+
+    def _unusable(self, error: lmdb.Error) -> StoreError:
+        if isinstance(error, lmdb.MapFullError):
+            return StoreError(f"lmdb: {self._path} is full", "raise lmdbMapSize")
+        if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.CorruptedError):
+            return StoreError(
+                f"lmdb: {self._path} is not an LMDB file of this service",
+                "name another path, or move the file away (the Go service's BoltDB file cannot be taken over)",
+            )
+        return StoreError(
+            f"lmdb: {self._path} cannot be used ({error})", "look at the disk's free space and the file's permissions"
+        )
+
+    def _decode(self, source: str, value: bytes) -> StoredPosition:
+        try:
+            return decode_position(value)
+        except (ValueError, KeyError, TypeError):
+            raise self._unreadable(source) from None
+
+    def _decode_relation(self, source: str, value: bytes) -> Relation:
+        try:
+            return decode_relation(value)
+        except (ValueError, KeyError, TypeError):
+            raise self._unreadable(source) from None
+
+    def _unreadable(self, source: str) -> StoreError:
+        return StoreError(
+            f'lmdb: the record of source "{source}" in {self._path} cannot be read',
+            f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
+        )
+
+
+def _relation_key(source: str, oid: str) -> bytes:
+    return f"{source}\0{oid}".encode()

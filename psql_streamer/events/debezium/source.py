@@ -1,0 +1,193 @@
+"""The block `source` of Debezium's events, and the times at the end of an event.
+
+All times of a change are its commit's, so that a change that is sent again is the same bytes.
+Source: Debezium documentation, "PostgreSQL connector", change events. What every connector's block has (version,
+connector, name, ts_ms, snapshot, db, sequence, ts_us, ts_ns) is io.debezium.connector.AbstractSourceInfo's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer import __version__
+from psql_streamer.events.digits import numbers
+from psql_streamer.events.json.text import join, name
+from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
+
+Places = NDArray[np.uint64]
+
+
+class SourceBlock(ABC):
+    """Of the events of one batch. What is the same for the batch, the transaction or the table is written once."""
+
+    def __init__(self, batch: Batch) -> None:
+        of = batch.transactions
+        self._batch = batch
+        self._head = b',"source":{"version":"%s","connector":%s,"name":%s,"ts_ms":' % (
+            __version__.encode(),
+            name(batch.source.kind),
+            name(batch.source.name),
+        )
+        self._millis = PerTransaction(lambda: numbers(of.commit_ts // 1000))
+        self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
+        self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
+
+    @abstractmethod
+    def of_rows(
+        self, tx: NDArray[np.int32], places: Places | None, relation: Relation, op: RowOp = RowOp.INSERT
+    ) -> tuple[Part, ...]:
+        """tx: each row's transaction. places: where each lies in its source. op: what happened to all of them."""
+
+    @abstractmethod
+    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        """Of something that happened to a whole table."""
+
+    @abstractmethod
+    def of_message(self, message: LogicalMessage) -> bytes:
+        """Of a logical message."""
+
+    def times(self, tx: NDArray[np.int32]) -> Part:
+        """`"ts_ms":1,"ts_us":1000,"ts_ns":1000000` of each row's event."""
+        return self._times.of_rows(tx)
+
+    def times_of(self, tx: int) -> bytes:
+        """The same for one transaction."""
+        return self._times.of(tx)
+
+    def _until_sequence(self, op: RowOp) -> bytes:
+        """Behind `ts_ms`, the same for all rows of a batch with this op."""
+        snapshot = b"true" if op is RowOp.READ else b"false"
+        return b',"snapshot":"%s","db":%s,"sequence":' % (snapshot, name(self._batch.source.database))
+
+
+def source_block(batch: Batch) -> SourceBlock:
+    """The block of the kind of source that a batch is from."""
+    return PostgresBlock(batch) if batch.source.kind == POSTGRESQL else OtherBlock(batch)
+
+
+class OtherBlock(SourceBlock):
+    """What every connector's block has, and the table."""
+
+    def of_rows(
+        self,
+        tx: NDArray[np.int32],
+        places: Places | None,  # noqa: ARG002 - Debezium's common fields have none
+        relation: Relation,
+        op: RowOp = RowOp.INSERT,
+    ) -> tuple[Part, ...]:
+        return self._parts(self._millis.of_rows(tx), self._fine_times.of_rows(tx), relation.schema, relation.table, op)
+
+    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
+        parts = self._parts(self._millis.of(tx), self._fine_times.of(tx), relation.schema, relation.table)
+        return _joined(parts)
+
+    def of_message(self, message: LogicalMessage) -> bytes:
+        micros = np.array([message.moment], np.int64)
+        return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), "", ""))
+
+    def _parts(
+        self, millis: Part, fine_times: Part, schema: str, table: str, op: RowOp = RowOp.INSERT
+    ) -> tuple[Part, ...]:
+        table_names = b',"schema":%s,"table":%s}' % (name(schema), name(table))
+        return self._head, millis, self._until_sequence(op) + b"null", fine_times, table_names
+
+
+_NO_ORIGIN = b'null,"origin_lsn":null'
+
+
+class PostgresBlock(SourceBlock):
+    """With the transaction, the LSNs and the replication origin."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        of = batch.transactions
+        self._position = {
+            op: PerTransaction(lambda op=op: self._positions(op))  # type: ignore[misc]  # a default binds the op
+            for op in (RowOp.INSERT, RowOp.READ)
+        }
+        self._xid = PerTransaction(of.id_texts)
+        self._origin = PerTransaction(
+            lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
+        )
+
+    def of_rows(
+        self, tx: NDArray[np.int32], places: Places | None, relation: Relation, op: RowOp = RowOp.INSERT
+    ) -> tuple[Part, ...]:
+        return self._parts(
+            self._position[RowOp.READ if op is RowOp.READ else RowOp.INSERT].of_rows(tx),
+            b"null" if places is None else numbers(places),
+            self._fine_times.of_rows(tx),
+            _table(relation.schema, relation.table),
+            self._xid.of_rows(tx),
+            self._origin.of_rows(tx) if self._batch.transactions.origins else _NO_ORIGIN,
+        )
+
+    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        return self._in_transaction(tx, place, _table(relation.schema, relation.table))
+
+    def of_message(self, message: LogicalMessage) -> bytes:
+        """Outside of a transaction it has its own LSN as the commit's."""
+        if message.tx >= 0:
+            return self._in_transaction(message.tx, message.place, _table("", ""))
+        lsn = b"%d" % message.place
+        position = b"%d%s%s" % (message.moment // 1000, self._until_commit(RowOp.INSERT), lsn)
+        fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
+        return _joined(self._parts(position, lsn, fine_times, _table("", ""), b"null", _NO_ORIGIN))
+
+    def _positions(self, op: RowOp) -> pa.Array:
+        return join(self._millis.all(), self._until_commit(op), numbers(self._batch.transactions.commit))
+
+    def _until_commit(self, op: RowOp) -> bytes:
+        return self._until_sequence(op) + b'"[\\"'
+
+    def _in_transaction(self, tx: int, lsn: int, table: bytes) -> bytes:
+        return _joined(
+            self._parts(
+                self._position[RowOp.INSERT].of(tx),
+                b"%d" % lsn,
+                self._fine_times.of(tx),
+                table,
+                self._xid.of(tx),
+                _origin(self._batch.transactions.origins.get(tx)),
+            )
+        )
+
+    def _parts(
+        self, position: Part, lsn: Part, fine_times: Part, table: bytes, xid: Part, origin: Part
+    ) -> tuple[Part, ...]:
+        return (
+            self._head,
+            position,
+            rb"\",\"",
+            lsn,
+            rb'\"]"',
+            fine_times,
+            table,
+            xid,
+            b',"lsn":',
+            lsn,
+            b',"xmin":null,"origin":',
+            origin,
+            b"}",
+        )
+
+
+def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
+    return join(b',"ts_us":', numbers(micros), b',"ts_ns":', numbers(micros * 1000))
+
+
+def _table(schema: str, table: str) -> bytes:
+    return b',"schema":%s,"table":%s,"txId":' % (name(schema), name(table))
+
+
+def _origin(origin: ReplicationOrigin | None) -> bytes:
+    return _NO_ORIGIN if origin is None else b'%s,"origin_lsn":%d' % (name(origin.name), origin.commit_lsn)
+
+
+def _joined(parts: tuple[Part, ...]) -> bytes:
+    return b"".join(part for part in parts if isinstance(part, bytes))

@@ -1,0 +1,418 @@
+"""PostgreSQL's types in Debezium's default modes: the Kafka Connect schema of each, and its values in JSON.
+
+decimal.handling.mode precise, time.precision.mode adaptive, interval.handling.mode numeric, binary.handling.mode bytes,
+hstore.handling.mode json. Types that Debezium leaves out unless it is told otherwise are strings: their text form.
+Schemas name their parts in the order of Connect's JSON converter.
+Source: Debezium documentation, "PostgreSQL connector", data type mappings.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, TypeAlias, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from psql_streamer.events.debezium import values as value
+from psql_streamer.events.json.made import is_list, made_json
+from psql_streamer.events.json.nested import array_json
+from psql_streamer.events.json.text import Piece, join, quote, quoted
+from psql_streamer.events.json.values import json_values
+from psql_streamer.model import ArrowType, ColumnType
+from psql_streamer.pgtype import PgType, PostgresType
+from psql_streamer.pgtypes import casts
+from psql_streamer.pgtypes.builtin import BY_OID
+
+Schema: TypeAlias = dict[str, Any]
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""What stands for a TOASTed value that an update left alone."""
+
+_VHDRSZ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectType:
+    """schema: Kafka Connect's, as its JSON converter writes it, without `optional` and `field`.
+
+    render: the JSON of a column of text forms; null for what the type cannot hold. text: JSON strings that stand for
+    such values in keys. distinct: what the text form looks like of values whose JSON no other value has; None: of all.
+    """
+
+    schema: Schema
+    render: Callable[[pa.Array], Piece]
+    text: Callable[[pa.Array], pa.Array] = quote
+    distinct: str | None = None
+
+
+def connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False) -> ConnectType:
+    """What a column of this type is in Debezium's events.
+
+    flat: arrays of several dimensions are null, which the schema of an array does not allow for. distinct: null, too,
+    is what has the JSON of another value, so that something else can stand for it in a key.
+    """
+    match kind:
+        case ArrowType():
+            return _made(kind.arrow)
+        case PostgresType():
+            known = kind.known or BY_OID.get(kind.oid)
+            return _of(known, kind.typmod, flat, distinct) if known else _STRING
+        case _:
+            assert_never(kind)
+
+
+@cache
+def _made(kind: pa.DataType) -> ConnectType:
+    """What a handler made."""
+    return ConnectType(_schema_of(kind), lambda values: made_json(values, _render_leaf))
+
+
+def _schema_of(kind: pa.DataType) -> Schema:
+    """Nothing inside of it is required, whatever Arrow's fields say: they do not hold for what is unknown."""
+    if pa.types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [{**optional(_schema_of(field.type), True), "field": field.name} for field in kind],
+        }
+    if is_list(kind):
+        return {"type": "array", "items": optional(_schema_of(kind.value_type), True)}
+    if pa.types.is_map(kind):
+        keys, items = optional(_schema_of(kind.key_type), False), optional(_schema_of(kind.item_type), True)
+        return {"type": "map", "keys": keys, "values": items}
+    return _leaf(kind).schema
+
+
+def _render_leaf(values: pa.Array) -> Piece:
+    return _leaf(values.type).render(values)
+
+
+@cache
+def _leaf(kind: pa.DataType) -> ConnectType:
+    """What a column of PostgreSQL's type for it is; a string where there is none."""
+    if pa.types.is_dictionary(kind):
+        return _leaf(kind.value_type)
+    held_by = casts.type_of(kind)
+    if held_by is None:
+        return _UNKNOWN
+    its = connect_type(held_by)
+    return ConnectType(its.schema, lambda values: its.render(casts.to_text(values, held_by)))
+
+
+def _as_strings(values: pa.Array) -> Piece:
+    """Strings as they are, and anything else as its JSON in a string."""
+    if pa.types.is_string(values.type):
+        return quoted(values.cast(pa.binary()))
+    piece = json_values(values, ArrowType(values.type))
+    texts = join(piece.open, piece.values, piece.close, nulls=None)
+    return quoted(texts)
+
+
+def optional(schema: Schema, is_optional: bool) -> Schema:
+    """A schema with this said where Connect's JSON converter says it: before the name."""
+    head = ("type", "keys", "values", "fields", "items")
+    said: Schema = {part: schema[part] for part in head if part in schema}
+    said["optional"] = is_optional
+    return said | {part: schema[part] for part in schema if part not in head}
+
+
+def placeholder(schema: Schema, strict: bool) -> bytes:
+    """The JSON of a value that is not to be had. strict: null where nothing else fits the schema, as Debezium has it;
+    otherwise a string stands there.
+    """
+    match schema:
+        case {"type": "string", "name": "io.debezium.data.Uuid"}:
+            return _UNAVAILABLE_UUID
+        case {"type": "string"}:
+            return _UNAVAILABLE_TEXT
+        case {"type": "bytes"}:
+            return _UNAVAILABLE_BYTES
+        case {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}:
+            return b'{"scale":0,"value":%s}' % _UNAVAILABLE_BYTES
+        case {"type": "array", "items": {"type": "int16" | "int32" | "int64"}}:
+            return _UNAVAILABLE_NUMBERS
+        case {"type": "array", "items": items}:
+            item = placeholder(items, strict)
+            return item if item == b"null" else b"[%s]" % item
+        case _:
+            return b"null" if strict else _UNAVAILABLE_TEXT
+
+
+_UNAVAILABLE_TEXT = json.dumps(UNAVAILABLE).encode()
+_UNAVAILABLE_BYTES = json.dumps(base64.b64encode(UNAVAILABLE.encode()).decode()).encode()
+_UNAVAILABLE_NUMBERS = json.dumps(list(UNAVAILABLE.encode()), separators=(",", ":")).encode()
+# What java.util.UUID.nameUUIDFromBytes makes of the placeholder.
+_UNAVAILABLE_UUID = b'"b68a35a7-17ad-35b3-af2a-ae46edb4545a"'
+
+
+@cache
+def _of(kind: PgType, typmod: int, flat: bool, distinct: bool) -> ConnectType:
+    if kind.element is not None:
+        array = _array_of(kind.element, _of(kind.element, typmod, flat, distinct))
+        if flat:
+            array = _only(_ONE_DIMENSION, array)
+        return _only(_LOWER_BOUND_OF_1, array) if distinct else array
+    one = _of_one(kind, typmod)
+    return _only(one.distinct, one) if distinct and one.distinct is not None else one
+
+
+def _of_one(kind: PgType, typmod: int) -> ConnectType:
+    """Of what is no array."""
+    if kind.labels:
+        return _enum(kind.labels)
+    oid, modifier = (kind.base_oid, kind.base_typmod) if kind.base_oid else (kind.oid, typmod)
+    if oid in _BY_TYPMOD:
+        return _BY_TYPMOD[oid](modifier)
+    if oid in _BY_OID:
+        return _BY_OID[oid]
+    # A domain, or a composite type, may have any name.
+    return _STRING if kind.base_oid or kind.attributes else _BY_NAME.get(kind.name, _STRING)
+
+
+def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
+    return ConnectType(
+        {"type": "array", "items": optional(element.schema, True)},
+        lambda values: array_json(values, kind.delimiter, element.render),
+    )
+
+
+_ONE_DIMENSION = r"^(\[[^{]*=)?\{([^{]|$)"
+"""What the text form of such an array looks like. Connect's arrays have no dimensions: its converter would read an
+array in an array as a zero."""
+
+_LOWER_BOUND_OF_1 = r"^\{"
+"""What the text form of such an array looks like; JSON has no bounds."""
+
+
+def _only(look: str, kind: ConnectType) -> ConnectType:
+    """The same, but null for values whose text form looks otherwise."""
+
+    def render(values: pa.Array) -> Piece:
+        fits = pc.match_substring_regex(values, look)
+        return kind.render(values if pc.all(fits).as_py() is not False else pc.if_else(fits, values, _NULL))
+
+    return replace(kind, render=render)
+
+
+_NULL = pa.scalar(None, pa.binary())
+
+
+# --- how columns are rendered
+
+
+def _each(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
+    """Distinct values one by one."""
+
+    def render(values: pa.Array) -> Piece:
+        distinct = pc.dictionary_encode(values)
+        rendered = [_in_bytes(function, text) for text in distinct.dictionary.to_pylist()]
+        return Piece(pa.array(rendered, pa.binary()).take(distinct.indices))
+
+    return render
+
+
+def _in_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | None:
+    """What is not UTF-8 (in a database with the encoding SQL_ASCII) stays as it is, as in every other text."""
+    rendered = function(text.decode("utf-8", "surrogateescape"))
+    return None if rendered is None else rendered.encode("utf-8", "surrogateescape")
+
+
+def _as_json_of(oid: int) -> Callable[[pa.Array], Piece]:
+    """As the other formats write the type."""
+    kind = PostgresType(oid)
+    return lambda values: json_values(values, kind)
+
+
+def _floats(oid: int) -> Callable[[pa.Array], Piece]:
+    """As Java writes them, with a point or an exponent, so that nobody takes a whole number for an integer."""
+    numbers = _as_json_of(oid)
+
+    def render(values: pa.Array) -> Piece:
+        piece = numbers(values)
+        if pc.min(pc.find_substring(values, b".")).as_py() not in (None, -1):
+            return piece
+        whole = pc.match_substring_regex(values, r"^-?\d+$")
+        return Piece(pc.if_else(whole, join(values, b".0", nulls=None), piece.values))
+
+    return render
+
+
+def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
+    """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
+    kind = PostgresType(oid)
+
+    def render(values: pa.Array) -> Piece:
+        cast = casts.cast(values, kind)
+        digits = cast.cast(number).cast(pa.string()).view(pa.binary())
+        if cast.null_count == values.null_count:
+            return Piece(digits)
+        left = pc.and_(cast.is_null(), values.is_valid())
+        return Piece(pc.replace_with_mask(digits, left, _each(function)(values.filter(left)).values))
+
+    return render
+
+
+def _zoned_timestamps(digits: int) -> Callable[[pa.Array], Piece]:
+    one_by_one = _each(partial(value.zoned_timestamp, digits=digits))
+
+    def render(values: pa.Array) -> Piece:
+        plain = pc.match_substring_regex(values, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$")
+        if not digits or pc.all(plain).as_py() is False:
+            return one_by_one(values)
+        moments = pc.replace_substring(values, b" ", b"T", max_replacements=1).cast(pa.string())
+        seconds = pc.utf8_slice_codeunits(moments, 0, 19)
+        fraction = pc.utf8_slice_codeunits(moments, 20, 20 + digits)
+        # A value without a fraction has the offset there.
+        fraction = pc.if_else(pc.equal(pc.utf8_slice_codeunits(moments, 19, 20), "."), fraction, "")
+        fraction = pc.replace_substring_regex(fraction, r"\+.*", "")
+        padded = pc.utf8_rpad(fraction, width=digits, padding="0")
+        return Piece(join(b'"', seconds.view(pa.binary()), b".", padded.view(pa.binary()), b'Z"', nulls=None))
+
+    return render
+
+
+# --- the table
+
+
+def _named(kind: str, name: str, **more: Any) -> Schema:
+    return {"type": kind, "name": name, "version": 1, **more}
+
+
+def _string(name: str) -> ConnectType:
+    return ConnectType(_named("string", name), quoted)
+
+
+def _numeric(typmod: int) -> ConnectType:
+    if typmod < _VHDRSZ:
+        fields = [
+            {"type": "int32", "optional": False, "field": "scale"},
+            {"type": "bytes", "optional": False, "field": "value"},
+        ]
+        schema = {
+            "type": "struct",
+            "fields": fields,
+            "name": "io.debezium.data.VariableScaleDecimal",
+            "version": 1,
+            "doc": "Variable scaled decimal",
+        }
+        return ConnectType(schema, _each(value.variable_decimal))
+    precision = ((typmod - _VHDRSZ) >> 16) & 0xFFFF
+    scale = (((typmod - _VHDRSZ) & 0x7FF) ^ 1024) - 1024
+    schema = _decimal(scale, {"connect.decimal.precision": str(precision)})
+    return ConnectType(schema, _each(partial(value.decimal, scale=scale)))
+
+
+def _decimal(scale: int, parameters: dict[str, str]) -> Schema:
+    return _named("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": str(scale), **parameters})
+
+
+def _time(typmod: int) -> ConnectType:
+    if 0 <= typmod <= 3:
+        return ConnectType(_named("int32", "io.debezium.time.Time"), _each(value.time_millis))
+    return ConnectType(_named("int64", "io.debezium.time.MicroTime"), _each(value.time))
+
+
+def _timestamp(typmod: int) -> ConnectType:
+    if 0 <= typmod <= 3:
+        return ConnectType(_named("int64", "io.debezium.time.Timestamp"), _each(value.timestamp_millis))
+    return ConnectType(_named("int64", "io.debezium.time.MicroTimestamp"), _by_cast(1114, pa.int64(), value.timestamp))
+
+
+def _timestamptz(typmod: int) -> ConnectType:
+    digits = 6 if typmod < 0 else typmod
+    return ConnectType(_named("string", "io.debezium.time.ZonedTimestamp"), _zoned_timestamps(digits))
+
+
+def _bits(typmod: int) -> ConnectType:
+    """bit(n). Without a length, which `CREATE TABLE ... AS` makes, they are of any."""
+    return _varbits(typmod) if typmod < 1 else replace(_varbits(typmod), distinct=None)
+
+
+def _varbits(typmod: int) -> ConnectType:
+    """Bits does not say how many zeros a value begins with."""
+    if typmod == 1:
+        return ConnectType({"type": "boolean"}, _each(value.bit))
+    length = str(typmod if typmod > 0 else 2**31 - 1)
+    schema = _named("bytes", "io.debezium.data.Bits", parameters={"length": length})
+    return ConnectType(schema, _each(value.bits), _bit_constants, r"^1")
+
+
+def _bit_constants(values: pa.Array) -> pa.Array:
+    """`B'0101'`: without the apostrophes, four digits are the base64 of other bits."""
+    return join(b"\"B'", values, b"'\"", nulls=None)
+
+
+def _vector(element: str) -> ConnectType:
+    """Their elements are never null."""
+    return ConnectType({"type": "array", "items": {"type": element, "optional": False}}, _each(value.vector))
+
+
+def _enum(labels: tuple[str, ...]) -> ConnectType:
+    return ConnectType(_named("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), quoted)
+
+
+_POINT_SCHEMA: Schema = {
+    "type": "struct",
+    "fields": [
+        {"type": "double", "optional": False, "field": "x"},
+        {"type": "double", "optional": False, "field": "y"},
+        {"type": "bytes", "optional": True, "field": "wkb"},
+        {"type": "int32", "optional": True, "field": "srid"},
+    ],
+    "name": "io.debezium.data.geometry.Point",
+    "version": 1,
+    "doc": "Geometry (POINT)",
+}
+
+_TEXT: Schema = {"type": "string"}
+_STRING = ConnectType(_TEXT, quoted)
+_UNKNOWN = ConnectType(_TEXT, _as_strings)
+_JSON = _string("io.debezium.data.Json")
+
+_BY_OID: dict[int, ConnectType] = {
+    16: ConnectType({"type": "boolean"}, _as_json_of(16)),
+    17: ConnectType({"type": "bytes"}, _as_json_of(17)),
+    20: ConnectType({"type": "int64"}, _as_json_of(20)),
+    21: ConnectType({"type": "int16"}, _as_json_of(21)),
+    22: _vector("int16"),
+    23: ConnectType({"type": "int32"}, _as_json_of(23)),
+    26: ConnectType({"type": "int64"}, _as_json_of(26)),
+    30: _vector("int64"),
+    114: _JSON,
+    142: _string("io.debezium.data.Xml"),
+    600: ConnectType(_POINT_SCHEMA, _each(value.point)),
+    700: ConnectType({"type": "float"}, _floats(700)),
+    701: ConnectType({"type": "double"}, _floats(701)),
+    790: ConnectType(_decimal(2, {}), _each(value.money)),
+    1082: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast(1082, pa.int32(), value.date)),
+    # '1 mon' would be '30 days 10:30:00'.
+    1186: ConnectType(
+        _named("int64", "io.debezium.time.MicroDuration"), _each(value.interval), distinct=r"^P[^YMT]*(T.*)?$"
+    ),
+    # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
+    1266: ConnectType(_named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time), distinct=r"\+00$"),
+    2950: _string("io.debezium.data.Uuid"),
+    3614: _string("io.debezium.data.Tsvector"),
+    3802: _JSON,
+}
+"""Built-in types. Everything that is in none of these tables is a string."""
+
+_BY_TYPMOD: dict[int, Callable[[int], ConnectType]] = {
+    1083: _time,
+    1114: _timestamp,
+    1184: _timestamptz,
+    1560: _bits,
+    1562: _varbits,
+    1700: _numeric,
+}
+"""Built-in types whose modifiers make a difference."""
+
+_BY_NAME: dict[str, ConnectType] = {
+    "hstore": ConnectType(_named("string", "io.debezium.data.Json"), _each(value.hstore)),
+    "ltree": _string("io.debezium.data.Ltree"),
+}
+"""Types of extensions, whose OIDs differ from database to database."""

@@ -1,0 +1,1 @@
+"""What Prometheus reads: counters of tables, lag, and the parts' own numbers."""

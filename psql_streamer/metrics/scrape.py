@@ -1,0 +1,174 @@
+"""What is read of the parts and of the pipeline when Prometheus scrapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from psql_streamer.interfaces import Service
+from psql_streamer.metrics.pending import Pending
+from psql_streamer.metrics.table_counts import Labels, TableCounts
+from psql_streamer.model import Stats
+from psql_streamer.name_counts import OTHERS
+
+PREFIX = "psql_streamer"
+
+
+@dataclass(frozen=True)
+class _PartStat:
+    """A key of a part's stats, and the metric that shows it."""
+
+    kind: Literal["source", "handler", "sink"]
+    key: str
+    family: type[CounterMetricFamily | GaugeMetricFamily]
+    metric: str
+    what: str
+
+
+_PART_STATS = (
+    _PartStat(
+        "source",
+        "lag_bytes",
+        GaugeMetricFamily,
+        "lag_bytes",
+        "WAL between the stored position and the server's end of WAL, whatever tables it is of.",
+    ),
+    _PartStat(
+        "source",
+        "keys_in_doubt",
+        CounterMetricFamily,
+        "keys_in_doubt",
+        "Times that a table with identity FULL had rows whose primary key at their time is not certain.",
+    ),
+    _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Connections to the server made again."),
+    _PartStat("handler", "rows", CounterMetricFamily, "handler_rows", "Rows that went through the handler's rules."),
+    _PartStat(
+        "handler",
+        "passed_unknown",
+        CounterMetricFamily,
+        "handler_passed_unknown",
+        "Rows that a rule could not judge and that were passed on.",
+    ),
+    _PartStat(
+        "handler",
+        "fields_left_out",
+        CounterMetricFamily,
+        "handler_fields_left_out",
+        "Fields of JSON documents that the type of a rule does not name.",
+    ),
+    _PartStat(
+        "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not take."
+    ),
+    _PartStat(
+        "handler", "engine_restarts", CounterMetricFamily, "handler_engine_restarts", "Engines that were started again."
+    ),
+    _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
+    _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),
+    _PartStat("sink", "batches", CounterMetricFamily, "sink_batches", "Micro-batches that are durable in the sink."),
+    _PartStat("sink", "excluded", CounterMetricFamily, "sink_excluded", "Changes of tables that the sink leaves out."),
+    _PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
+    _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "How much that may be."),
+    _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records that went to the dead letters."),
+)
+
+
+class Scrape(Collector):
+    """What is read at a scrape, as Prometheus' metric families."""
+
+    def __init__(self, tables: TableCounts, pending: Pending, most_tables: int) -> None:
+        self.service: Service | None = None
+        self._most_tables = most_tables
+        self._tables = tables
+        self._pending = pending
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._of_tables()
+        stats = self.service.stats() if self.service else {}
+        yield self._positions(stats)
+        yield _family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), _keyed(self._pending.lags(time.time())))
+        for stat in _PART_STATS:
+            values = {
+                name: part[stat.key] for name, part in _of_kind(stat.kind, stats) if part.get(stat.key) is not None
+            }
+            yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
+        for by_name in _BY_NAME:
+            counted = _by_name(stats, by_name.key, self._most_tables)
+            yield _family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
+        status = self.service.status() if self.service else {}
+        up = {part: int(is_now.ok) for part, is_now in status.items()}
+        yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
+
+    def _of_tables(self) -> Iterator[Metric]:
+        events, sizes = self._tables.snapshot()
+        labels = ("source", "schema", "table", "action")
+        yield _family(CounterMetricFamily, "events", "Changes received.", labels, events)
+        yield _family(
+            CounterMetricFamily, "event_bytes", "Column values received, as PostgreSQL's text.", labels, sizes
+        )
+
+    def _positions(self, stats: Mapping[str, Stats]) -> Metric:
+        values: dict[Labels, float] = {}
+        for source, part in _of_kind("source", stats):
+            for kind in ("server", "received", "stored", "confirmed"):
+                if (lsn := part.get(f"{kind}_lsn")) is not None:
+                    values[source, kind] = lsn
+        return _family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)
+
+
+_LAG = "Age of the oldest change that was received and is not durable; 0 when there is none."
+
+
+@dataclass(frozen=True)
+class _ByName:
+    """A key of a sink's stats that counts by name, and the label that has the name."""
+
+    key: str
+    label: str
+    what: str
+
+
+_BY_NAME = (
+    _ByName("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
+    _ByName("nulled", "column", "Values that the format cannot hold: they are null."),
+)
+
+
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    what: str,
+    labels: Labels,
+    values: Mapping[Labels, float],
+) -> Metric:
+    family = kind(f"{PREFIX}_{name}", what, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
+    return {(name,): value for name, value in values.items()}
+
+
+def _of_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
+    """Names without `source.`, `handler.` or `sink.`, which the label says already."""
+    for part, values in stats.items():
+        if part.startswith(f"{kind}."):
+            yield part.removeprefix(f"{kind}."), values
+
+
+def _by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
+    """By sink and name, up to so many names a sink; a sink that only counts has the empty name."""
+    values: dict[Labels, float] = {}
+    for sink, part in _of_kind("sink", stats):
+        counted = part.get(key, {})
+        by_name = counted if isinstance(counted, Mapping) else {"": counted}
+        for place, (name, count) in enumerate(by_name.items()):
+            labels = (sink, name if place < most else OTHERS)
+            values[labels] = values.get(labels, 0) + count
+    return values

@@ -1,0 +1,1 @@
+"""PostgreSQL's types: names, text forms, Arrow types."""

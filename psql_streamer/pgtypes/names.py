@@ -1,0 +1,96 @@
+"""Types as PostgreSQL writes them: `numeric(12,2)`, `timestamp(3) with time zone`, `text[]`.
+
+Source: PostgreSQL documentation, "Data Types", and for type modifiers src/backend/utils/adt/format_type.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psql_streamer.pgtype import PgType, PostgresType
+from psql_streamer.pgtypes.builtin import BY_OID
+
+_VHDRSZ = 4
+
+_SQL_NAMES = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "char": '"char"',
+    "varchar": "character varying",
+    "varbit": "bit varying",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
+"""pg_type.typname -> SQL's name, where they differ."""
+
+_INTERVAL_FIELDS = {
+    1 << 2: " year",
+    1 << 1: " month",
+    1 << 3: " day",
+    1 << 10: " hour",
+    1 << 11: " minute",
+    1 << 12: " second",
+    1 << 2 | 1 << 1: " year to month",
+    1 << 3 | 1 << 10: " day to hour",
+    1 << 3 | 1 << 10 | 1 << 11: " day to minute",
+    1 << 3 | 1 << 10 | 1 << 11 | 1 << 12: " day to second",
+    1 << 10 | 1 << 11: " hour to minute",
+    1 << 10 | 1 << 11 | 1 << 12: " hour to second",
+    1 << 11 | 1 << 12: " minute to second",
+}
+_FULL_PRECISION = 0xFFFF
+
+
+def type_name(kind: PostgresType) -> str:
+    """As format_type gives it, without the schema of types that are not built in; `oid 16400`: nobody knows it."""
+    known = kind.known or BY_OID.get(kind.oid)
+    return f"oid {kind.oid}" if known is None else _name(known, kind.typmod)
+
+
+def _name(kind: PgType, typmod: int) -> str:
+    if kind.element is not None and not kind.base_oid:
+        return f"{_name(kind.element, typmod)}[]"
+    if kind.base_oid:
+        return kind.name
+    if typmod >= 0 and kind.name in _WITH_MODIFIER:
+        return _WITH_MODIFIER[kind.name](typmod)
+    return _SQL_NAMES.get(kind.name, kind.name)
+
+
+def _length(name: str, header: int) -> Callable[[int], str]:
+    return lambda typmod: f"{name}({typmod - header})"
+
+
+def _precision(name: str, zone: str) -> Callable[[int], str]:
+    return lambda typmod: f"{name}({typmod}) {zone} time zone"
+
+
+def _numeric(typmod: int) -> str:
+    precision = ((typmod - _VHDRSZ) >> 16) & 0xFFFF
+    scale = (((typmod - _VHDRSZ) & 0x7FF) ^ 1024) - 1024
+    return f"numeric({precision},{scale})"
+
+
+def _interval(typmod: int) -> str:
+    fields, precision = _INTERVAL_FIELDS.get(typmod >> 16, ""), typmod & 0xFFFF
+    return f"interval{fields}" if precision == _FULL_PRECISION else f"interval{fields}({precision})"
+
+
+_WITH_MODIFIER: dict[str, Callable[[int], str]] = {
+    "varchar": _length("character varying", _VHDRSZ),
+    "bpchar": _length("character", _VHDRSZ),
+    "bit": _length("bit", 0),
+    "varbit": _length("bit varying", 0),
+    "numeric": _numeric,
+    "interval": _interval,
+    "time": _precision("time", "without"),
+    "timetz": _precision("time", "with"),
+    "timestamp": _precision("timestamp", "without"),
+    "timestamptz": _precision("timestamp", "with"),
+}

@@ -1,0 +1,1 @@
+"""The threads of the service, and what is between them."""

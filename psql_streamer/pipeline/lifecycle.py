@@ -1,0 +1,98 @@
+"""What the threads of a pipeline share: when to stop, why, and what to do about an error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from psql_streamer.bounded import Call
+from psql_streamer.errors import StreamerError
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.pipeline.retries import Retries, Tried
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+_LEAST_START_SECONDS = 5.0
+"""Seconds that every attempt gets, also the last: it says best what is in the way."""
+
+_INTERRUPTED_SECONDS = 2.0
+"""Seconds that a start gets to end after it was interrupted."""
+
+
+class Supervisor:
+    """stopping: set when the service is to stop. failure: the first error that stopped it.
+
+    start_timeout: seconds for which the start of a part is tried again.
+    """
+
+    def __init__(self, metrics: Metrics, start_timeout: float) -> None:
+        self.stopping = threading.Event()
+        self.failure: StreamerError | None = None
+        self._metrics = metrics
+        self._start_timeout = start_timeout
+        self._interrupted: list[Call[None]] = []
+
+    @property
+    def hanging(self) -> list[str]:
+        """Threads of starts that were interrupted and have not ended."""
+        return [attempt.name for attempt in self._interrupted if not attempt.ended]
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """A part cannot go on: remember the first such error and stop."""
+        self._metrics.failed(part, error)
+        known = named(part, error if isinstance(error, StreamerError) else _unexpected(error))
+        first = self.failure is None
+        if first:
+            self.failure = known
+        self.stopping.set()  # before the log, which may be a pipe that nobody reads
+        if not isinstance(error, StreamerError):
+            # Not the error's own text: a library's message may quote a value.
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s: unexpected %s\n%s", part, type(error).__name__, trace)
+        if not first:
+            log.error("%s", known)
+
+    def start(
+        self, part: str, start: Callable[[], None], interval: float, interrupt: Callable[[], None] | None = None
+    ) -> None:
+        """Start a part; what may pass is tried again for a while, so that servers may be started together with it.
+
+        After that it is an error like any other: whoever set a wrong address should not wait for ever to hear of it.
+        interrupt: makes a start that waits raise soon; without it a start takes as long as it takes. When the service
+        stops meanwhile, the part is left as it is.
+        """
+        give_up_at = time.monotonic() + self._start_timeout
+        retries = Retries(part, Tried.START, self._metrics, self.stopping)
+        try:
+            retries.run(lambda: self._attempt(part, start, interrupt, give_up_at), interval, give_up_at=give_up_at)
+        except StreamerError as error:
+            self._metrics.failed(part, error)
+            raise named(part, error) from None
+
+    def _attempt(
+        self, part: str, start: Callable[[], None], interrupt: Callable[[], None] | None, give_up_at: float
+    ) -> None:
+        attempt = Call(start, f"start {part}")
+        patience = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
+        attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
+        if not attempt.ended and interrupt is not None:
+            interrupt()
+            attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
+            self._interrupted.append(attempt)
+        if self.stopping.is_set():
+            return
+        if not attempt.ended:
+            raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
+        attempt.result()
+
+
+def _unexpected(error: BaseException) -> StreamerError:
+    return StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
+
+
+def named(part: str, error: StreamerError) -> StreamerError:
+    """The error with the part's name in front, of the same class."""
+    return error if error.what.startswith(part) else type(error)(f"{part}: {error.what}", error.remedy)

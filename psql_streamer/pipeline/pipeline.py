@@ -1,0 +1,261 @@
+"""The pipeline: builds the parts, starts them, moves batches, acknowledges, stops. The one file to read.
+
+    source thread     start (again, with backoff), read a batch, number it, put it into every sink's inbox
+    handler thread    (a sink with handlers) take what waits in the inbox, transform, pass on
+    sink thread       write until it is durable (again, with backoff), tell the source's tracker
+    keeper thread     what every sink has: store the position (LMDB, synced), then confirm it to the source
+
+A batch counts when every sink has it; the store learns it before the server does. Whatever errors.OUTCOMES calls
+`stop` ends the whole service with its message: a supervisor that restarts it shows the message again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from psql_streamer import logs
+from psql_streamer.bounded import Call
+from psql_streamer.checkpoint.checkpointer import Keeper
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.config import Config
+from psql_streamer.errors import ConfigError, StoreError
+from psql_streamer.interfaces import Service, Severity, Status
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import Stats
+from psql_streamer.pipeline.arrow_memory import return_freed_pages
+from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.shutdown import Shutdown, places_of
+from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.source_runner import SourceRunner
+from psql_streamer.review import review
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+LEFT_ALONE = "no sink takes from it: it is not started, and its slot is left alone and keeps WAL on the server"
+"""Of a source that no sink names."""
+
+_GIVE_UP_SECONDS, _STORE_SECONDS, _RELEASE_SECONDS = 1.0, 1.0, 1.5
+"""What the steps of a stop may take: threads that were interrupted, the last position, clients and engines."""
+
+LEAVE_SECONDS = 4.0
+"""Seconds behind drainTimeout after which the process ends, whatever still hangs. With what it takes to say so it is
+below the 5 seconds that the documentation promises."""
+
+
+def run(config: Config) -> int:
+    """Run the service until SIGTERM or SIGINT; the exit code: 0 when told to stop. A failure is raised.
+
+    It ends within drainTimeout and some seconds, whatever hangs.
+    """
+    # Here, and not at the top: whoever embeds a Pipeline needs no HTTP server.
+    from psql_streamer.api.app import ApiServer, create_app
+
+    metrics = Metrics(config.metric_tables)
+    pipeline = Pipeline(config, metrics)
+    api = ApiServer(create_app(pipeline, metrics), config.http.host, config.http.port)
+
+    def leave() -> None:
+        logs.wait_no_longer()
+        shutdown.begin(pipeline.stop_seconds)
+
+    def stop() -> None:
+        pipeline.stop()
+        leave()
+
+    shutdown = Shutdown(stop)
+    shutdown.listen()
+    api.start()
+    try:
+        pipeline.start()
+        pipeline.wait()
+    finally:
+        leave()
+        pipeline.close()
+        api.stop()
+    pipeline.raise_failure()
+    return 0
+
+
+class Pipeline(Service):
+    """All sources, handlers and sinks of one configuration.
+
+    start, wait, close in this order; `stop` from anywhere. A failure of any part is raised by start or wait.
+    """
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self._config = config
+        self._store = Store(config.lmdb, config.lmdb_map_size)
+        self._supervisor = Supervisor(metrics, config.start_timeout)
+        self._keeper = Keeper(partial(self._supervisor.fail, "store"))
+        self._streaming = False
+        self._sinks = [self._sink(name, metrics) for name in config.sinks]
+        taken = {name for sink in self._sinks for name in sink.part.options.sources}
+        self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
+        self._left_alone = [f"source.{name}" for name in config.sources if name not in taken]
+        metrics.expect(name for name in self.status() if name not in self._left_alone)
+
+    def start(self) -> None:
+        """Open the store, start the sinks and their handlers, then the sources."""
+        self.start_sinks()
+        self.start_sources()
+
+    def start_sinks(self) -> None:
+        """Open the store; start the handlers' engines and the sinks."""
+        return_freed_pages()
+        self._store.open()
+        for sink in self._sinks:
+            sink.start()
+
+    def start_sources(self) -> None:
+        """Compare the configuration with the tables, and begin to stream. ConfigError when rules fit no table."""
+        for name in self._left_alone:
+            log.warning("%s: %s", name, LEFT_ALONE)
+        self._review()
+        self._streaming = True
+        for source in self._sources.values():
+            source.start()
+        self._keeper.start(source.keep for source in self._sources.values())
+        if self._config.ticker_interval:
+            threading.Thread(target=self._log_statistics, name="ticker", daemon=True).start()
+
+    def wait(self) -> None:
+        """Until `stop` is called or a part fails; a failure is raised here."""
+        self._supervisor.stopping.wait()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what a part failed with, if one did."""
+        if self._supervisor.failure is not None:
+            raise self._supervisor.failure
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long a stop may take from now on."""
+        return (self._config.drain_timeout if self._streaming else 0.0) + LEAVE_SECONDS
+
+    def stop(self) -> None:
+        """Begin to stop: nothing more is read."""
+        self._supervisor.stopping.set()
+
+    def close(self) -> None:
+        """Stop: drain within drainTimeout, remember what was acknowledged, and nothing else, release everything.
+
+        What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS. Positions that are not
+        stored are a failure: see raise_failure.
+        """
+        self._supervisor.stopping.set()
+        self._drain()
+        ended = self._keeper.close(_STORE_SECONDS)
+        if not ended and any(source.unstored for source in self._sources.values()):
+            error = StoreError(
+                f"positions were not stored within {_STORE_SECONDS} s", "look at the disk that lmdb is on"
+            )
+            self._supervisor.fail("store", error)
+        for source in self._sources.values():
+            source.log_end()
+        hanging = [*self._release(), *self._keeper.hanging, *self._supervisor.hanging]
+        if hanging:
+            log.error("left behind, because it does not end: %s", "; ".join(places_of(hanging)))
+        for source in self._sources.values():
+            source.interrupt()
+        if ended:
+            self._store.close()
+
+    def status(self) -> Mapping[str, Status]:
+        """As Service.status."""
+        return {
+            **{name: Status(True, LEFT_ALONE) for name in self._left_alone},
+            **{runner.name: runner.status() for runner in self._sources.values()},
+            **worst_by_name(sink.handler_status() for sink in self._sinks),
+            **{runner.name: runner.status() for runner in self._sinks},
+        }
+
+    def stats(self) -> Mapping[str, Stats]:
+        """As Service.stats."""
+        return {
+            **{runner.name: runner.stats() for runner in self._sources.values()},
+            **sum_by_name(sink.handler_stats() for sink in self._sinks),
+            **{runner.name: runner.stats() for runner in self._sinks},
+        }
+
+    def set_debug(self, on: bool) -> None:
+        """As Service.set_debug."""
+        logs.set_debug(on=on)
+        for runner in self._runners():
+            runner.part.set_debug(on)
+
+    def _drain(self) -> None:
+        """Let what was read become durable until the deadline, then make the threads give up."""
+        deadline = time.monotonic() + (0.0 if self._supervisor.failure else self._config.drain_timeout)
+        for source in self._sources.values():
+            source.join(deadline)
+        for sink in self._sinks:
+            sink.drain(deadline)
+        for sink in self._sinks:
+            sink.interrupt()
+        deadline = time.monotonic() + _GIVE_UP_SECONDS
+        for sink in self._sinks:
+            sink.leave(deadline)
+
+    def _release(self) -> list[str]:
+        """Release clients and engines; the names of threads that do not end."""
+        calls = [Call(runner.stop, f"stop {runner.name}") for runner in self._runners()]
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        for call in calls:
+            call.wait(deadline - time.monotonic(), threading.Event())
+        return [name for sink in self._sinks for name in sink.hanging] + [call.name for call in calls if not call.ended]
+
+    def _review(self) -> None:
+        """What of the handlers' and sinks' options does not fit the tables that the sources have now."""
+        asked = {name: source.published() for name, source in self._sources.items()}
+        published = {name: tables for name, tables in asked.items() if tables is not None}
+        errors = []
+        for part, finding in review([(sink.part, sink.handlers) for sink in self._sinks], published):
+            if finding.severity is Severity.ERROR:
+                errors.append(f"{part}: {finding.problem}: {finding.remedy}")
+            else:
+                log.warning("%s: %s: %s", part, finding.problem, finding.remedy)
+        if errors:
+            raise ConfigError(errors)
+
+    def _runners(self) -> list[SourceRunner | SinkRunner]:
+        return [*self._sources.values(), *self._sinks]
+
+    def _sink(self, name: str, metrics: Metrics) -> SinkRunner:
+        handlers = [self._config.handlers[handler].build() for handler in self._config.handler_names(name)]
+        return SinkRunner(
+            self._config.sinks[name].build(),
+            handlers,
+            metrics,
+            self._supervisor,
+            self._taken,
+            self._done,
+            self._retry_interval,
+        )
+
+    def _source(self, name: str, metrics: Metrics) -> SourceRunner:
+        sinks = [sink for sink in self._sinks if name in sink.part.options.sources]
+        part = self._config.sources[name].build()
+        if any(sink.part.wants_transaction_metadata for sink in sinks):
+            part.provide_transaction_metadata()
+        return SourceRunner(part, sinks, self._store, metrics, self._supervisor, self._keeper.wake)
+
+    def _taken(self) -> None:
+        for source in self._sources.values():
+            source.wake()
+
+    def _done(self, item: Item, sink: str) -> None:
+        self._sources[item.batch.source.name].done(item, sink)
+
+    def _retry_interval(self, source: str) -> float:
+        return self._config.sources[source].options.send_retry_interval
+
+    def _log_statistics(self) -> None:
+        while not self._supervisor.stopping.wait(self._config.ticker_interval):
+            for part, stats in self.stats().items():
+                log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))

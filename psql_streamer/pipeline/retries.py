@@ -1,0 +1,108 @@
+"""What is tried again after an error that may pass: with which pauses, for how long, and who is told."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from psql_streamer.errors import Outcome, StreamerError, outcome
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.pipeline.backoff import Backoff
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+
+class Tried(Enum):
+    """What is tried. The first failure of a stream is the loss of what worked, and no attempt."""
+
+    START = "a part's start"
+    STREAM = "a source's stream"
+    BATCH = "a batch in a sink or handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """longest_pause: seconds between two attempts, at most; a first pause that is longer stays as it is."""
+
+    longest_pause: float
+    reason: str
+
+
+LIMITS: Mapping[Tried, Limit] = {
+    Tried.START: Limit(5.0, "somebody waits for it, and startTimeout ends it: a longer pause would be the last"),
+    Tried.STREAM: Limit(30.0, "a connection costs the server a process, and WAL waits there without loss"),
+    Tried.BATCH: Limit(10.0, "events wait in a full pipeline, and an attempt costs brokers little"),
+}
+"""The only place that says how long a pause may be. The first pause is an option of the source."""
+
+FIRST_START_PAUSE = 1.0
+"""Seconds; of a sink or handler, whose start has no option for it."""
+
+
+class Retries:
+    """Does a piece of work until it works; then the next one. For one thread; `problem` may be read from any.
+
+    part: as in /status. stop: ends every wait, and what is tried. problem: what /status says; "" while all is well.
+    """
+
+    def __init__(self, part: str, tried: Tried, metrics: Metrics, stop: threading.Event) -> None:
+        self.problem = ""
+        self._part = part
+        self._tried = tried
+        self._metrics = metrics
+        self._stop = stop
+
+    def run(
+        self,
+        work: Callable[[], None],
+        first_pause: float,
+        *,
+        recover: Callable[[], None] | None = None,
+        give_up_at: float = math.inf,
+    ) -> bool:
+        """True when `work` is done; False when `stop` was set before. Raises an error that does not pass.
+
+        first_pause: seconds; the later ones double. recover: called before every attempt but the first, and part of
+        it. give_up_at: by time.monotonic(); an error after it is raised, too.
+        """
+        backoff = Backoff(first_pause, LIMITS[self._tried].longest_pause)
+        began = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                if backoff.attempts and recover is not None:
+                    recover()
+                work()
+            except StreamerError as error:
+                if outcome(error) is not Outcome.RETRY or time.monotonic() > give_up_at:
+                    raise
+                self._wait(error, backoff)
+            else:
+                self._tell_that_it_works(backoff.attempts, time.monotonic() - began)
+                return True
+        return False
+
+    def _wait(self, error: StreamerError, backoff: Backoff) -> None:
+        """Tell and count the failure, and pause."""
+        pause = backoff.next()
+        self._metrics.failed(self._part, error)
+        if self._stop.is_set():
+            log.warning("%s: %s (attempt %d, the last: the service stops)", self._part, error, backoff.attempts)
+            return
+        self.problem = self._describe(error, backoff.attempts)  # before the log, which may be a pipe that nobody reads
+        log.warning("%s: %s (attempt %d, next in %.1f s)", self._part, error, backoff.attempts, pause)
+        self._metrics.retried(self._part)
+        self._stop.wait(pause)
+
+    def _describe(self, error: StreamerError, failures: int) -> str:
+        attempts = failures - 1 if self._tried is Tried.STREAM else failures
+        return f"attempt {attempts} failed: {error}" if attempts else str(error)
+
+    def _tell_that_it_works(self, failures: int, seconds: float) -> None:
+        self.problem = ""
+        if failures and not self._stop.is_set():
+            log.info("%s: works again, after %d attempts in %.1f s", self._part, failures + 1, seconds)

@@ -1,0 +1,242 @@
+"""A sink at work: its handlers, their threads, and the queues between them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
+from psql_streamer.interfaces import Handler, Sink, Status
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import Batch, SourceInfo, Stats
+from psql_streamer.pipeline.bounded_queue import Inbox
+from psql_streamer.pipeline.coalescing import cut, merge
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.retries import FIRST_START_PAUSE, Retries, Tried
+
+_STARTING = Status(False, "starting")
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+
+_TICKET_BYTES = 1000
+"""What a batch leaves behind when it is put together with others: its place among those in flight, and its lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch on its way to one sink; tickets: its numbers at the source's tracker, several when it was merged."""
+
+    batch: Batch
+    tickets: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What the batch holds in memory, and what is kept until it is durable."""
+        return self.batch.nbytes + _TICKET_BYTES * len(self.tickets)
+
+
+class SinkRunner:
+    """One thread a handler, in order, and one that writes; a bounded inbox before each.
+
+    on_taken: called when an item left the first inbox. on_done: called when an item is durable, with this sink's name.
+    retry_interval: source name -> first pause before an item is tried again.
+    """
+
+    def __init__(
+        self,
+        part: Sink,
+        handlers: Sequence[Handler],
+        metrics: Metrics,
+        supervisor: Supervisor,
+        on_taken: Callable[[], None],
+        on_done: Callable[[Item, str], None],
+        retry_interval: Callable[[str], float],
+    ) -> None:
+        self.name = f"sink.{part.name}"
+        self.part = part
+        self.handlers = handlers
+        self._metrics = metrics
+        self._supervisor = supervisor
+        self._on_taken = on_taken
+        self._on_done = on_done
+        self._retry_interval = retry_interval
+        self._started: set[str] = set()
+        self._at_work: set[int] = set()
+        self._drained = threading.Event()  # nothing more comes: threads end when their inbox is empty
+        self._abandon = threading.Event()
+        names = [*(f"handler.{handler.name}" for handler in handlers), self.name]
+        self._retries = [Retries(name, Tried.BATCH, metrics, self._abandon) for name in names]
+        limit = part.options.queue_bytes
+        # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
+        self._inboxes = [
+            Inbox[Item](limit, join=_joined),
+            *(Inbox[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
+        ]
+        self._ahead = handlers[0].batches_at_once if handlers else 1
+        self._threads = [
+            threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
+            for place, handler in enumerate(handlers)
+        ]
+        self._threads.append(threading.Thread(target=self._deliver, name=self.name, daemon=True))
+
+    def start(self) -> None:
+        """Start the handlers' engines and the sink, then the threads."""
+        for handler in self.handlers:
+            self._start(f"handler.{handler.name}", handler.start)
+        self._start(self.name, self.part.start)
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it may soon have nothing to do."""
+        return len(self._inboxes[0]) <= self._ahead
+
+    def take(self, item: Item) -> bool:
+        """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
+        return self._inboxes[0].put(item, self._supervisor.stopping)
+
+    def drain(self, deadline: float) -> None:
+        """Let the threads finish what is queued, until the deadline."""
+        self._drained.set()
+        self._join(deadline)
+
+    def interrupt(self) -> None:
+        """Make the threads give up what they are at."""
+        if self._at_work or any(len(inbox) for inbox in self._inboxes):
+            log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
+        self._abandon.set()
+        for handler in self.handlers:
+            handler.interrupt()
+        self.part.interrupt()
+
+    def leave(self, deadline: float) -> None:
+        """Wait for the threads, which were interrupted."""
+        self._join(deadline)
+
+    @property
+    def hanging(self) -> list[str]:
+        """Its threads that have not ended."""
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def stop(self) -> None:
+        """Release what the sink and its handlers have. May take as long as they do."""
+        self.part.stop()
+        for handler in self.handlers:
+            handler.stop()
+
+    def status(self) -> Status:
+        """The sink's own status, or what is being tried again."""
+        return self._status(self.name, len(self.handlers), self.part)
+
+    def handler_status(self) -> Mapping[str, Status]:
+        """The same of each of its handlers, by part."""
+        names = [f"handler.{handler.name}" for handler in self.handlers]
+        return {
+            name: self._status(name, place, handler)
+            for place, (name, handler) in enumerate(zip(names, self.handlers, strict=True))
+        }
+
+    def stats(self) -> Stats:
+        """The sink's counters and its queue."""
+        used, limit = sum(inbox.used for inbox in self._inboxes), sum(inbox.limit for inbox in self._inboxes)
+        return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
+
+    def handler_stats(self) -> Mapping[str, Stats]:
+        """The counters of its handlers, by part."""
+        return {f"handler.{handler.name}": handler.stats() for handler in self.handlers}
+
+    def _start(self, name: str, start: Callable[[], None]) -> None:
+        log.info("%s: starting", name)
+        self._supervisor.start(name, start, FIRST_START_PAUSE)
+        self._started.add(name)
+
+    def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
+        if name not in self._started:
+            return _STARTING
+        problem = self._retries[place].problem
+        return Status(False, problem) if problem else part.status()
+
+    def _handle(self, place: int) -> None:
+        handler, following = self.handlers[place], self._inboxes[place + 1]
+
+        def transform(item: Item) -> None:
+            began = time.monotonic()
+            batch = handler.handle(item.batch)
+            self._metrics.stage("handle", f"handler.{handler.name}", time.monotonic() - began)
+            *pieces, last = cut(batch, PIECE_ROWS)
+            for piece in pieces:
+                following.put(Item(piece, ()), self._abandon)
+            following.put(Item(last, item.tickets), self._abandon)
+
+        self._work(place, f"handler.{handler.name}", transform, handler.start)
+
+    def _deliver(self) -> None:
+        def write(item: Item) -> None:
+            began = time.monotonic()
+            self.part.write(item.batch)
+            self._metrics.stage("write", self.name, time.monotonic() - began)
+            self._on_done(item, self.name)
+
+        self._work(len(self.handlers), self.name, write, None)
+
+    def _work(self, place: int, name: str, work: Callable[[Item], None], restart: Callable[[], None] | None) -> None:
+        held: Item | None = None
+        while not self._abandon.is_set():
+            item, held = self._next(place, held)
+            if item is None:
+                if self._drained.is_set() and self._nothing_before(place):
+                    return
+                continue
+            if place == 0:
+                self._on_taken()
+            self._at_work.add(place)
+            try:
+                first_pause = self._retry_interval(item.batch.source.name)
+                if not self._retries[place].run(partial(work, item), first_pause, recover=restart):
+                    return
+            except Exception as error:  # whatever a part raises, the others are stopped in order
+                self._supervisor.fail(name, error)
+                return
+            self._at_work.discard(place)
+
+    def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
+        """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
+        inbox = self._inboxes[place]
+        first = held or inbox.get(LOOK_SECONDS)
+        most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
+        if first is None or most == 1:
+            return first, None
+        items = [first]
+        while len(items) < most and (following := inbox.get(0.0)) is not None:
+            if following.batch.source != first.batch.source:
+                return _merged(items), following
+            items.append(following)
+        return _merged(items), None
+
+    def _nothing_before(self, place: int) -> bool:
+        """Whether no earlier stage can still pass something on."""
+        return all(not thread.is_alive() for thread in self._threads[:place]) and not len(self._inboxes[place])
+
+    def _join(self, deadline: float) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _merged(items: Sequence[Item]) -> Item:
+    return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.tickets for item in items)))
+
+
+def _joined(items: Sequence[Item]) -> Sequence[Item]:
+    """One item a source: those of one source stay in their order."""
+    by_origin: dict[SourceInfo, list[Item]] = {}
+    for item in items:
+        by_origin.setdefault(item.batch.source, []).append(item)
+    return [_merged(of_source) for of_source in by_origin.values()]

@@ -1,0 +1,277 @@
+"""A source at work: its thread, and what of it is in flight."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
+from psql_streamer.checkpoint.resume import choose_position, require_same_stream
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.checkpoint.tracker import Tracker
+from psql_streamer.interfaces import Source, Status
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import Position, Relation, Stats
+from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.retries import Retries, Tried
+from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+
+_STALLED_AFTER = 60.0
+"""Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
+
+_STORE_STALLED_AFTER = 10.0
+"""Seconds that the disk may take for a position before /status says so."""
+
+_DROPPED_INTERVAL = 3600.0
+"""Seconds between two looks for tables that no longer exist."""
+
+log = logging.getLogger("psql_streamer.pipeline")
+
+
+class SourceRunner:
+    """Reads batches, numbers them, puts each into the inbox of every sink; stores and confirms what is durable.
+
+    on_durable: called when a batch became durable in one more sink, from that sink's thread.
+    """
+
+    def __init__(
+        self,
+        part: Source,
+        sinks: Sequence[SinkRunner],
+        store: Store,
+        metrics: Metrics,
+        supervisor: Supervisor,
+        on_durable: Callable[[], None],
+    ) -> None:
+        self.name = f"source.{part.name}"
+        self.part = part
+        self._sinks = sinks
+        self._store = store
+        self._metrics = metrics
+        self._supervisor = supervisor
+        self._on_durable = on_durable
+        self._tracker = Tracker()
+        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
+        self._lock = threading.Condition()
+        self._last_bytes = 0
+        self._position: Position | None = None
+        self._stream: Mapping[str, str] | None = None  # of the stream that was begun
+        self._override = ""
+        self._retries = Retries(self.name, Tried.STREAM, metrics, supervisor.stopping)
+        self._stored: Position | None = None
+        self._storing_since: float | None = None
+        self._dropped: tuple[Position, Sequence[Relation]] | None = None
+        self._look_for_dropped_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    def published(self) -> Sequence[Relation] | None:
+        """As Source.published, tried for as long as a start."""
+        found: list[Sequence[Relation] | None] = []
+        self._start(lambda: found.append(self.part.published()))
+        return found[0] if found else None
+
+    def start(self) -> None:
+        """Compare the stored position with the server, and stream. Start-up waits for no server for long."""
+        log.info("%s: starting", self.name)
+        self._start(self._connect)
+        if not self._supervisor.stopping.is_set():
+            self._thread.start()
+
+    def interrupt(self) -> None:
+        """Make the source give up what it waits for."""
+        self.part.interrupt()
+
+    def wake(self) -> None:
+        """A sink took a batch: it may be time to read the next."""
+        with self._lock:
+            self._lock.notify()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the thread; reading ends when the service is stopping."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Leave the server, telling it what was stored last."""
+        self.part.stop()
+
+    def log_end(self) -> None:
+        """Where it will go on, and what is sent again because its position was not stored."""
+        with self._lock:
+            in_flight = len(self._tracker)
+        where = f"at {self._stored}" if self._stored else "where it began"
+        if (unstored := self.unstored) is not None:
+            sinks = ", ".join(sink.name for sink in self._sinks)
+            told = (
+                "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
+            )
+            log.error(told, self.name, unstored, where, sinks)
+        again = f"; {in_flight} batches that were read are read again" if in_flight else ""
+        log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
+
+    @property
+    def unstored(self) -> Position | None:
+        """The position that is durable in every sink, if it has not been stored."""
+        with self._lock:
+            durable = self._tracker.durable
+        return None if durable == self._stored else durable
+
+    def keep(self) -> None:
+        """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
+        with self._lock:
+            durable, ticket = self._tracker.durable, self._tracker.durable_ticket
+        if durable is None or durable == self._stored:
+            return
+        self._storing_since = began = time.monotonic()
+        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket), self._dropped_until(durable))
+        self._storing_since = None
+        self._metrics.stage("store", self.name, time.monotonic() - began)
+        self._stored = durable
+        self.part.confirm(durable)
+        self._metrics.stored_up_to(self.part.name, ticket)
+
+    def done(self, item: Item, sink: str) -> None:
+        """A sink has a batch, or several that were merged, durably."""
+        with self._lock:
+            for ticket in item.tickets:
+                self._tracker.done(ticket, sink)
+            self._lock.notify()
+        self._on_durable()
+
+    def status(self) -> Status:
+        """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
+        if problem := self._retries.problem:
+            return Status(False, problem)
+        status = self.part.status()
+        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER:
+            age = time.monotonic() - began
+            return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")
+        with self._lock:
+            oldest = self._tracker.oldest()
+        if status.ok and oldest is not None:
+            age = time.monotonic() - oldest[0]
+            if age > _STALLED_AFTER:
+                return Status(False, f"a batch has waited {age:.0f} s for {', '.join(sorted(oldest[1]))}")
+        return status
+
+    def stats(self) -> Stats:
+        """The source's counters and the positions."""
+        with self._lock:
+            in_flight = len(self._tracker)
+        stored = {"stored_position": str(self._stored)} if self._stored else {}
+        return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
+
+    def _shapes_until(self, ticket: int) -> list[Relation]:
+        shapes = []
+        while self._new_shapes and self._new_shapes[0][0] <= ticket:
+            shapes.append(self._new_shapes.popleft()[1])
+        return shapes
+
+    def _look_for_dropped_tables(self) -> None:
+        """Now and then: what tables that are gone looked like is remembered until their last change has been stored."""
+        now = time.monotonic()
+        if now < self._look_for_dropped_at:
+            return
+        self._look_for_dropped_at = now + _DROPPED_INTERVAL
+        remembered = self._store.relations(self.part.name)
+        self._dropped = self.part.find_dropped(remembered) if remembered else None
+
+    def _dropped_until(self, position: Position) -> Sequence[Relation]:
+        dropped = self._dropped
+        if dropped is None or not self.part.has_reached(position, dropped[0]):
+            return ()
+        self._dropped = None
+        return dropped[1]
+
+    def _start(self, start: Callable[[], None]) -> None:
+        self._supervisor.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
+
+    def _connect(self) -> None:
+        """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
+        stream = dict(self.part.stream_identity())
+        if self._stream is not None:
+            require_same_stream(self.part.name, f"position {self._position}", self._stream, stream)
+            self.part.start(self._position)
+        else:
+            self._begin(stream)
+        log.info("%s: %s", self.name, self.part.status().reason)
+
+    def _begin(self, stream: Mapping[str, str]) -> None:
+        """The first session: at the stored position, unless the operator sends the source elsewhere."""
+        record, override = self._store.get(self.part.name), self.part.position_override
+        resume = choose_position(self.part.name, record, stream, override)
+        if record is not None:
+            self.part.remember(self._store.relations(self.part.name))
+            if resume.overriding and resume.position is not None:
+                self._log_override(record.position, resume.position)
+        self.part.start(resume.position)
+        self._position, self._stream = resume.position, stream
+        self._override = "" if override is None else str(override)
+        if resume.overriding and resume.position is not None:
+            # The source stands there from now on: the next start does not go there again.
+            self._store.put(self.part.name, self._record(resume.position))
+            self._stored = resume.position
+
+    def _log_override(self, stored: Position, override: Position) -> None:
+        back = self.part.has_reached(stored, override)
+        how = "going back" if back else "skipping what lies between:"
+        log.warning("%s: walPositionOverride: %s from %s to %s", self.name, how, stored, override)
+
+    def _record(self, position: Position) -> StoredPosition:
+        return StoredPosition(position, self._stream or {}, self._override)
+
+    def _run(self) -> None:
+        try:
+            while self._retries.run(self._turn, self.part.options.start_retry_interval, recover=self._reconnect):
+                pass
+        except Exception as error:  # whatever a part raises, the others are stopped in order
+            self._supervisor.fail(self.name, error)
+
+    def _reconnect(self) -> None:
+        self._connect()
+        self._retries.problem = ""  # connected, though the next batch may have to wait for a sink's queue
+
+    def _turn(self) -> None:
+        self._look_for_dropped_tables()
+        self._read()
+
+    def _read(self) -> None:
+        if not self._wait_for_a_sink():
+            return
+        began = time.monotonic()
+        batch = self.part.read(LOOK_SECONDS)
+        if batch is None:
+            return
+        self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
+        self._last_bytes = batch.nbytes - batch.overhead
+        sinks = () if batch.idle else self._sinks
+        with self._lock:
+            ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+            self._new_shapes.extend((ticket, change.relation) for change in batch.schema_changes)
+        self._metrics.batch_received(self.part.name, batch, ticket)
+        if not sinks:
+            self._on_durable()
+        for sink in sinks:
+            if not sink.take(Item(batch, (ticket,))):
+                return
+        self._position = batch.position
+
+    def _wait_for_a_sink(self) -> bool:
+        """Until some sink wants a batch; False when that takes long.
+
+        While the stream is slow, that is when it has all that it was given: rows wait in the source, where they become
+        one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
+        or a hundred. While the stream is fast, it is when it may soon have nothing to do.
+        """
+        slow = self._last_bytes < WORK_AHEAD_BYTES
+        with self._lock:
+            return not self._sinks or self._lock.wait_for(
+                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), LOOK_SECONDS
+            )
+
+    def _is_done(self, sink: SinkRunner) -> bool:
+        return not self._tracker.owed(sink.name)

@@ -1,0 +1,134 @@
+"""Changes -> the Arrow table that Spark gets.
+
+Every image is a row of the table: first all new images, then all old ones, so that a rule that masks a column
+masks it in both. `_row` is the place in that order; it comes back with every row and says which image it is.
+Columns travel typed.
+
+What must survive the exchange
+------------------------------
+Spark promises neither the order of rows nor that a row stays: a rule may filter, and partitions come back as they are
+done. `_row` is the thread: rows are sorted by it when they return (kept.py), an image that did not return was dropped
+by the rule, and with it the change, unless its key must still be deleted. So `_row` must not be computed: a rule that
+gives the column another value would swap the identities of changes without a word. Catalyst's plan says where each
+column of the result comes from (lineage.py), and a `_row` that is not the one that was sent is refused.
+
+Not all values are there. A key-only old row, or a TOASTed value that an update left alone, is NULL in the table,
+which the rule cannot tell from a NULL of the database. What the rule computes from such a value is not there either:
+the plan says which columns a computed column reads (`facts`), and the result is marked as absent for the images that
+lack one of them (lacking.py). A filter that reads such a value lets the row pass, because dropping it would lose a
+change.
+
+A value that the rule does not touch returns as PostgreSQL wrote it: not Spark's value as text, but the very text that
+was sent (`texts`), looked up by `_row`, so that nothing is lost on the way through a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Changes, Column, Transactions
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes import casts
+from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
+from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What went to Spark, and what is needed to understand what comes back.
+
+    table: the changes' own columns first, then metadata columns, then `_row`.
+    texts, seen, typed: by column of the changes, all new images followed by all old ones. texts: as they came. seen:
+        with the values that an update left alone, where they are known. typed: these, as they are in the table.
+    bits: the columns that have a bit in `_row`, see Lacking.flags.
+    """
+
+    changes: Changes
+    texts: tuple[pa.BinaryArray, ...]
+    seen: tuple[pa.BinaryArray, ...]
+    typed: tuple[pa.Array, ...]
+    table: pa.Table
+    lacking: Lacking
+    bits: tuple[int, ...]
+
+    @property
+    def own_columns(self) -> int:
+        """How many of the table's columns are the changes' own."""
+        return len(self.texts)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns of the table."""
+        names: list[str] = self.table.column_names
+        return names
+
+    @property
+    def row_ids(self) -> NDArray[np.int64]:
+        """What `_row` holds."""
+        ids: NDArray[np.int64] = self.table.column(self.table.num_columns - 1).to_numpy()
+        return ids
+
+    def place(self, name: str) -> int | None:
+        """The index of a metadata column; None where it was not sent."""
+        return next((at for at in range(self.own_columns, len(self.names)) if self.names[at] == name), None)
+
+
+def send(changes: Changes, transactions: Transactions, wanted: Callable[[str], bool], bits: Sequence[int] = ()) -> Sent:
+    """The table for Spark.
+
+    wanted: whether the rule may use a metadata column of this name. bits: columns that a filter of the rule reads.
+    """
+    names = [column.name for column in changes.columns]
+    metadata = {name: make for name, make in METADATA.items() if wanted(name)}
+    _refuse_clashes(changes, [*metadata, ROW] if metadata else [])
+    lacks = lacking(changes)
+    texts = tuple(map(_joined, changes.after.columns, changes.before.columns))
+    seen = tuple(_seen(changes, column, text) for column, text in enumerate(texts))
+    typed = tuple(map(_typed, seen, changes.columns))
+    images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)))
+    row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.flags(bits)
+    arrays = [*typed, *(make(images) for make in metadata.values()), pa.array(row)]
+    table = pa.Table.from_arrays(arrays, names=[*names, *metadata, ROW])
+    return Sent(changes, texts, seen, typed, table, lacks, tuple(bits))
+
+
+def image_identity(sent: Sent, transactions: Transactions, image: int) -> tuple[int, int]:
+    """(commit number, seq) of the change that an image belongs to."""
+    changes = sent.changes
+    after = len(changes.after)
+    row = changes.after.rows[image] if image < after else changes.before.rows[image - after]
+    return int(transactions.commit[changes.tx[row]]), int(changes.seq[row])
+
+
+def _refuse_clashes(changes: Changes, ours: list[str]) -> None:
+    """Spark does not tell names apart by case, unless told to."""
+    theirs = {column.name.lower() for column in changes.columns}
+    clash = next((name for name in ours if name in theirs), None)
+    if clash:
+        raise HandlerRefused(
+            f"a rule of [spark.tables] cannot run on {changes.relation}: its column {clash} has the name of a "
+            "column that the handler adds",
+            "rename the column, or use a rule that does not need it",
+        )
+
+
+def _seen(changes: Changes, column: int, texts: pa.Array) -> pa.Array:
+    new = seen_by_rules(changes, column)
+    return texts if new is changes.after.columns[column] else _joined(new, changes.before.columns[column])
+
+
+def _typed(texts: pa.Array, column: Column) -> pa.Array:
+    """What is no text of PostgreSQL's is typed already."""
+    return casts.cast(texts, column.type) if isinstance(column.type, PostgresType) else texts
+
+
+def _joined(after: pa.Array, before: pa.Array) -> pa.Array:
+    if len(before) == 0:
+        return after
+    return before if len(after) == 0 else pa.concat_arrays([after, before])

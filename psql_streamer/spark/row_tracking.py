@@ -1,0 +1,141 @@
+"""Where the columns of a rule's result come from: by Spark's metadata of fields; where more is needed, by its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.spark.catalyst import Catalyst
+from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.facts import Facts, Field, RowOrigin, facts_of
+from psql_streamer.spark.metadata import ROW
+from psql_streamer.spark.plan_tree import read_plan
+from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.stated import stated_facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+ORIGIN = "psql_streamer.column"
+"""Metadata of a field: which column it is. Spark keeps a field's metadata through filters, joins and renames, and
+drops it from anything that is computed."""
+
+_MOST_PLANS = 500
+
+
+def schema_of(shape: pa.Schema) -> StructType:
+    """The Spark schema of a table that is sent, with the origin of each field."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(
+                field.name,
+                from_arrow_type(field.type, prefer_timestamp_ntz=True),
+                True,
+                {ORIGIN: at},
+            )
+            for at, field in enumerate(shape)
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Of a rule's result, by column. facts: None where nobody needs them: all images hold all that they could."""
+
+    fields: tuple[Field, ...]
+    facts: Facts | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the result's columns."""
+        return [field.name for field in self.fields]
+
+    def has_row(self, row: int) -> bool:
+        """Whether `_row` is among the columns, and nothing else calls itself so. row: its index among the sent ones."""
+        sources = [field.source for field in self.fields if field.name == ROW]
+        return row in sources and None not in sources
+
+
+class Lineages:
+    """Finds the lineage of results. What is found for a query holds for every batch of tables in the same shape, what
+    is found for a function for every batch of which it makes the same plan.
+    """
+
+    def __init__(self) -> None:
+        self._of_queries: dict[tuple[str, pa.Schema], Lineage] = {}
+        self._of_plans: dict[tuple[str, pa.Schema, str], Facts] = {}
+
+    def known(self, rule: Rule, sent: Sent) -> Lineage | None:
+        """What was found for this query before."""
+        return self._of_queries.get((rule.name, sent.table.schema)) if rule.function is None else None
+
+    def find(
+        self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame, thorough: bool = False
+    ) -> Lineage:
+        """The lineage of a result, with facts where something is lacking or `_row` is not there, or if thorough.
+
+        catalyst: None on a Spark Connect server.
+        """
+        lineage = self.known(rule, sent)
+        if lineage is None:
+            lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
+        wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
+        if wanted and lineage.facts is None:
+            lineage = self._with_facts(catalyst, lineage, rule, sent, result)
+        if rule.function is None:
+            self._of_queries[rule.name, sent.table.schema] = lineage
+        return lineage
+
+    def forget(self, rule: Rule, sent: Sent) -> None:
+        """A query gave other columns than before: a table that it reads has changed."""
+        self._of_queries.pop((rule.name, sent.table.schema), None)
+
+    def _with_facts(
+        self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
+    ) -> Lineage:
+        if catalyst is None:
+            return replace(lineage, facts=stated_facts(rule, sent, lineage.fields))
+        facts = self._facts(catalyst, rule, sent, result)
+        fields = (Field(field.name, source) for field, source in zip(lineage.fields, facts.sources, strict=True))
+        return Lineage(tuple(fields), facts)
+
+    def _facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
+        if rule.function is None:
+            return self._read(catalyst, sent, result)
+        key = (rule.name, sent.table.schema, catalyst.fingerprint(result))
+        if key not in self._of_plans:
+            if len(self._of_plans) >= _MOST_PLANS:
+                self._of_plans.clear()
+            self._of_plans[key] = self._read(catalyst, sent, result)
+        return self._of_plans[key]
+
+    def _read(self, catalyst: Catalyst, sent: Sent, result: DataFrame) -> Facts:
+        return facts_of(read_plan(catalyst.plan_json(result)), sent.names, sent.own_columns, ROW)
+
+
+def refuse_without_row(facts: Facts, where: str) -> None:
+    """HandlerRefused when nothing can say which change a row of the result belongs to."""
+    if facts.row is RowOrigin.COMPUTED:
+        raise HandlerRefused(
+            f"{where}: the result's column {ROW} is computed, so that it may give a change to another one",
+            f"pass {ROW} on as it is, or leave it out",
+        )
+    if facts.row is RowOrigin.MISSING and facts.way is None:
+        raise HandlerRefused(
+            f"{where}: the result does not say which change a row belongs to",
+            f"add {ROW} to its select list; a result of aggregates has no changes to belong to",
+        )
+
+
+def row_column(fields: Sequence[Field], row: int) -> int:
+    """Where `_row` is. A table may have a column of that name, too; a function may have made all columns anew."""
+    named = [at for at, field in enumerate(fields) if field.name == ROW]
+    return next((at for at in named if fields[at].source == row), named[0])

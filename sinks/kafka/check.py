@@ -1,0 +1,172 @@
+"""What `check` looks at before a Kafka sink is started. Changes nothing at the brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
+    AclOperation,
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    ResourceType,
+)
+
+from psql_streamer.events.routing import SourceTopic
+from psql_streamer.interfaces import Finding, Severity
+from sinks.kafka.errors import REFUSED, UNREACHABLE, remedy
+from sinks.kafka.findings import few, listed
+from sinks.kafka.options import KafkaSinkOptions
+from sinks.kafka.topics import how_to_create
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
+
+
+class KafkaCheck:
+    """One look at the brokers. name: of the sink."""
+
+    def __init__(self, name: str, options: KafkaSinkOptions) -> None:
+        self._name = name
+        self._options = options
+        self._seen: _Seen | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings about the brokers, and about every topic that the section names outright."""
+        self._seen = None
+        options = self._options
+        complaints: list[KafkaError] = []
+        try:
+            settings: dict[str, Any] = {**options.admin_properties(), "error_cb": complaints.append, "logger": log}
+            admin = AdminClient(settings)
+            cluster = admin.list_topics(timeout=options.timeout)
+        except KafkaException as error:
+            admin.poll(0)
+            yield _unreachable(options, [*complaints, error.args[0]])
+            return
+        named = _named_topics(options)
+        missing = [topic for topic in named if topic not in cluster.topics]
+        if options.create_topics is None and (missing or _made_of_tables(options)):
+            self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
+            yield from self._missing(missing, self._seen)
+        yield from _existing(self._name, options, admin, [topic for topic in named if topic in cluster.topics])
+
+    def absent(self, topics: Iterable[str]) -> Iterator[Finding]:
+        """Which of the topics that tables go to do not exist, if nobody makes them. Nothing before `findings`."""
+        if self._seen is None or self._seen.automatic:
+            return
+        absent = [topic for topic in topics if topic not in self._seen.topics]
+        if absent:
+            what = f"{len(absent)} topics of published tables do not exist and {self._seen.why}: {listed(absent)}"
+            yield Finding(self._seen.severity, what, how_to_create("NAME", self._options.hosts[0]))
+
+    def _missing(self, missing: list[str], seen: _Seen) -> Iterator[Finding]:
+        if seen.automatic:
+            return
+        host = self._options.hosts[0]
+        yield from few(
+            Finding(seen.severity, f'topic "{topic}" does not exist and {seen.why}', how_to_create(topic, host))
+            for topic in missing
+        )
+        if _made_of_tables(self._options):
+            problem = f"topics are named after tables and {seen.why}"
+            remedy = "create them beforehand, or add a section createTopics to the sink's"
+            yield Finding(Severity.WARNING, problem, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """topics: that exist, or were told of. automatic: whether brokers make topics; None if that may not be seen."""
+
+    topics: frozenset[str]
+    automatic: bool | None
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self.automatic is None else Severity.ERROR
+
+    @property
+    def why(self) -> str:
+        return "whether brokers create topics cannot be seen" if self.automatic is None else "brokers create no topics"
+
+
+def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
+    worst = next((error for error in said if error.code() in REFUSED), said[0])
+    problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {worst.str()}"
+    return Finding(Severity.ERROR, problem, remedy(worst) or UNREACHABLE[KafkaError._TRANSPORT])
+
+
+def _named_topics(options: KafkaSinkOptions) -> list[str]:
+    """Topics that are known without the tables, those of each source included."""
+    given = (
+        *options.mapped_topics(),
+        options.topic_fallback,
+        options.message_topic,
+        options.transactions_to,
+        options.schema_topic,
+        options.dead_letter_topic,
+    )
+    known = [SourceTopic("topic", topic) for topic in given if topic and _of_source(topic)]
+    return list(dict.fromkeys(topic.of(source) for topic in known for source in options.sources))
+
+
+def _of_source(topic: str) -> bool:
+    """Whether a topic has no placeholder but the source's name."""
+    return "{" not in topic.replace("{source}", "")
+
+
+def _made_of_tables(options: KafkaSinkOptions) -> bool:
+    return bool(options.topic_prefix) or not all(map(_of_source, options.mapped_topics()))
+
+
+def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -> bool | None:
+    """The brokers' auto.create.topics.enable; None when it may not be seen."""
+    broker = ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers))))
+    try:
+        settings = admin.describe_configs([broker], request_timeout=timeout)[broker].result()
+    except KafkaException:
+        return None
+    entry = settings.get("auto.create.topics.enable")
+    return None if entry is None else entry.value == "true"
+
+
+def _existing(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:
+    if not topics:
+        return
+    described = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=options.timeout
+    )
+    for topic, future in described.items():
+        try:
+            allowed = future.result().authorized_operations
+        except KafkaException as error:
+            describe = (
+                f"look at it with kafka-topics.sh --bootstrap-server {options.hosts[0]} --describe --topic {topic}"
+            )
+            mend = remedy(error.args[0]) or describe
+            yield Finding(Severity.ERROR, f'topic "{topic}": {error.args[0].str()}', mend)
+            continue
+        if allowed and AclOperation.WRITE not in allowed:
+            server = f"--bootstrap-server {options.hosts[0]}"
+            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Write --topic {topic}"
+            yield Finding(Severity.ERROR, f'no permission to write to topic "{topic}"', mend)
+    yield from _too_small(name, options, admin, topics)
+
+
+def _too_small(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:
+    """A request larger than a topic takes is rejected whole, and then written record by record: slow."""
+    batch_bytes = int(options.kafka.get("batch.size", _DEFAULT_BATCH_BYTES))
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    for resource, future in admin.describe_configs(resources, request_timeout=options.timeout).items():
+        try:
+            limit = int(future.result()["max.message.bytes"].value)
+        except (KafkaException, KeyError):
+            continue  # reading topic settings is a privilege of its own, and this is advice
+        if limit < batch_bytes:
+            problem = f'topic "{resource.name}" takes {limit} bytes a request, less than batch.size'
+            yield Finding(Severity.WARNING, problem, f'set "batch.size" = {limit} or less under [sink.{name}.kafka]')

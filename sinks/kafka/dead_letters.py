@@ -1,0 +1,119 @@
+"""Dead letters: what becomes of a record that Kafka will never take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from psql_streamer.events.records import Records
+from psql_streamer.events.source_fields import fields_of
+from sinks.kafka.delivery import Delivery, Rejections
+from sinks.kafka.errors import REJECTED
+from sinks.kafka.producer import Outgoing
+from sinks.kafka.shipment import Shipment
+
+PREFIX = "dead_letter_"
+"""What the names of our headers begin with; the record's own headers keep theirs."""
+
+_TRUNCATED_FROM = PREFIX + "truncated_from"
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+    def __len__(self) -> int:
+        return len(self.key or b"") + len(self.value or b"")
+
+
+class DeadLetters:
+    """The rejected records of one batch on their way to the dead-letter topic.
+
+    Key and value are the original bytes. What is too large for the topic as well is cut, in halves, until it fits, and
+    the header dead_letter_truncated_from has its original size.
+    """
+
+    def __init__(self, topic: str, records: Records, rejected: Rejections) -> None:
+        self._topic = topic
+        self._letters = {index: _letter(records, index, error) for index, error in rejected.items()}
+        self._refused: dict[int, KafkaError] = {}
+        self._shipment: Shipment | None = None
+
+    def deliver(self, delivery: Delivery) -> Rejections:
+        """Return when all are durable but those returned, which cannot be written there either. Raises as
+        Delivery.deliver does, and goes on likewise when it is called again.
+        """
+        while self._letters:
+            order = list(self._letters)
+            if self._shipment is None:
+                letters = _outgoing(self._topic, list(self._letters.values()))
+                self._shipment = Shipment(letters, singly=True)
+            delivery.settle(self._shipment)
+            failed = delivery.deliver(self._shipment)
+            self._shipment = None
+            too_large = [order[i] for i, error in failed.items() if _can_shrink(self._letters[order[i]], error)]
+            self._refused |= {order[i]: error for i, error in failed.items() if order[i] not in too_large}
+            self._letters = {index: _halved(self._letters[index]) for index in too_large}
+        return self._refused
+
+
+def describe(records: Records, index: int) -> str:
+    """Which record it is, without its content."""
+    size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
+    return (
+        f"a record of {size} bytes from table {records.table_of(index)} "
+        f"(commit {_commit(records, index)}, change {records.seq[index]})"
+    )
+
+
+def _commit(records: Records, index: int) -> str:
+    return fields_of(records.source).show_commit(int(records.commit[index]))
+
+
+def advice(error: KafkaError) -> str:
+    """What could be done about a rejection: its cause, or a place for such records."""
+    return f"{REJECTED[error.code()]}, or set deadLetterTopic to put such records aside"
+
+
+def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
+    about = {
+        "reason": error.str(),
+        "topic": records.topic_of(index),
+        "table": records.table_of(index),
+        fields_of(records.source).commit_header: _commit(records, index),
+        "seq": str(records.seq[index]),
+    }
+    own = {name: column[index].as_py() for name, column in records.headers.items()}
+    headers = {name: value for name, value in own.items() if value is not None}
+    headers |= {PREFIX + name: text.encode() for name, text in about.items()}
+    return _Letter(records.keys[index].as_py(), records.values[index].as_py(), headers)
+
+
+def _outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
+    names = dict.fromkeys(name for letter in letters for name in letter.headers)
+    return Outgoing(
+        (topic,),
+        np.zeros(len(letters), np.int32),
+        pa.array([letter.key for letter in letters], pa.binary()),
+        pa.array([letter.value for letter in letters], pa.binary()),
+        np.full(len(letters), -1, np.int32),
+        {name: pa.array([letter.headers.get(name) for letter in letters], pa.binary()) for name in names},
+    )
+
+
+def _can_shrink(letter: _Letter, error: KafkaError) -> bool:
+    return error.code() == KafkaError.MSG_SIZE_TOO_LARGE and len(letter) > 0
+
+
+def _halved(letter: _Letter) -> _Letter:
+    headers = {_TRUNCATED_FROM: str(len(letter)).encode(), **letter.headers}
+    key, value = letter.key or b"", letter.value or b""
+    if len(value) >= len(key):
+        return replace(letter, value=value[: len(value) // 2], headers=headers)
+    return replace(letter, key=key[: len(key) // 2], headers=headers)

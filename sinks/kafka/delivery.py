@@ -1,0 +1,259 @@
+"""Delivery: hands records to librdkafka and returns when the fate of every one of them is known."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException
+
+from psql_streamer.batching import DELIVERY_LOOK_SECONDS
+from psql_streamer.errors import SinkError, SinkUnavailable
+from sinks.kafka.errors import REFUSED, REJECTED, sink_error
+from sinks.kafka.producer import Failed, Producer, TopicMetadata
+from sinks.kafka.shipment import Shipment
+from sinks.kafka.standstill import gone, reason
+
+_FRUITLESS = 10
+"""Waits in a row in which nothing moved. Then a new client takes over: it reads certificates from their files anew."""
+
+_LOOK = 1.0
+"""Seconds that brokers get to say how the partitions are that nothing moves in."""
+
+_ANSWERED = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
+"""What to do when brokers answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
+
+_ONE_A_REQUEST = {
+    "batch.num.messages": "1",
+    "linger.ms": "0",
+    "max.in.flight.requests.per.connection": "1",
+}
+
+Rejections = Mapping[int, KafkaError]
+"""Index of a record -> why it can never be delivered."""
+
+
+class Delivery:
+    """A producer, replaced when it fails for good. Not for several threads, except `interrupt`.
+
+    properties: librdkafka's. patience: seconds without a single acknowledgement after which a wait is given up. log:
+    for what the client says.
+    """
+
+    def __init__(self, properties: Mapping[str, str], patience: float, log: logging.Logger) -> None:
+        self._properties = properties
+        self._patience = patience
+        self._log = log
+        self._interrupted = threading.Event()
+        self._complaints = _Complaints(log)
+        self._fruitless = 0
+        self._producer = self._make_producer({})
+        self._single: Producer | None = None
+
+    def deliver(self, shipment: Shipment) -> Rejections:
+        """Return when all are durable but those returned. Records of one partition keep their order.
+
+        Raises SinkUnavailable or SinkRefused: given the same shipment again, it goes on with what is not acknowledged.
+        """
+        while shipment.waiting or shipment.under_way:
+            producer = self._producer_for(shipment)
+            self._hand_over(producer, shipment)
+            self._settle(producer, lambda left: left == 0, shipment)
+            self._judge(producer, shipment)
+            if shipment.singly and not shipment.waiting:
+                self._close_single()
+        return shipment.rejected
+
+    def settle(self, shipment: Shipment) -> None:
+        """Wait for what is under way from an attempt before this one. Raises as `deliver` does."""
+        if shipment.under_way:
+            producer = self._producer_for(shipment)
+            self._settle(producer, lambda left: left == 0, shipment)
+            self._judge(producer, shipment)
+
+    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+        """As Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
+        try:
+            return self._producer.metadata(topic, timeout)
+        except KafkaException as error:
+            with suppress(KafkaException):  # for the complaints
+                self._producer.poll()
+            self.abandon()
+            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, unless interrupted: then SinkUnavailable."""
+        if self._interrupted.wait(seconds):
+            raise SinkUnavailable("interrupted before every record was acknowledged")
+
+    def interrupt(self) -> None:
+        """Make whatever waits raise SinkUnavailable soon. From any thread, for good."""
+        self._interrupted.set()
+
+    def abandon(self) -> None:
+        """Forget what is not delivered, and go on with a new client."""
+        self.close()
+        self._producer = self._make_producer({})
+
+    def close(self) -> None:
+        """Forget what is not delivered, and disconnect."""
+        self._producer.close()
+        self._close_single()
+
+    def _producer_for(self, shipment: Shipment) -> Producer:
+        if shipment.client is not None:
+            return shipment.client
+        if not shipment.singly:
+            return self._producer
+        if self._single is None:
+            self._single = self._make_producer(_ONE_A_REQUEST)
+        return self._single
+
+    def _close_single(self) -> None:
+        if self._single is not None:
+            self._single.close()
+            self._single = None
+
+    def _hand_over(self, producer: Producer, shipment: Shipment) -> None:
+        """Queue all that waits, in as many turns as the client's queue asks for."""
+        for topic, at in shipment.by_topic():
+            while len(at):
+                before = producer.outstanding
+                errors = producer.produce(topic, shipment.records, at)
+                full = errors == KafkaError._QUEUE_FULL
+                shipment.hand_over(producer, at[~full], errors[~full])
+                at = at[full]
+                if full.all() and len(at) and not before:
+                    too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
+                    shipment.reject(int(at[0]), too_large)
+                    at = at[1:]
+                elif len(at):
+                    self._settle(producer, producer.outstanding.__gt__, shipment)
+
+    def _settle(self, producer: Producer, enough: Callable[[int], bool], shipment: Shipment) -> None:
+        """Wait until `enough` of the number that is left; raise when nothing moves any more."""
+        self._serve(producer, shipment)
+        left = producer.outstanding
+        deadline = time.monotonic() + self._patience
+        while not enough(left):
+            if time.monotonic() > deadline:
+                raise self._standstill(producer, shipment, left)
+            self.wait(0)
+            self._serve(producer, shipment)
+            now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
+            if now_left < left:
+                left = now_left
+                self._fruitless = 0
+                deadline = time.monotonic() + self._patience
+
+    def _serve(self, producer: Producer, shipment: Shipment) -> None:
+        """Take delivery reports and complaints."""
+        try:
+            shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
+        except KafkaException as fatal:
+            self._replace(producer, shipment)
+            raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
+
+    def _standstill(self, producer: Producer, shipment: Shipment, left: int) -> SinkError:
+        """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
+        sends again the brokers know by its number. A new client's repeats they do not know.
+        """
+        self._fruitless += 1
+        what = f"{left} records were not acknowledged, none for {self._patience:g} s"
+        hopeless, remedy = self._fruitless >= _FRUITLESS, ""
+        with suppress(KafkaException):
+            states = producer.partitions(set(shipment.records.topic_names), _LOOK)
+            why, remedy = reason(shipment, states), _ANSWERED
+            what = f"{what} ({why})" if why else what
+            hopeless = hopeless or gone(shipment, states)
+        if hopeless:
+            self._replace(producer, shipment)
+        return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
+
+    def _replace(self, producer: Producer, shipment: Shipment) -> None:
+        """A new client. What the old one had not delivered waits again, with all that is behind it."""
+        self._fruitless = 0
+        failed = producer.give_up()
+        if failed is None:
+            shipment.recall()
+        else:
+            shipment.report(failed)
+            self._sort(shipment)
+        self.abandon()
+
+    def _judge(self, producer: Producer, shipment: Shipment) -> None:
+        """Look at what failed of the records that were under way. Raises if some did for another reason than their own.
+
+        One bad record fails its whole request (KIP-467; a request larger than the topic allows fails likewise), and
+        requests behind it were taken. Writing everything from there on once more, one record a request, finds the
+        culprits and leaves the others in order.
+        """
+        failed = self._sort(shipment)
+        others = [one for one in failed if one.error.code() not in REJECTED]
+        if producer.miscounts:
+            self.abandon()
+        if others:
+            raise self._not_delivered(shipment, others)
+        if failed:
+            shipment.singly = True
+            self._log.warning("writing %d records one by one to find those that Kafka rejects", shipment.waiting)
+        elif misplaced := shipment.misplaced():
+            shipment.repeat(misplaced)
+            self._log.warning(
+                "writing %d records again: the client overtook them when it tried again", shipment.waiting
+            )
+        self._complaints.settle()
+
+    def _sort(self, shipment: Shipment) -> list[Failed]:
+        """Reject what was alone in a rejected request. The other failures wait again; they are returned."""
+        failed = shipment.land()
+        own = {one.place: one.error for one in failed if shipment.singly and one.error.code() in REJECTED}
+        shipment.rejected.update(own)
+        left = [one for one in failed if one.place not in own]
+        shipment.repeat(one.place for one in left)
+        return left
+
+    def _not_delivered(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
+        worst = next((one for one in failed if one.error.code() in REFUSED), failed[0])
+        topic = shipment.records.topic_names[shipment.records.topics[worst.place]]
+        return self._failure(
+            f'{len(failed)} records were not delivered, the first of them to topic "{topic}"', worst.error
+        )
+
+    def _failure(self, what: str, error: KafkaError | None) -> SinkError:
+        """The exception for it, with the client's own reason where it says more than the error does."""
+        told = self._complaints.reason
+        if told is not None and (error is None or error.code() not in REFUSED):
+            return sink_error(what, told)
+        return sink_error(what, error) if error is not None else SinkUnavailable(what)
+
+    def _make_producer(self, more: Mapping[str, str]) -> Producer:
+        try:
+            return Producer({**self._properties, **more}, self._complaints.add, self._log)
+        except KafkaException as error:
+            raise sink_error("the Kafka client does not start", error.args[0]) from None
+
+
+@dataclass(slots=True)
+class _Complaints:
+    """What the client said of its connections since records last got through; each complaint is logged once."""
+
+    log: logging.Logger
+    reason: KafkaError | None = None
+    logged: set[str] = field(default_factory=set)
+
+    def add(self, error: KafkaError) -> None:
+        # "All brokers down" says less than the complaint before it does.
+        if self.reason is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.reason = error
+        if error.name() not in self.logged:
+            self.logged.add(error.name())
+            self.log.warning("Kafka: %s", error.str())
+
+    def settle(self) -> None:
+        self.reason = None
+        self.logged.clear()

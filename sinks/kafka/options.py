@@ -1,0 +1,197 @@
+"""The `[sink.NAME]` section of a Kafka sink, and what it means in librdkafka's terms."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from secrets import token_hex
+from typing import Annotated, Literal, Self
+
+from confluent_kafka import KafkaException
+from pydantic import AfterValidator, Field, model_validator
+
+from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
+from psql_streamer.events.options import EventOptions, at_least_one
+from psql_streamer.events.routing import check_topic
+from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
+from psql_streamer.redaction import is_secret
+from sinks.kafka.librdkafka import in_force
+from sinks.kafka.producer import Producer
+from sinks.kafka.properties import objections
+
+_MOST_ATTEMPTS = 1_000_000_000
+_CLIENT = "librdkafka"
+
+log = logging.getLogger(__name__)
+
+Property = str | int | float | bool
+"""A librdkafka property's value as TOML gives it."""
+
+
+def _host_and_port(host: str) -> str:
+    found = re.fullmatch(r"[^\s,/]+:(\d{1,5})", host)
+    if not found or not 0 < int(found[1]) < 1 << 16:
+        raise ValueError('is not "host:port"')
+    return host
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names a handler twice")
+    return names
+
+
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(at_least_one)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(at_least_one), AfterValidator(_distinct)]
+
+
+class CreateTopics(PartOptions):
+    """`[sink.NAME.createTopics]`: make missing topics instead of leaving that to the broker.
+
+    partitions, replication_factor: -1 is the broker's default. config: topic settings (`cleanup.policy`).
+    """
+
+    partitions: int = Field(default=-1, ge=-1, le=100_000)
+    replication_factor: int = Field(default=-1, ge=-1, le=1000)
+    config: Mapping[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _no_zeros(self) -> Self:
+        if 0 in (self.partitions, self.replication_factor):
+            raise ValueError("partitions and replicationFactor are 1 or more, or -1 for the broker's default")
+        return self
+
+
+class KafkaSinkOptions(EventOptions):
+    """A Kafka sink's section: of events, and what is Kafka's alone. docs/kafka.md says what each key does and why its
+    default is what it is."""
+
+    hosts: Hosts
+    handlers: Handlers = ("spark",)
+
+    dead_letter_topic: str = ""
+    create_topics: CreateTopics | None = None
+
+    timeout: Annotated[PositiveDuration, no_longer_than("5m", _CLIENT)] = 2.0
+    max_attempts: int = Field(default=3, gt=0, le=_MOST_ATTEMPTS)
+    rebalance_interval: Annotated[PositiveDuration, no_longer_than("1h", _CLIENT)] = 15.0
+    required_acks: int = Field(default=-1, ge=-1, le=1000)
+    asynchronous: bool = Field(default=False, alias="async")
+    batch_size: int | None = Field(default=None, gt=0, le=1_000_000)
+    batch_timeout: Annotated[PositiveDuration, no_longer_than("15m", _CLIENT)] = 0.005
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+    kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a single acknowledgement after which a delivery has failed."""
+        return self.timeout * self.max_attempts
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
+        name = "enable.idempotence"
+        return in_force({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
+
+    def properties(self) -> dict[str, str]:
+        """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
+        ours: dict[str, Property] = {
+            "bootstrap.servers": ",".join(self.hosts),
+            "client.id": "psql-streamer",
+            "enable.idempotence": self.idempotent,
+            "acks": self.required_acks,
+            "compression.type": self.compression,
+            "linger.ms": self.batch_timeout * 1000,
+            # An answer that takes longer than `timeout` costs an attempt: the request is sent again.
+            "request.timeout.ms": max(1, round(self.timeout * 1000)),
+            "socket.timeout.ms": max(10, round(self.timeout * 1000)),
+            # Records do not expire one by one: Delivery gives up when nothing moves, see there.
+            "message.timeout.ms": 0,
+            "topic.metadata.refresh.interval.ms": max(10, round(self.rebalance_interval * 1000)),
+            "queue.buffering.max.messages": CLIENT_QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": CLIENT_QUEUE_BYTES >> 10,
+            # The broker judges the compressed size; a guess of ours would refuse what it would take.
+            "message.max.bytes": CLIENT_QUEUE_BYTES,
+            # For records without a key, and the same as ours for the others.
+            "partitioner": "murmur2_random",
+            # Errors reach the log through error_cb, once each, and not every 50 ms on stderr.
+            "log_level": 6 if self.debug else 0,
+        }
+        if self.batch_size is not None:
+            ours["batch.num.messages"] = self.batch_size
+        if not self.idempotent:
+            # A request that is sent again can come behind the next one. One at a time makes that rare; the client has
+            # the next one ready, so it happens all the same, and Delivery looks at the offsets.
+            ours["max.in.flight.requests.per.connection"] = 1
+        return {name: _text(value) for name, value in (ours | dict(self.kafka)).items()}
+
+    def admin_properties(self) -> dict[str, str]:
+        """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
+        return self.properties() | {"enable.idempotence": "false"}
+
+    @property
+    def key_of_rejected_rows(self) -> str | None:
+        """As SinkOptions.key_of_rejected_rows."""
+        return None if self.dead_letter_topic else "deadLetterTopic"
+
+    def warnings(self) -> Iterator[str]:
+        """As PartOptions.warnings."""
+        if self.required_acks == 0:
+            yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
+        elif self.required_acks > 0:
+            yield (
+                f"requiredAcks = {self.required_acks}: an event can be lost with the broker that confirmed it, "
+                "and a retry can repeat it; use -1"
+            )
+        elif not self.idempotent:
+            yield 'kafka."enable.idempotence" = false: a request that is sent again can repeat events; leave it true'
+        if self.asynchronous:
+            yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
+        if self.batch_size is not None and self.batch_size < 1000:
+            yield f"batchSize = {self.batch_size}: requests this small halve the throughput; without it they hold 10000"
+        yield from super().warnings()
+
+    @model_validator(mode="after")
+    def _dead_letters_have_one_topic(self) -> Self:
+        if self.dead_letter_topic:
+            check_topic("deadLetterTopic", self.dead_letter_topic)
+        return self
+
+    @model_validator(mode="after")
+    def _client_takes_the_properties(self) -> Self:
+        # Without brokers a client validates its properties and connects nowhere.
+        properties = self.properties() | {"log_level": "0"}
+        del properties["bootstrap.servers"]
+        problems: list[str] = []
+        with suppress(KafkaException):  # what librdkafka itself refuses, it is asked for behind this
+            problems += objections(self.kafka, properties, self.required_acks)
+        if problems:
+            raise ValueError("; ".join(problems))
+        if _refusal(properties):
+            raise ValueError(f"kafka: {_why(properties)}")
+        return self
+
+
+def _refusal(properties: Mapping[str, str]) -> str:
+    """librdkafka's words, which may quote a value; none when it takes them."""
+    try:
+        Producer(properties, lambda _: None, log).close()
+    except KafkaException as error:
+        return str(error.args[0].str())
+    return ""
+
+
+def _why(properties: Mapping[str, str]) -> str:
+    """librdkafka's words for properties that it refuses, if they are the same whatever the secrets among these are."""
+    secret = {name: token_hex() for name in properties if is_secret(name)}
+    said = _refusal(properties)
+    if said == _refusal({**properties, **secret}):
+        return said
+    names = ", ".join(f'"{name}"' for name in secret)
+    return f"librdkafka does not take {names} (what it says is not shown, it may hold a part of a secret)"
+
+
+def _text(value: Property) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,324 @@
+"""A producer that takes records by columns and leaves their bytes where they are until they are delivered."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+from numpy.typing import NDArray
+
+from psql_streamer.batching import REPORTS_LOOK_SECONDS
+from psql_streamer.binary_columns import offsets
+from psql_streamer.errors import SinkUnavailable
+from sinks.kafka import librdkafka
+from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, FIELD, MESSAGE, rdkafka
+
+Index: TypeAlias = NDArray[np.int64]
+
+_HEADED_AT_ONCE = 1000
+"""Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
+
+_LAST_CALL = 3.0
+"""Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
+
+_MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
+
+_SEVERITIES = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+"""By syslog's numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Records on their way to Kafka; all arrays have one element a record.
+
+    topics: index into topic_names. keys, values: binary, may be null. partitions: -1 leaves it to the client.
+    headers: name -> binary array (null: this record lacks the header).
+    """
+
+    topic_names: tuple[str, ...]
+    topics: NDArray[np.int32]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    partitions: NDArray[np.int32]
+    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+
+class Failed(NamedTuple):
+    """A record that was queued and not delivered. place: its index in Outgoing."""
+
+    place: int
+    error: KafkaError
+
+
+class Written(NamedTuple):
+    """A record that was delivered, and where it lies. offset: below 0 where the broker says none (acks = 0)."""
+
+    place: int
+    partition: int
+    offset: int
+
+
+Report: TypeAlias = Failed | Written
+
+
+class TopicMetadata(NamedTuple):
+    """What the brokers say of a topic."""
+
+    partitions: int
+    error: KafkaError | None
+
+
+class PartitionState(NamedTuple):
+    """What the brokers say of a partition. led: whether it has a leader. in_sync: how many of its replicas are."""
+
+    led: bool
+    replicas: int
+    in_sync: int
+
+
+class Producer:
+    """A client of librdkafka's. For one thread, but `close`, which any may call.
+
+    Of a client that is not idempotent every record is reported, because a request that is sent again may come behind
+    the next one. Else what is neither reported nor outstanding was delivered.
+
+    properties: librdkafka's. on_error: takes what the client says of its connections; an error that is fatal to the
+    client is raised instead, by `poll`. log: for what it logs.
+    KafkaException when a property is not one, or the client cannot start. SinkUnavailable from any method once closed.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], on_error: Callable[[KafkaError], None], log: logging.Logger
+    ) -> None:
+        self._on_error = on_error
+        self._log = log
+        idempotent = librdkafka.in_force(properties, ["enable.idempotence"])["enable.idempotence"]
+        self._reports_all = idempotent != "true"
+        conf = librdkafka.configuration({**properties, "delivery.report.only.error": idempotent, "log.queue": "true"})
+        rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
+        self._client = librdkafka.client(conf)
+        self._queue = rdkafka.queue_get_main(self._client)
+        rdkafka.set_log_queue(self._client, None)
+        self._topics: dict[str, librdkafka.Handle] = {}
+        self._lent: list[pa.BinaryArray] = []
+        self._reports: list[Report] = []
+        self._miscounted = 0
+        self._in_use = threading.RLock()
+
+    @property
+    def outstanding(self) -> int:
+        """How many records are neither delivered nor reported as failed."""
+        with self._using() as client:
+            return int(rdkafka.outq_len(client)) - self._miscounted
+
+    @property
+    def miscounts(self) -> bool:
+        """Whether its queue will never be empty again, because librdkafka counts what it did not take."""
+        return self._miscounted > 0
+
+    def produce(self, topic: str, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        """Queue the records at these places, all of one topic; for each 0 or why it was not queued.
+
+        Once the queue is full, no later record is queued either, so that the order stays.
+        """
+        with self._using():
+            self._lent += (records.keys, records.values)
+            produce = self._produce_with_headers if records.headers else self._produce_together
+            return produce(self._topic(topic), records, at)
+
+    def flush(self, seconds: float) -> list[Report]:
+        """Send what is queued and wait for its fate, for so long at most; then as `poll`."""
+        # librdkafka waits for its reports to be taken, too: where they are many, it waits in short turns.
+        turn = min(seconds, REPORTS_LOOK_SECONDS) if self._reports_all else seconds
+        deadline = time.monotonic() + seconds
+        while True:
+            with self._using() as client:
+                rdkafka.flush(client, round(turn * 1000))
+                reports = self.poll()
+                if reports or not self.outstanding or time.monotonic() >= deadline:
+                    return reports
+
+    def poll(self) -> list[Report]:
+        """What became of records since the last call. KafkaException when the client failed for good; the call after
+        it gives the reports."""
+        with self._using():
+            while event := rdkafka.queue_poll(self._queue, 0):
+                try:
+                    self._take(event)
+                finally:
+                    rdkafka.event_destroy(event)
+            if not self.outstanding:
+                self._lent.clear()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def give_up(self) -> list[Report] | None:
+        """Forget every outstanding record: each is reported as failed. None if the client does not say in time."""
+        with self._using() as client:
+            rdkafka.purge(client, librdkafka.PURGE_ALL)
+        reports: list[Report] = []
+        deadline = time.monotonic() + _LAST_CALL
+        while self.outstanding and time.monotonic() < deadline:
+            with suppress(KafkaException):  # that it failed for good is why it is given up
+                reports += self.flush(REPORTS_LOOK_SECONDS)
+        return None if self.outstanding else reports + self._reports
+
+    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+        """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
+
+        KafkaException when no broker answers within `timeout` seconds.
+        """
+        with self._using() as client:
+            only = None if topic is None else self._topic(topic)
+            topics = librdkafka.metadata(client, only, round(timeout * 1000))
+        return {
+            name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics
+        }
+
+    def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
+        """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
+        with self._using() as client:
+            found = librdkafka.partitions(client, topics, round(timeout * 1000))
+        return {name: [PartitionState(*state) for state in states] for name, states in found.items()}
+
+    def close(self) -> None:
+        """Forget what is not delivered, disconnect, and let go of its memory. The second time nothing happens."""
+        if not self._in_use.acquire(timeout=_LAST_CALL):
+            self._log.warning("the Kafka client is still waiting for a broker, and is left to the process's end")
+            return
+        try:
+            if self._client is not None:
+                self._destroy()
+        finally:
+            self._in_use.release()
+
+    @contextmanager
+    def _using(self) -> Iterator[librdkafka.Handle]:
+        """The client, which nobody closes meanwhile."""
+        with self._in_use:
+            if self._client is None:
+                raise SinkUnavailable("the Kafka client is closed")
+            yield self._client
+
+    def _destroy(self) -> None:
+        rdkafka.purge(self._client, librdkafka.PURGE_ALL)
+        for topic in self._topics.values():
+            rdkafka.topic_destroy(topic)
+        rdkafka.queue_destroy(self._queue)
+        rdkafka.destroy(self._client)  # returns when no thread of the client's is left that could read what was lent
+        self._client = None
+        self._lent.clear()
+
+    def _topic(self, name: str) -> librdkafka.Handle:
+        if name not in self._topics:
+            handle = rdkafka.topic_new(self._client, name.encode(), None)
+            if not handle:
+                raise KafkaException(KafkaError(rdkafka.last_error()))
+            self._topics[name] = handle
+        return self._topics[name]
+
+    def _take(self, event: librdkafka.Handle) -> None:
+        kind = rdkafka.event_type(event)
+        if kind == EVENT_DELIVERY:
+            self._reports += map(_report, librdkafka.messages(event))
+        elif kind == EVENT_LOG:
+            severity, text = librdkafka.log_line(event)
+            self._log.log(_SEVERITIES[min(severity, 7)], "%s", text)
+        elif kind == EVENT_ERROR:
+            error = librdkafka.error_of(event)
+            if rdkafka.event_error_is_fatal(event):
+                raise KafkaException(error)
+            self._on_error(error)
+
+    def _produce_together(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        messages = np.zeros(len(at), MESSAGE)
+        messages["value"], messages["value_size"] = _memory(records.values, at)
+        messages["key"], messages["key_size"] = _memory(records.keys, at)
+        messages["partition"] = records.partitions[at]
+        messages["opaque"] = at
+        rdkafka.produce_batch(topic, -1, librdkafka.EACH_ITS_PARTITION, messages.ctypes.data, len(messages))
+        errors = np.ascontiguousarray(messages["error"])
+        if errors.any():
+            self._miscounted += int(np.count_nonzero(np.isin(errors, _MISCOUNTED)))
+        return errors
+
+    def _produce_with_headers(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        """One call a record: librdkafka has none that takes a batch with headers."""
+        errors = np.zeros(len(at), np.int32)
+        for start in range(0, len(at), _HEADED_AT_ONCE):
+            piece = at[start : start + _HEADED_AT_ONCE]
+            for place, error in enumerate(self._produce_each(topic, records, piece), start):
+                errors[place] = error
+                if error == KafkaError._QUEUE_FULL:
+                    errors[place:] = error
+                    return errors
+        return errors
+
+    def _produce_each(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> Iterator[int]:
+        names = {name: ctypes.create_string_buffer(name.encode()) for name in records.headers}
+        fields = _fields(topic, records, at, {name: ctypes.addressof(text) for name, text in names.items()})
+        first, width = fields.ctypes.data, fields.shape[1]
+        for address in range(first, first + fields.nbytes, fields.strides[0]):
+            error = rdkafka.produceva(self._client, address, width)
+            yield 0 if error is None else _code_of(error)
+
+
+def _fields(
+    topic: librdkafka.Handle, records: Outgoing, at: Index, header_names: Mapping[str, int]
+) -> NDArray[np.void]:
+    """rd_kafka_produceva's arguments, a row a record. header_names: where in memory each stands."""
+    fields = np.zeros((len(at), 5 + len(header_names)), FIELD)
+    to_topic, to_partition, value, key, opaque = fields.T[:5]
+    partition = records.partitions[at].astype(np.int64).view(np.uint64)
+    to_topic["kind"], to_topic["pointer"] = librdkafka.FIELD_TOPIC, topic
+    to_partition["kind"], to_partition["pointer"] = librdkafka.FIELD_PARTITION, partition
+    value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, _memory(records.values, at)
+    key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, _memory(records.keys, at)
+    opaque["kind"], opaque["pointer"] = librdkafka.FIELD_OPAQUE, at
+    for header, (name, address) in zip(fields.T[5:], header_names.items(), strict=True):
+        there, size = _memory(records.headers[name], at)
+        held = there != 0
+        # A row that lacks the header says once more where it goes, which changes nothing.
+        header["kind"] = np.where(held, librdkafka.FIELD_HEADER, librdkafka.FIELD_PARTITION)
+        header["pointer"] = np.where(held, np.uint64(address), partition)
+        header["second"], header["size"] = there, size
+    return fields
+
+
+def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
+    bounds = offsets(column).astype(np.uint64)
+    # An empty value is not a null one: it needs an address, though nothing is read there.
+    _, nearest, data = column.buffers()
+    address = bounds[:-1] + np.uint64(data.address if data is not None and data.size else nearest.address)
+    size = np.diff(bounds)
+    if column.null_count:
+        missing = np.asarray(column.is_null())
+        address[missing] = size[missing] = 0
+    return (address, size) if len(at) == len(column) else (address[at], size[at])
+
+
+def _report(message: librdkafka.Message) -> Report:
+    place = message.opaque or 0
+    return (
+        Failed(place, KafkaError(message.error)) if message.error else Written(place, message.partition, message.offset)
+    )
+
+
+def _code_of(error: librdkafka.Handle) -> int:
+    code = int(rdkafka.error_code(error))
+    rdkafka.error_destroy(error)
+    return code

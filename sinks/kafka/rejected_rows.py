@@ -1,0 +1,81 @@
+"""Dead letters of handlers: rows that a rule could not take, as events in the sink's format."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from psql_streamer.errors import SinkRefused
+from psql_streamer.events.records import Records
+from psql_streamer.model import Batch, Rejection
+from sinks.kafka.dead_letters import PREFIX, DeadLetters, advice, describe
+from sinks.kafka.delivery import Delivery
+
+
+class RejectedRows:
+    """The rows of one batch that handlers put aside, on their way to the dead-letter topic.
+
+    Every event has the headers of a record that Kafka rejects, and of its rule: dead_letter_rule, dead_letter_column.
+    """
+
+    def __init__(self, topic: str, encode: Callable[[Batch], Records], batch: Batch) -> None:
+        """encode: gives the records of a batch. Raises SinkRefused for rows without a topic to put them aside in."""
+        if batch.rejections and not topic:
+            what = f"rule {batch.rejections[0].rule!r} puts rows aside and there is no place for them"
+            raise SinkRefused(what, 'set deadLetterTopic, or onError = "stop"')
+        self._topic = topic
+        self._waiting = deque(
+            _letters(topic, rejection, encode(_alone(batch, rejection))) for rejection in batch.rejections
+        )
+
+    def __len__(self) -> int:
+        """How many rejections of handlers are not durable."""
+        return len(self._waiting)
+
+    def deliver(self, delivery: Delivery) -> Iterator[Records]:
+        """Write them; gives the records of each rejection when they are acknowledged, and goes on with what is left
+        when it is called again. Raises SinkRefused when one cannot be written, and as Delivery.deliver does.
+        """
+        while self._waiting:
+            records, letters = self._waiting[0]
+            for index, error in letters.deliver(delivery).items():
+                raise _refused(self._topic, records, index, error)
+            self._waiting.popleft()
+            yield records
+
+
+def _letters(topic: str, rejection: Rejection, records: Records) -> tuple[Records, DeadLetters]:
+    records = _about(rejection, records)
+    reason = KafkaError(KafkaError.INVALID_RECORD, rejection.reason)
+    return records, DeadLetters(topic, records, dict.fromkeys(range(len(records)), reason))
+
+
+def _about(rejection: Rejection, records: Records) -> Records:
+    """The records with headers that name the rule, and the column if it is one."""
+    about = {"rule": rejection.rule, "column": rejection.column}
+    headers = {
+        PREFIX + name: pa.repeat(pa.scalar(None if text is None else text.encode(), pa.binary()), len(records))
+        for name, text in about.items()
+    }
+    return replace(records, headers={**records.headers, **headers})
+
+
+def _alone(batch: Batch, rejection: Rejection) -> Batch:
+    """The batch with these changes and nothing else."""
+    return replace(
+        batch,
+        changes=(rejection.changes,),
+        truncates=(),
+        messages=(),
+        schema_changes=(),
+        transaction_metadata=None,
+        rejections=(),
+    )
+
+
+def _refused(topic: str, records: Records, index: int, error: KafkaError) -> SinkRefused:
+    return SinkRefused(f'topic "{topic}" rejects {describe(records, index)}: {error.str()}', advice(error))

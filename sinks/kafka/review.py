@@ -1,0 +1,201 @@
+"""What of a Kafka sink's section does not fit the tables that its sources publish. Asks no server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from psql_streamer.errors import SinkRefused
+from psql_streamer.events.format import KEYLESS_REMEDY
+from psql_streamer.events.formats import format_class
+from psql_streamer.events.key_columns import ANY_TABLE, KeyColumns
+from psql_streamer.events.options import EventOptions
+from psql_streamer.events.routing import Route
+from psql_streamer.events.unchanged import ANY_COLUMN, Unchanged
+from psql_streamer.interfaces import Finding, Published, Severity
+from psql_streamer.model import Relation
+from psql_streamer.table_patterns import TablePatterns, is_pattern
+from sinks.kafka.findings import Suggestions, few, listed
+
+_NO_HANDLER = "passthrough"
+
+
+@dataclass(frozen=True, slots=True)
+class _Routed:
+    """A published table, and where its events go."""
+
+    source: str
+    relation: Relation
+    routes: Sequence[Route]
+
+
+class KafkaReview:
+    """A section beside the tables of its sources."""
+
+    def __init__(self, options: EventOptions, published: Published) -> None:
+        self._options = options
+        self._relations = [relation for relations in published.values() for relation in relations]
+        self._keys = KeyColumns(options.key_columns)
+        self._suggest = Suggestions().nearest
+        self._routed, self._refusals = _route(options, published)
+
+    def findings(self) -> Iterator[Finding]:
+        """ERROR for what a row would stop the sink with, WARNING for what has no effect or may not be meant."""
+        yield from few(self._entries_of_tables())
+        yield from few(self._rules_of_columns())
+        yield from few(self._refusals)
+        yield from few(self._missing_key_columns())
+        yield from self._keyless_tables()
+        yield from self._shared_topics()
+
+    def topics(self) -> list[str]:
+        """Every topic that a published table goes to."""
+        return list(dict.fromkeys(route.topic for routed in self._routed for route in routed.routes))
+
+    def _entries_of_tables(self) -> Iterator[Finding]:
+        """Entries that no table has."""
+        options = self._options
+        keys = [entry for entry in options.key_columns if entry != ANY_TABLE]
+        sections = {"tableTopicMapping": list(options.table_topic_mapping), "key": keys}
+        for section, entries in sections.items():
+            patterns = TablePatterns(dict.fromkeys(entries))
+            fits = (patterns.find(relation.schema, relation.table) for relation in self._relations)
+            had = {fit.entry for fit in fits if fit is not None}
+            yield from (self._unused(section, entry) for entry in entries if entry not in had)
+        for entry in options.exclude_tables:
+            if not self._fits_some_table(entry):
+                yield self._unused("excludeTables", entry)
+
+    def _unused(self, section: str, entry: str) -> Finding:
+        where = f'{section}: "{entry}"'
+        if self._fits_some_table(entry):
+            what = f"{where} has no effect: every published table that it fits has another entry"
+            return Finding(Severity.WARNING, what, "remove it, or put it before the pattern that goes first")
+        return Finding(Severity.WARNING, f"{where} fits no published table{self._nearest_table(entry)}", _CORRECT)
+
+    def _fits_some_table(self, entry: str) -> bool:
+        patterns = TablePatterns({entry: None})
+        return any(patterns.find(relation.schema, relation.table) for relation in self._relations)
+
+    def _nearest_table(self, entry: str) -> str:
+        if is_pattern(entry):
+            return ""
+        names = {str(relation) if "." in entry else relation.table for relation in self._relations}
+        return self._suggest(entry, names)
+
+    def _rules_of_columns(self) -> Iterator[Finding]:
+        """Rules of `unchanged` that fit no column."""
+        rules = [rule for rule in self._options.unchanged if rule != ANY_COLUMN]
+        if not rules:
+            return
+        by_column = defaultdict[str, list[Relation]](list)
+        for relation in self._relations:
+            for column in relation.columns:
+                by_column[column.name].append(relation)
+        for rule in rules:
+            if not _fits_some_column(rule, by_column):
+                what = f'unchanged: "{rule}" fits no column of a published table{self._nearest_rule(rule, by_column)}'
+                yield Finding(Severity.WARNING, what, self._correct_column())
+
+    def _nearest_rule(self, rule: str, columns: Mapping[str, Sequence[Relation]]) -> str:
+        table, _, column = rule.rpartition(".")
+        if is_pattern(table) or is_pattern(column):
+            return ""
+        if not table:
+            return self._suggest(column, columns.keys())
+        of_table = [relation for relation in self._relations if table in (str(relation), relation.table)]
+        if not of_table:
+            return self._nearest_table(table)
+        return self._suggest(column, {column.name for relation in of_table for column in relation.columns})
+
+    def _missing_key_columns(self) -> Iterator[Finding]:
+        """Columns that are to key the records of tables which do not have them."""
+        lacking = defaultdict[tuple[str, str], list[Relation]](list)
+        for routed in self._routed:
+            for route in routed.routes:
+                for missing in self._lacks(routed.relation, route):
+                    lacking[missing].append(routed.relation)
+        for (where, column), relations in lacking.items():
+            tables = listed(sorted({str(relation) for relation in relations}))
+            known = {column.name for column in relations[0].columns}
+            what = f'{where} names the column "{column}", which is not in {tables}{self._suggest(column, known)}'
+            yield Finding(self._severity(), what, self._correct_column())
+
+    def _lacks(self, relation: Relation, route: Route) -> Iterator[tuple[str, str]]:
+        """What names the columns that key a table's records in a topic; and a column that the table lacks."""
+        where, names = f'tableTopicMapping: the key for topic "{route.topic}"', route.key
+        if names is None and (fit := self._keys.entry_of(relation)) is not None:
+            where, names = f'key: "{fit.entry}"', fit.value
+        if names:
+            known = {column.name for column in relation.columns}
+            yield from ((where, name) for name in names if name not in known)
+
+    def _keyless_tables(self) -> Iterator[Finding]:
+        """Tables that the format cannot take."""
+        if not format_class(self._options.format).needs_key:
+            return
+        keyless = [str(routed.relation) for routed in self._routed if self._has_no_key(routed)]
+        if keyless:
+            what = f'format "{self._options.format}" cannot take {listed(keyless)}: the rows have no key'
+            yield Finding(Severity.ERROR, what, KEYLESS_REMEDY)
+
+    def _has_no_key(self, routed: _Routed) -> bool:
+        if routed.relation.key_columns or self._keys.of(routed.relation):
+            return False
+        return any(route.key is None for route in routed.routes)
+
+    def _shared_topics(self) -> Iterator[Finding]:
+        """Topics that tables of several sources go to."""
+        sources = defaultdict[str, dict[str, None]](dict)
+        for routed in self._routed:
+            for route in routed.routes:
+                sources[route.topic][routed.source] = None
+        shared = [topic for topic, of_topic in sources.items() if len(of_topic) > 1]
+        if shared:
+            who = " and ".join(dict.fromkeys(source for topic in shared for source in sources[topic]))
+            what = f"tables of {who} share topics, where equal keys stand for different rows: {listed(shared)}"
+            yield Finding(Severity.WARNING, what, _KEEP_APART)
+
+    def _severity(self) -> Severity:
+        """Of a column that a table lacks: a handler could make it."""
+        return Severity.WARNING if self._handlers() else Severity.ERROR
+
+    def _correct_column(self) -> str:
+        return f"correct it, unless a rule of {self._handlers()} makes the column" if self._handlers() else _CORRECT
+
+    def _handlers(self) -> str:
+        return " or ".join(name for name in self._options.handlers if name != _NO_HANDLER)
+
+
+_CORRECT = "correct it, or remove it"
+_KEEP_APART = (
+    "put {source} into topicPrefix, or into the topics of tableTopicMapping; leave it so where they are parts of one "
+    "table and share no key"
+)
+
+
+def _route(options: EventOptions, published: Published) -> tuple[list[_Routed], list[Finding]]:
+    """Where every table goes; and what of that cannot be."""
+    router = options.router()
+    routed: list[_Routed] = []
+    refused: list[Finding] = []
+    for source, relations in published.items():
+        for relation in relations:
+            try:
+                routed.append(_Routed(source, relation, router.topics(source, relation.schema, relation.table)))
+            except SinkRefused as error:
+                refused.append(Finding(Severity.ERROR, error.what, error.remedy))
+    return routed, refused
+
+
+def _fits_some_column(rule: str, columns: Mapping[str, Sequence[Relation]]) -> bool:
+    """columns: name -> the tables that have such a column."""
+    policy, wanted = Unchanged({rule: "omit"}), rule.rpartition(".")[2]
+    return any(
+        policy.rule_of(relation, name) is not None
+        for name, relations in columns.items()
+        if rule.endswith(name) or fnmatchcase(name, wanted)
+        for relation in relations
+    )

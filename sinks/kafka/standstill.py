@@ -1,0 +1,54 @@
+"""Why nothing is acknowledged: what the brokers say of the partitions that records are on their way to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+
+from sinks.kafka.producer import PartitionState
+from sinks.kafka.shipment import Shipment
+
+_TOLD = 3
+"""Partitions that a message names."""
+
+
+def gone(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> bool:
+    """Whether records are on their way to a partition that there is not: a client waits for it to come back.
+
+    states: of every topic that exists.
+    """
+    return any(number >= len(states.get(topic, ())) for topic, number in _partitions(shipment, states))
+
+
+def reason(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
+    """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
+    troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
+    told = dict.fromkeys(trouble for trouble in troubles if trouble)
+    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    return ", ".join(islice(told, _TOLD)) + more
+
+
+def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:
+    """Topic and number; all of a topic's where the client chose them."""
+    at, records = shipment.places_under_way(), shipment.records
+    for index, topic in enumerate(records.topic_names):
+        numbers = np.unique(records.partitions[at[records.topics[at] == index]]).tolist()
+        chosen_by_client = numbers[:1] == [-1]
+        known = range(max(1, len(states.get(topic, ()))))
+        yield from ((topic, number) for number in (known if chosen_by_client else numbers))
+
+
+def _trouble(topic: str, number: int, states: Sequence[PartitionState] | None) -> str:
+    if states is None:
+        return f'topic "{topic}" does not exist'
+    if number >= len(states):
+        return f'partition {number} of topic "{topic}" does not exist'
+    state = states[number]
+    if not state.led:
+        return f'partition {number} of topic "{topic}" has no leader'
+    if state.in_sync < state.replicas:
+        in_sync = f"{state.in_sync} of its {state.replicas} replicas in sync"
+        return f'partition {number} of topic "{topic}" has {in_sync}, compare min.insync.replicas'
+    return ""

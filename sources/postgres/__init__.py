@@ -1,0 +1,1 @@
+"""The `postgres` source. Nothing is imported here: the reader process loads no numpy."""

@@ -1,0 +1,308 @@
+"""What a source asks the server over an ordinary connection: settings, publications, slots."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+import psycopg2.extensions
+
+from psql_streamer.bounded import Call
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.lsn import NO_LSN, Lsn
+from sources.postgres.dsn import session_dsn
+from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.server_errors import SlotInUse, from_psycopg2
+
+ANSWER_SECONDS = 60.0
+"""Seconds that the answer to a question may take."""
+
+_LOOKUP_SECONDS = 10.0
+
+_PINNED = {"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0"}
+"""Questions have a deadline of their own; limits that were made for others' queries must not end them."""
+
+_STATUS_INTERVAL = 10.0
+"""Seconds between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A row of pg_replication_slots."""
+
+    name: str
+    plugin: str
+    database: str
+    active_pid: int | None
+    confirmed_flush_lsn: Lsn
+    wal_status: str
+    two_phase: bool = False
+
+    def require_usable(self, database: str) -> None:
+        """SourceError when this database's pgoutput stream cannot be read from the slot."""
+        if not self.plugin:
+            raise SourceRefused(
+                f'slot "{self.name}" is a physical slot',
+                "set replicationSlot to another name: a logical slot is made for it",
+            )
+        if self.plugin != "pgoutput":
+            raise SourceRefused(
+                f'slot "{self.name}" was made for the output plugin "{self.plugin}"',
+                f"set replicationSlot to another name, or drop it: SELECT pg_drop_replication_slot('{self.name}')",
+            )
+        if self.database != database:
+            raise SourceRefused(
+                f'slot "{self.name}" belongs to the database "{self.database}", not to "{database}"',
+                "set replicationSlot to another name",
+            )
+        if self.two_phase:
+            raise SourceRefused(
+                f'slot "{self.name}" was made with two_phase: it sends prepared transactions, which are not read',
+                "set replicationSlot to another name, or make the slot anew without two_phase",
+            )
+        if self.wal_status == "lost":
+            raise PositionRefused(
+                f'slot "{self.name}" was invalidated: the server removed WAL that it needs (max_slot_wal_keep_size)',
+                "take a new copy of the tables, drop the slot, and forget the position to start a new one",
+            )
+        if self.active_pid is not None:
+            raise SlotInUse(
+                f'slot "{self.name}" is active for PID {self.active_pid}',
+                "stop the other consumer, or set replicationSlot to another name",
+            )
+
+
+class Catalog:
+    """Connects to a source's database for questions, of which none waits for ever.
+
+    timeout: seconds for a connection to be made to one address. `interrupt`, from any thread, makes whatever waits
+    raise SourceUnavailable, for good.
+    """
+
+    def __init__(self, dsn: str, timeout: float) -> None:
+        self._dsn = dsn
+        self._timeout = timeout
+        self._interrupted = threading.Event()
+        self._sessions: set[Session] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def session(self, patience: float | None = ANSWER_SECONDS) -> Iterator[Session]:
+        """A connection for the length of a `with`; its errors are SourceErrors.
+
+        patience: seconds that an answer may take; then the connection is given up. None: whoever asks has a deadline.
+        """
+        session = Session(self._connect(), patience)
+        with self._lock:
+            self._sessions.add(session)
+        if self._interrupted.is_set():
+            session.abort()
+        try:
+            yield session
+        except psycopg2.Error as error:
+            raise session.aborted_error() or from_psycopg2(error, self._dsn) from None
+        finally:
+            with self._lock:
+                self._sessions.discard(session)
+            session.close()
+
+    @property
+    def interrupted(self) -> threading.Event:
+        """Set by `interrupt`."""
+        return self._interrupted
+
+    def interrupt(self) -> None:
+        """Give up every connection that is there or being made."""
+        self._interrupted.set()
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.abort()
+
+    @cached_property
+    def database(self) -> str:
+        """The database's name, as the server knows it."""
+        given = psycopg2.extensions.parse_dsn(self._dsn).get("dbname")
+        if given:
+            return str(given)
+        with self.session() as session:
+            return session.database
+
+    def _connect(self) -> psycopg2.extensions.connection:
+        dsn = session_dsn(self._dsn, self._timeout, _PINNED)
+        call = Call(lambda: psycopg2.connect(dsn), "connect")
+        # libpq takes its time for each address of each host; who waits longer than that waits for a name server.
+        hosts = 1 + dsn.count(",")
+        if not call.wait(_LOOKUP_SECONDS + 2 * hosts * max(2.0, self._timeout), self._interrupted):
+            call.abandon(lambda connection: connection.close())
+            raise SourceUnavailable("the server was not reached in time", "check host and port in the dsn")
+        try:
+            connection = call.result()
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, self._dsn) from None
+        connection.autocommit = True
+        return connection
+
+
+class Session:
+    """Questions over one connection. patience: as Catalog.session."""
+
+    def __init__(self, connection: psycopg2.extensions.connection, patience: float | None) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._given_up = ""
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+
+    @property
+    def backend_pid(self) -> int:
+        """The process ID of its server process."""
+        return int(self._connection.info.backend_pid)
+
+    def abort(self, why: str = "the server did not answer in time") -> None:
+        """Give the connection up, from any thread: a query that waits for its answer fails."""
+        self._given_up = self._given_up or why
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def aborted_error(self) -> SourceUnavailable | None:
+        """The error of a query that failed because the connection was given up."""
+        return SourceUnavailable(self._given_up) if self._given_up else None
+
+    def close(self) -> None:
+        """End the session."""
+        self._socket.close()
+        self._connection.close()
+
+    @cached_property
+    def database(self) -> str:
+        """current_database()."""
+        return str(self.value("SELECT current_database()"))
+
+    @cached_property
+    def system_identifier(self) -> str:
+        """The cluster's, as IDENTIFY_SYSTEM gives it; empty where this role may not see it."""
+        try:
+            return str(self.value("SELECT system_identifier FROM pg_control_system()"))
+        except psycopg2.errors.InsufficientPrivilege:
+            return ""
+
+    def value(self, query: str, *parameters: Any) -> Any:
+        """The first column of the first row; None when there is no row."""
+        rows = self.rows(query, *parameters)
+        return rows[0][0] if rows else None
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+        with self._deadline(), self._connection.cursor() as cursor:
+            cursor.execute(query, parameters or None)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """The connection is given up when what stands inside takes too long."""
+        if self._patience is None:
+            yield
+            return
+        why = f"the server did not answer a query within {self._patience:g} s"
+        timer = threading.Timer(self._patience, self.abort, [why])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def setting(self, name: str) -> str:
+        """A server setting, as SHOW gives it."""
+        return str(self.value("SELECT current_setting(%s)", name))
+
+    def require_logical_wal(self) -> None:
+        """SourceRefused unless the server writes what logical decoding needs."""
+        level = self.setting("wal_level")
+        if level != "logical":
+            raise SourceRefused(
+                f'the server\'s wal_level is "{level}"',
+                "set wal_level = logical (ALTER SYSTEM SET wal_level = 'logical') and restart the server",
+            )
+
+    def require_publications(self, names: Sequence[str]) -> None:
+        """SourceRefused when a publication does not exist in this database."""
+        missing = sorted(set(names) - self.publications())
+        if missing:
+            raise SourceRefused(
+                f'publication "{missing[0]}" does not exist in the database "{self.database}"',
+                f'create it: CREATE PUBLICATION "{missing[0]}" FOR ALL TABLES',
+            )
+
+    def publications(self) -> set[str]:
+        """Names of this database's publications."""
+        return {name for (name,) in self.rows("SELECT pubname FROM pg_publication")}
+
+    def tables(self, oids: Sequence[int]) -> set[int]:
+        """Those of these OIDs that are tables of this database."""
+        query = "SELECT oid FROM pg_class WHERE oid = ANY (%s::bigint[]::oid[])"
+        return {oid for (oid,) in self.rows(query, list(oids))}
+
+    def slot(self, name: str) -> Slot | None:
+        """The slot, or None."""
+        rows = self.rows(
+            "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
+            "two_phase FROM pg_replication_slots WHERE slot_name = %s",
+            name,
+        )
+        if not rows:
+            return None
+        slot_name, plugin, database, active_pid, confirmed, wal_status, two_phase = rows[0]
+        return Slot(
+            slot_name, plugin or "", database or "", active_pid, Lsn.parse(confirmed), wal_status or "", bool(two_phase)
+        )
+
+    def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
+        """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.
+
+        Nothing is consumed. Nothing is known, and nothing said, when the server needs longer than this.
+        """
+        names = ",".join(quoted_identifier(name) for name in publications)
+        self.rows("SELECT set_config('statement_timeout', %s, false)", f"{seconds}s")
+        try:
+            self.rows(
+                "SELECT count(*) FROM pg_logical_slot_peek_binary_changes("
+                "%s, NULL, 1, 'proto_version', '1', 'publication_names', %s)",
+                *(slot, names),
+            )
+        except psycopg2.errors.UndefinedObject as error:
+            return error.diag.message_primary or "a publication does not exist"
+        except psycopg2.errors.QueryCanceled:
+            return ""
+        finally:
+            self.rows("SELECT set_config('statement_timeout', '0', false)")
+        # Since version 18 the server only warns of a publication that is not there.
+        return " ".join(self._connection.notices[-1:]).partition("WARNING:")[2].strip()
+
+    def create_slot(self, name: str) -> Slot:
+        """Create a pgoutput slot. It waits for running transactions to end: what they wrote comes whole or not."""
+        self.rows("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+        slot = self.slot(name)
+        if slot is None:
+            raise SourceRefused(f'slot "{name}" was dropped right after it was made', "find out who drops it")
+        return slot
+
+    def wal_end(self) -> Lsn:
+        """The end of the WAL that the server has written (or, on a standby, replayed)."""
+        standby = self.value("SELECT pg_is_in_recovery()")
+        function = "pg_last_wal_replay_lsn" if standby else "pg_current_wal_insert_lsn"
+        return Lsn.parse(self.value(f"SELECT {function}()::text") or str(NO_LSN))
+
+    def status_interval(self) -> float:
+        """Seconds between standby status updates: well inside of wal_sender_timeout."""
+        milliseconds = int(self.value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"))
+        return min(_STATUS_INTERVAL, milliseconds / 4000) if milliseconds else _STATUS_INTERVAL

@@ -1,0 +1,193 @@
+"""What `check` looks at before a `postgres` source is started; nothing is changed on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psql_streamer.errors import SourceError
+from psql_streamer.interfaces import Finding, Severity
+from sources.postgres.catalog import Catalog, Session, Slot
+from sources.postgres.options import PostgresOptions
+from sources.postgres.positions import lost_between
+from sources.postgres.server_errors import SlotInUse
+
+_OLDEST = 140000
+_WITHOUT_IDENTITY = """
+SELECT DISTINCT format('%%I.%%I', t.schemaname, t.tablename)
+FROM pg_publication p
+JOIN pg_publication_tables t USING (pubname)
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND c.relreplident <> 'f' AND NOT EXISTS (
+    SELECT FROM pg_index WHERE indrelid = c.oid AND CASE c.relreplident
+        WHEN 'd' THEN indisprimary AND indimmediate  -- a deferrable primary key is no identity
+        WHEN 'i' THEN indisreplident  -- false, too, once the index is dropped
+        ELSE false
+    END
+)
+ORDER BY 1
+"""
+
+# Column lists and row filters came with PostgreSQL 15. A filter's columns are known by what it depends on, and
+# so are a list's, which is why a filter beside a list is not looked at.
+_LISTS_AND_FILTERS = 150000
+_PARTLY_PUBLISHED = """
+SELECT DISTINCT format('%%I.%%I', n.nspname, c.relname), r.prattrs IS NOT NULL
+FROM pg_publication p
+JOIN pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_class c ON c.oid = r.prrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_index i ON i.indrelid = c.oid
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND CASE
+    WHEN r.prattrs IS NOT NULL THEN c.relreplident = 'f' OR a.attnum = ANY (i.indkey) AND a.attnum <> ALL (r.prattrs)
+    WHEN r.prqual IS NOT NULL THEN a.attnum <> ALL (i.indkey) AND EXISTS (
+        SELECT FROM pg_depend WHERE classid = 'pg_publication_rel'::regclass AND objid = r.oid
+            AND refclassid = 'pg_class'::regclass AND refobjid = c.oid AND refobjsubid = a.attnum
+    )
+    ELSE false
+END
+ORDER BY 1
+"""
+# Amazon RDS lets the members of a role replicate, whose attribute nobody may set there.
+_MAY_REPLICATE = """
+SELECT rolname, rolreplication OR rolsuper OR EXISTS (
+    SELECT FROM pg_roles of_rds WHERE of_rds.rolname = 'rds_replication' AND pg_has_role(me.oid, of_rds.oid, 'MEMBER')
+) FROM pg_roles me WHERE rolname = current_user
+"""
+_PEEK_SECONDS = 3
+
+_COLUMN_LIST = (
+    "the column list of {} does not go with its replica identity",
+    "list all columns of the replica identity of {}, which must not be FULL",
+)
+_ROW_FILTER = (
+    "the row filter of {} uses a column outside of its replica identity",
+    "ALTER TABLE {} REPLICA IDENTITY FULL, or filter by columns of its key",
+)
+
+
+def findings(options: PostgresOptions, catalog: Catalog, application_name: str) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise.
+
+    application_name: of the source's own sessions, by which a service that runs is known.
+    """
+    try:
+        with catalog.session() as session:
+            yield from _server(session)
+            yield from _publications(session, options)
+            yield from _slot(session, options, application_name)
+            yield from _privileges(session)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _server(session: Session) -> Iterator[Finding]:
+    version = int(session.setting("server_version_num"))
+    if version < _OLDEST:
+        yield Finding(
+            Severity.ERROR,
+            f"the server is PostgreSQL {session.setting('server_version')}",
+            "PostgreSQL 14 is the oldest release that is supported",
+        )
+    try:
+        session.require_logical_wal()
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+    senders = int(session.setting("max_wal_senders"))
+    busy = int(session.value("SELECT count(*) FROM pg_stat_replication"))
+    if busy >= senders:
+        yield Finding(
+            Severity.ERROR,
+            f"all {senders} WAL senders are taken",
+            f"raise max_wal_senders (ALTER SYSTEM SET max_wal_senders = {senders + 5}) and restart the server",
+        )
+
+
+def _publications(session: Session, options: PostgresOptions) -> Iterator[Finding]:
+    try:
+        session.require_publications(options.publications)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    names = list(options.publications)
+    if not session.value("SELECT count(*) FROM pg_publication_tables WHERE pubname = ANY(%s)", names):
+        yield Finding(
+            Severity.WARNING,
+            f"publication {', '.join(names)} has no tables",
+            f'add some: ALTER PUBLICATION "{names[0]}" ADD TABLE ...',
+        )
+    for (table,) in session.rows(_WITHOUT_IDENTITY, names):
+        yield Finding(
+            Severity.WARNING,
+            f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",
+            f"add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+    if int(session.setting("server_version_num")) < _LISTS_AND_FILTERS:
+        return
+    for table, listed in session.rows(_PARTLY_PUBLISHED, names):
+        what, remedy = _COLUMN_LIST if listed else _ROW_FILTER
+        problem = f"{what.format(table)}: the server refuses its updates and deletes"
+        yield Finding(Severity.WARNING, problem, remedy.format(table))
+
+
+def _slot(session: Session, options: PostgresOptions, application_name: str) -> Iterator[Finding]:
+    slot = session.slot(options.replication_slot)
+    if slot is None:
+        yield from _room_for_a_slot(session)
+        return
+    try:
+        slot.require_usable(session.database)
+    except SlotInUse as error:
+        reader = session.value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
+        if reader == application_name:
+            what = f'slot "{slot.name}" is read by PID {slot.active_pid}, a source of this name: the service runs'
+            yield Finding(Severity.WARNING, what, "nothing, unless you mean to start another one")
+        else:
+            yield Finding(Severity.ERROR, error.what, error.remedy)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+    else:
+        yield from _readable(session, options, slot)
+
+
+def _room_for_a_slot(session: Session) -> Iterator[Finding]:
+    allowed = int(session.setting("max_replication_slots"))
+    if int(session.value("SELECT count(*) FROM pg_replication_slots")) >= allowed:
+        yield Finding(
+            Severity.ERROR,
+            f"all {allowed} replication slots are taken",
+            f"drop one, or raise max_replication_slots (ALTER SYSTEM SET max_replication_slots = {allowed + 5}) "
+            "and restart the server",
+        )
+
+
+def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterator[Finding]:
+    """Whether decoding gets past the slot's first change, for which its publications must have been there already.
+
+    It is only peeked at, and given up after some seconds: decoding begins where the oldest open transaction began.
+    """
+    missing = sorted(set(options.publications) - session.publications())
+    try:
+        if missing or not (told := session.peek(slot.name, options.publications, _PEEK_SECONDS)):
+            return
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    lost = lost_between(
+        f'slot "{slot.name}" cannot be read on: {told}; a publication was made anew, or after the slot, and what was '
+        "committed without it cannot be had",
+        session.wal_end(),
+    )
+    yield Finding(Severity.ERROR, lost.what, lost.remedy)
+
+
+def _privileges(session: Session) -> Iterator[Finding]:
+    role, may = session.rows(_MAY_REPLICATE)[0]
+    if not may:
+        yield Finding(
+            Severity.ERROR,
+            f'role "{role}" may not replicate',
+            f'ALTER ROLE "{role}" REPLICATION (on Amazon RDS: GRANT rds_replication TO "{role}")',
+        )

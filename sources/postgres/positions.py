@@ -1,0 +1,87 @@
+"""Whether a slot can still give what comes after a position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psql_streamer.errors import PositionRefused, SourceError
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
+from psql_streamer.pgoutput.wal_position import WalPosition
+from sources.postgres.catalog import Catalog, Slot
+from sources.postgres.options import PostgresOptions
+
+
+def resume_position(
+    options: PostgresOptions, source: str, position: Position | None, slot: Slot, wal_end: Lsn
+) -> WalPosition:
+    """Where to start: the position, or the slot's own. PositionRefused, with the size of the gap, when it cannot be.
+
+    The server silently starts at confirmed_flush_lsn when it is asked for less: that would hide a gap.
+    """
+    if position is None:
+        return WalPosition(slot.confirmed_flush_lsn)
+    resume = WalPosition.of(position)
+    overriding = _is_override(options, resume)
+    what = "walPositionOverride" if overriding else "the stored position"
+    if resume.lsn < slot.confirmed_flush_lsn:
+        gap = slot.confirmed_flush_lsn - resume.lsn
+        raise PositionRefused(
+            f"{what} {resume.lsn} is {gap} bytes before {slot.confirmed_flush_lsn}, the first that slot "
+            f'"{slot.name}" can still give',
+            "use a later one, or 0" if overriding else _choices(source),
+        )
+    if resume.lsn > wal_end:
+        raise PositionRefused(
+            f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
+            "this is not the server, or not the state of it, that it belongs to",
+            "use an earlier one, or 0" if overriding else _choices(source),
+        )
+    return resume
+
+
+def require_never_read(options: PostgresOptions, source: str, position: Position | None) -> None:
+    """PositionRefused when the slot that does not exist is one that changes were read from."""
+    if position is None or _is_override(options, WalPosition.of(position)):
+        return
+    delivered = WalPosition.of(position).lsn
+    raise PositionRefused(
+        f'slot "{options.replication_slot}" does not exist, but changes up to {delivered} were delivered from it: '
+        "what was committed since is lost to this source",
+        "take a new copy of the tables, then forget the position "
+        f"(psql-streamer position forget {source}) to start a new slot",
+    )
+
+
+def lost_between(what: str, wal_end: Lsn) -> PositionRefused:
+    """The error for a slot that cannot be read on from where it is, only from the end of the WAL."""
+    return PositionRefused(
+        what, f'take a new copy of its tables, then set walPositionOverride = "{wal_end}", where the WAL ends now'
+    )
+
+
+def check_position(
+    options: PostgresOptions, catalog: Catalog, source: str, position: Position | None
+) -> Iterator[Finding]:
+    """What keeps a start there from working; nothing is made."""
+    try:
+        with catalog.session() as session:
+            slot = session.slot(options.replication_slot)
+            if slot is None:
+                require_never_read(options, source, position)
+            else:
+                resume_position(options, source, position, slot, session.wal_end())
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
+    return position == WalPosition(options.wal_position_override)
+
+
+def _choices(source: str) -> str:
+    return (
+        "take a new copy of the tables, then set walPositionOverride to where to go on, or forget the position "
+        f"(psql-streamer position forget {source})"
+    )

@@ -1,0 +1,239 @@
+"""The reader process: takes a replication stream off the server and hands it on in blocks.
+
+It is a process of its own so that answering keepalives and emptying the socket never wait for the interpreter that
+decodes and delivers; it imports no numpy and no Arrow, and ends when its parent does. Its argument is the number of the
+file descriptor of its end of a socket pair.
+
+Parent to reader: one JSON line (Settings), then commands of 9 bytes: a letter and a number.
+Reader to parent: messages with a letter and an int64 length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import signal
+import socket
+import struct
+import time
+from dataclasses import asdict, dataclass, field
+
+from psql_streamer.batching import CONFIRM_SECONDS, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
+from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
+from psql_streamer.pgoutput.frames import FrameBuffer
+from sources.postgres.pace import Held, Pace
+from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
+
+COMMAND = struct.Struct(">cQ")
+MESSAGE = struct.Struct(">cQ")
+BLOCK = struct.Struct(">QI")
+
+# Commands.
+WANTED = b"W"  # one block, please; the number is the most bytes it should have
+CONFIRM = b"F"  # the server may forget what is before this LSN
+LET_GO_IF_FULL = b"L"  # end the session if the socket is left alone: the server may be waiting for that
+QUIT = b"Q"
+
+# Messages.
+STARTED = b"S"  # JSON: the process ID of the walsender
+BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
+FAILED = b"E"  # JSON: class name, what, remedy
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a reader needs to know.
+
+    lsn: where to start. identity: of the cluster, the timeline and the database that the stream must come from.
+    status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
+    block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
+    when as much is held, the socket is left alone, and the server waits.
+    """
+
+    dsn: str = field(repr=False)
+    slot: str
+    publications: list[str]
+    identity: tuple[str, int, str]
+    lsn: int
+    confirmed: int
+    timeout: float
+    status_interval: float
+    block_frames: int
+    flush_interval: float
+    buffer_bytes: int
+    application_name: str
+
+    def to_line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Run until the parent hangs up or asks to quit, or the stream fails (which is reported)."""
+    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group; the parent decides when we end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    parent = socket.socket(fileno=int(arguments[0]))
+    settings = _read_settings(parent)
+    try:
+        connection = connect(settings.dsn, settings.timeout, settings.application_name)
+        identify(connection).refuse_other_than(Identity(*settings.identity))
+        walsender = connection.info.backend_pid
+        command = start_command(settings.slot, settings.lsn, settings.publications)
+        stream = open_stream(connection, command, time.monotonic() + 60)
+        _Reader(parent, stream, settings, walsender).run()
+    except (SourceError, ProtocolError) as error:
+        _report(parent, error)
+        return 1
+    except (BrokenPipeError, ConnectionResetError):
+        return 0
+    return 0
+
+
+class _Reader:
+    def __init__(self, parent: socket.socket, stream: Stream, settings: Settings, walsender: int) -> None:
+        self._parent = parent
+        self._stream = stream
+        self._settings = settings
+        self._frames = FrameBuffer()
+        self._pace = Pace(settings.block_frames, settings.flush_interval)
+        self._confirmed = settings.confirmed
+        self._status_due = 0.0
+        self._heard_at = time.monotonic()
+        self._wanted = 0  # bytes that the parent asked for, 0: nothing
+        started = json.dumps(walsender).encode()
+        self._output = memoryview(MESSAGE.pack(STARTED, len(started)) + started)
+        self._commands = bytearray()
+        self._held_since = 0.0
+        self._running = True
+
+    def run(self) -> None:
+        self._parent.setblocking(False)
+        try:
+            while self._running:
+                self._turn()
+        except SourceError:
+            self._stream.close()
+            # Half a message must not stand before the report of what happened.
+            self._parent.setblocking(True)
+            self._parent.sendall(self._output)
+            raise
+        with contextlib.suppress(SourceError):
+            self._stream.send_status(self._frames.received, self._confirmed)
+        self._stream.close()
+
+    def _turn(self) -> None:
+        before = time.monotonic()
+        readable = self._wait(before)
+        if self._parent in readable:
+            self._read_commands()
+        if self._stream in readable or self._status_due == 0.0 or self._unseen():
+            self._read_stream()
+        now = time.monotonic()
+        self._send_status_when_due(now)
+        self._answer(now)
+        if now - before < READER_NAP_SECONDS:
+            time.sleep(READER_NAP_SECONDS)  # let some rows gather
+
+    def _wait(self, now: float) -> list[socket.socket | Stream]:
+        """Until something can be read or written, a status update is due, or what is held should go."""
+        reading: list[socket.socket | Stream] = [self._parent]
+        if not self._full():
+            reading.append(self._stream)
+        writing = [self._parent] if len(self._output) else []
+        pause = self._status_due - now
+        if self._wanted and len(self._frames) and not len(self._output):
+            pause = min(pause, self._pace.wait(now, self._held(), self._wanted))
+        if self._stream.look_every is not None and self._unseen():
+            pause = min(pause, self._stream.look_every)
+        return select.select(reading, writing, [], max(0.0, pause))[0]
+
+    def _unseen(self) -> bool:
+        """Whether the stream may have something that select knows nothing of, and there is room for it."""
+        return self._stream.look_every is not None and not self._full()
+
+    def _full(self) -> bool:
+        return len(self._frames) >= self._settings.buffer_bytes
+
+    def _held(self) -> Held:
+        frames = self._frames
+        return Held(len(frames), frames.count, self._held_since, frames.ends_transaction)
+
+    def _read_commands(self) -> None:
+        data = self._parent.recv(4096)
+        if not data:
+            self._running = False
+        self._commands += data
+        while len(self._commands) >= COMMAND.size:
+            kind, number = COMMAND.unpack_from(self._commands)
+            del self._commands[: COMMAND.size]
+            if kind == WANTED:
+                self._wanted = number
+            elif kind == CONFIRM:
+                self._confirmed = max(self._confirmed, number)
+                self._status_due = min(self._status_due, time.monotonic() + CONFIRM_SECONDS)
+            elif kind == LET_GO_IF_FULL and self._full():
+                raise SourceUnavailable(
+                    "the server takes no new sessions, and what it sends is not taken either: the stream was ended so "
+                    "that it can shut down"
+                )
+            elif kind == QUIT:
+                self._running = False
+
+    def _read_stream(self) -> None:
+        held, received = len(self._frames), SOCKET_READ_ON_BYTES
+        while received >= SOCKET_READ_ON_BYTES and not self._full():
+            received = self._stream.receive(self._frames)
+            if received:
+                self._heard_at = time.monotonic()
+        if not held and len(self._frames):
+            self._held_since = time.monotonic()
+
+    def _send_status_when_due(self, now: float) -> None:
+        if now >= self._status_due:
+            self._status_due = now + self._settings.status_interval
+            # A server that has nothing to send may keep silent for ever, and so does a network that is broken.
+            silent = now - self._heard_at >= self._settings.status_interval
+            self._stream.send_status(self._frames.received, self._confirmed, reply=silent)
+        if self._frames.reply_requested:
+            # A server that shuts down asks, and waits until the flushed position, or without one the written, is the
+            # end of its WAL (PostgreSQL source, WalSndDone). Confirming late must not keep it from shutting down.
+            self._frames.reply_requested = False
+            self._stream.send_status(self._frames.received, 0)
+
+    def _answer(self, now: float) -> None:
+        if not len(self._output) and self._wanted and len(self._frames):
+            if self._pace.wait(now, self._held(), self._wanted) > 0:
+                return
+            self._output = memoryview(self._next_message(now))
+        if len(self._output):
+            with contextlib.suppress(BlockingIOError):
+                self._output = self._output[self._parent.send(self._output) :]
+
+    def _next_message(self, now: float) -> bytes:
+        block = self._frames.take(self._wanted, self._settings.block_frames)
+        assert block is not None  # noqa: S101 - the caller saw that there are frames
+        self._wanted = 0
+        self._held_since = now
+        self._pace.block_sent(now, len(block.data))
+        head = BLOCK.pack(self._frames.received, len(block.offsets))
+        offsets = block.offsets.tobytes()
+        size = len(head) + len(offsets) + len(block.data)
+        return b"".join((MESSAGE.pack(BLOCK_READY, size), head, offsets, block.data))
+
+
+def _read_settings(parent: socket.socket) -> Settings:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = parent.recv(1)
+        if not piece:
+            raise SystemExit(0)
+        line += piece
+    return Settings(**json.loads(line))
+
+
+def _report(parent: socket.socket, error: SourceError) -> None:
+    body = json.dumps([type(error).__name__, error.what, error.remedy]).encode()
+    parent.setblocking(True)
+    with contextlib.suppress(OSError):
+        parent.sendall(MESSAGE.pack(FAILED, len(body)) + body)

@@ -1,0 +1,320 @@
+"""The COPY BOTH session with a walsender, over psycopg2's logical replication connection.
+
+Two ways to take the stream off the connection, with the same bytes as result:
+- RawStream reads the socket itself, in large pieces, when the connection is not encrypted. libpq would hand over one
+  message a call, which costs ten times as much as finding the messages in a piece of the stream.
+- LibpqStream goes through libpq where TLS or GSSAPI stands between the socket and the protocol.
+
+Protocol: PostgreSQL documentation, "Streaming Replication Protocol" and "Message Formats".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from dataclasses import astuple, dataclass, fields
+from typing import Protocol
+
+import psycopg2
+import psycopg2.extensions
+from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
+
+from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
+from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.pgoutput.frames import Control, FrameBuffer
+from sources.postgres.dsn import session_dsn
+from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.libpq import CopyBoth, CopyEnded
+from sources.postgres.server_errors import from_fields, from_psycopg2, gap
+
+_POSTGRES_EPOCH = 946_684_800
+_FRAME = struct.Struct(">cI")
+_STATUS = struct.Struct(">cIcQQQqB")
+_TRANSACTION_TIMEOUT = 170000
+"""The release (server_version_num) that brought transaction_timeout."""
+
+_PINNED = {
+    # What a value's text form depends on; events must not change with a server's or a role's settings.
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    # regclass and the like: always with their schema.
+    "search_path": "",
+    "quote_all_identifiers": "off",
+    # A session that only streams must not be ended by limits made for queries.
+    "statement_timeout": "0",
+    "idle_session_timeout": "0",
+    # A warning tells of changes that are left out.
+    "client_min_messages": "warning",
+}
+
+_IN_ENVIRONMENT = ("datestyle", "timezone")
+"""libpq sends what PGDATESTYLE and PGTZ say as well, and the server lets that win over `options`."""
+
+
+def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicationConnection:
+    """A connection with every setting pinned that the text form of values depends on.
+
+    timeout: seconds for the connection to be made to each address of the host.
+    """
+    try:
+        given = psycopg2.extensions.parse_dsn(dsn)
+        connection = psycopg2.connect(
+            # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
+            session_dsn(
+                dsn,
+                timeout,
+                _PINNED,
+                application_name=given.get("application_name", application_name),
+                # With GSSAPI encryption left to chance the socket's bytes may not be the protocol's.
+                gssencmode=given.get("gssencmode", "disable"),
+            ),
+            connection_factory=LogicalReplicationConnection,
+        )
+        with connection.cursor() as cursor:
+            for name in _IN_ENVIRONMENT:
+                cursor.execute(f"SET {name} = '{_PINNED[name]}'")
+            if connection.server_version >= _TRANSACTION_TIMEOUT:
+                cursor.execute("SET transaction_timeout = 0")
+        return connection
+    except psycopg2.Error as error:
+        raise from_psycopg2(error, dsn) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which stream of WAL a session reads from (IDENTIFY_SYSTEM): the cluster, its timeline, the database."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+
+    def refuse_other_than(self, expected: Identity) -> None:
+        """PositionRefused when the session has come to another cluster, timeline or database."""
+        pairs = zip(fields(self), astuple(self), astuple(expected), strict=True)
+        differing = [
+            f'{field.name.replace("_", " ")} "{was}", now "{found}"' for field, found, was in pairs if found != was
+        ]
+        if differing:
+            raise PositionRefused(
+                f"the server is another one than the stream began with: {', '.join(differing)}",
+                "let the dsn lead to the server that the position belongs to; if the new one is right, take a new copy "
+                "of the tables, and forget the position",
+            )
+
+
+def identify(connection: LogicalReplicationConnection) -> Identity:
+    """Which stream of WAL the session reads from."""
+    with connection.cursor() as cursor:
+        cursor.execute("IDENTIFY_SYSTEM")
+        [(system_identifier, timeline, _, database)] = cursor.fetchall()
+    return Identity(str(system_identifier), int(timeline), str(database))
+
+
+def start_command(slot: str, lsn: int, publications: list[str]) -> str:
+    """START_REPLICATION for pgoutput's protocol version 1, with logical messages."""
+    names = ",".join(map(quoted_identifier, publications))
+    options = {"proto_version": "1", "publication_names": names, "messages": "true"}
+    quoted = ", ".join(f'"{name}" ' + "'" + value.replace("'", "''") + "'" for name, value in options.items())
+    return f"START_REPLICATION SLOT {quoted_identifier(slot)} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
+
+
+class Stream(Protocol):
+    """A started replication stream.
+
+    look_every: seconds after which `receive` may have something to do though select says no; None: select knows.
+    """
+
+    look_every: float | None
+
+    def fileno(self) -> int:
+        """For select: readable when `receive` has something to do."""
+
+    def receive(self, frames: FrameBuffer) -> int:
+        """Feed what has arrived without waiting; the number of bytes, 0 when there was nothing.
+
+        SourceError when the server ended the stream.
+        """
+
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
+        """Tell the server what was received and what it may forget (Standby status update).
+
+        reply: it is to answer at once, with a keepalive.
+        """
+
+    def close(self) -> None:
+        """End the session."""
+
+
+def open_stream(connection: LogicalReplicationConnection, command: str, deadline: float) -> Stream:
+    """Start replication on a connection; `deadline` (time.monotonic) bounds the wait for the server's answer."""
+    info = connection.info
+    encrypted = info.ssl_in_use or info.dsn_parameters.get("gssencmode", "disable") != "disable"
+    return LibpqStream(connection, command) if encrypted else RawStream(connection, command, deadline)
+
+
+class RawStream:
+    """Reads and writes the connection's socket itself; libpq made the connection and is not used after that.
+
+    Safe because libpq holds nothing back: the server sends nothing between the end of one command and the next.
+    """
+
+    look_every: float | None = None
+
+    def __init__(self, connection: LogicalReplicationConnection, command: str, deadline: float) -> None:
+        self._connection = connection
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        self._socket.setblocking(False)
+        self._unsent = bytearray()
+        self._piece = bytearray(SOCKET_RECEIVE_BYTES)
+        query = command.encode() + b"\0"
+        self._send(b"Q" + struct.pack(">I", 4 + len(query)) + query)
+        self._surplus = self._wait_for_copy(deadline)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, frames: FrameBuffer) -> int:
+        if self._surplus:
+            frames.feed(self._surplus)
+            count, self._surplus = len(self._surplus), b""
+        else:
+            count = self._receive_into(frames)
+        for control in frames.controls:
+            _raise_if_over(control)
+        frames.controls.clear()
+        return count
+
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
+        self._send(_status(received, confirmed, reply))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._connection.close()
+
+    def _receive_into(self, frames: FrameBuffer) -> int:
+        try:
+            count = self._socket.recv_into(self._piece)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+        if count == 0:
+            raise SourceUnavailable("the server closed the connection")
+        frames.feed(memoryview(self._piece)[:count])
+        return count
+
+    def _send(self, data: bytes) -> None:
+        """Send without waiting; what the socket does not take now goes first next time."""
+        self._unsent += data
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+        del self._unsent[:sent]
+
+    def _wait_for_copy(self, deadline: float) -> bytes:
+        """Read up to CopyBothResponse ('W'); the bytes behind it belong to the stream."""
+        held = bytearray()
+        while True:
+            while len(held) >= 5 and len(held) >= 1 + int.from_bytes(held[1:5], "big"):
+                end = 1 + int.from_bytes(held[1:5], "big")
+                control = Control(chr(held[0]), bytes(held[5:end]))
+                del held[:end]
+                if control.kind == "W":
+                    return bytes(held)
+                _raise_if_over(control)
+            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise SourceUnavailable("the server did not start replication in time")
+            try:
+                piece = self._socket.recv(SOCKET_RECEIVE_BYTES)
+            except OSError as error:
+                raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
+            if not piece:
+                raise SourceUnavailable("the server closed the connection")
+            held += piece
+
+
+class LibpqStream:
+    """Takes messages from libpq one by one and puts the frames back around them."""
+
+    # TLS is read in whole records: what libpq has no room for stays inside of it, where select does not see it.
+    look_every: float | None = ENCRYPTED_LOOK_SECONDS
+
+    def __init__(self, connection: LogicalReplicationConnection, command: str) -> None:
+        self._connection = connection
+        try:
+            cursor = connection.cursor(cursor_factory=ReplicationCursor)
+            cursor.start_replication_expert(command, decode=False)  # type: ignore[no-untyped-call]  # not in the stubs
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, connection.dsn) from None
+        self._copy = CopyBoth(connection)
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+    def receive(self, frames: FrameBuffer) -> int:
+        pieces: list[bytes] = []
+        try:
+            count = self._take(pieces)
+        except CopyEnded as ended:
+            frames.feed(b"".join(pieces))
+            raise from_fields(ended.fields) from None
+        frames.feed(b"".join(pieces))
+        for notice in self._copy.take_notices():
+            if (error := gap(notice)) is not None:
+                raise error
+        return count
+
+    def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
+        try:
+            self._copy.put(_status(received, confirmed, reply)[_FRAME.size :])
+        except CopyEnded as error:
+            raise from_fields(error.fields) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _take(self, pieces: list[bytes]) -> int:
+        """Messages until there is nothing more; the server makes a TLS record of each, and a call reads one record."""
+        count, asked = 0, False
+        while count < SOCKET_RECEIVE_BYTES:
+            content = self._copy.get()
+            if content is not None:
+                pieces += (_FRAME.pack(b"d", 4 + len(content)), content)
+                count += _FRAME.size + len(content)
+                asked = False
+            elif asked:
+                break
+            else:
+                self._copy.receive()
+                asked = True
+        return count
+
+
+def _status(received: int, confirmed: int, reply: bool) -> bytes:
+    """A Standby status update, as a frame."""
+    now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+    return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, reply)
+
+
+def _raise_if_over(control: Control) -> None:
+    """Errors, ends of the stream and the warning of a gap raise; other notices and parameters are nothing to us."""
+    if control.kind == "E":
+        raise from_fields(_fields(control.body))
+    if control.kind == "N" and (error := gap(_fields(control.body))) is not None:
+        raise error
+    if control.kind in "cCZ":
+        raise SourceUnavailable("the server ended the replication stream")
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """Of an ErrorResponse or a NoticeResponse."""
+    return {chr(field[0]): field[1:].decode("utf-8", "replace") for field in body.split(b"\0") if field}

@@ -1,0 +1,88 @@
+"""What the server says of itself beside the stream: how far its WAL has got, and whether the walsender is at work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from psql_streamer.errors import SourceError
+from sources.postgres.catalog import Catalog, Session
+
+_INTERVAL = 5.0
+_SOON = 0.5
+_PATIENCE = 10.0
+_STOP_SECONDS = 1.0
+
+_FRESH = _INTERVAL + _PATIENCE
+"""Seconds for which an answer says something about the present."""
+
+_WALSENDER = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
+
+_IDLE = {"Activity", "Client"}
+"""Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
+Event Types")."""
+
+
+class ServerWatch:
+    """Asks every few seconds, in a thread of its own, over a connection of its own.
+
+    wal_end: the end of the server's WAL when it was last asked for, 0 before. A server that does not answer is the
+    stream's problem to report; here the last answer stays, and on_refused is called, since a server that shuts down
+    ends and refuses sessions before it ends its walsenders.
+    """
+
+    def __init__(self, catalog: Catalog, on_refused: Callable[[], None]) -> None:
+        self.wal_end = 0
+        self._catalog = catalog
+        self._on_refused = on_refused
+        self._walsender = 0
+        self._at_work = ""
+        self._answered_at = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, walsender: int) -> None:
+        """Begin to ask. May be called again. walsender: the process ID of the one that the stream comes from."""
+        self._walsender, self._at_work = walsender, ""
+        if self._thread is None:
+            self._stopping = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(self._stopping,), name="server watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End. May be called twice, and before start."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
+
+    def walsender_at_work(self) -> str:
+        """What the walsender does, if it was at work when the server last answered, not long ago; else empty."""
+        return self._at_work if time.monotonic() - self._answered_at < _FRESH else ""
+
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            connected = False
+            try:
+                with self._catalog.session(_PATIENCE) as session:
+                    connected = True
+                    self._ask(session, stopping)
+            except SourceError:
+                if not connected:
+                    self._on_refused()
+                stopping.wait(_SOON if connected else _INTERVAL)
+
+    def _ask(self, session: Session, stopping: threading.Event) -> None:
+        while not stopping.wait(_INTERVAL if self.wal_end else 0.0):
+            self.wal_end = int(session.wal_end())
+            rows = session.rows(_WALSENDER, self._walsender)
+            self._at_work = _describe_work(*rows[0]) if rows else ""
+            self._answered_at = time.monotonic()
+
+
+def _describe_work(wait_type: str | None, wait_event: str | None) -> str:
+    """Empty for a walsender that waits for WAL or for its peer."""
+    if wait_type in _IDLE:
+        return ""
+    return f"waits for {wait_event}" if wait_event else "is decoding"

@@ -1,0 +1,57 @@
+"""Making a replication slot, which waits for every transaction that was open when it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg2
+
+from psql_streamer.bounded import Call
+from psql_streamer.errors import SourceError, SourceUnavailable
+from sources.postgres.catalog import Catalog, Session, Slot
+
+_LOOK = 0.5
+"""Seconds between two looks at which transaction is waited for."""
+
+# 0 stands for a prepared transaction (PostgreSQL documentation, pg_blocking_pids).
+_BLOCKERS = """
+    SELECT blocker, to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), a.usename::text, a.state
+    FROM unnest(pg_blocking_pids(%s)) blocker LEFT JOIN pg_stat_activity a ON a.pid = blocker
+    ORDER BY a.xact_start
+"""
+
+
+def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> Slot:
+    """Make a pgoutput slot. What was written by transactions that are open now comes whole or not at all.
+
+    on_wait: told which transaction is waited for, whenever that is another one. SourceUnavailable with what was waited
+    for when the catalog is interrupted; the slot is then not made.
+    """
+    waits_for = ""
+    with catalog.session(patience=None) as maker:
+        with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
+            maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
+        making = Call(lambda: maker.create_slot(name), "create slot")
+        while not making.wait(_LOOK, catalog.interrupted) and not catalog.interrupted.is_set():
+            found = _describe_blocker(catalog, maker, name)
+            if found and found != waits_for:
+                waits_for = found
+                on_wait(found)
+        if catalog.interrupted.is_set():
+            raise SourceUnavailable(waits_for or f'slot "{name}" was not made in time', _REMEDY if waits_for else "")
+        return making.result()
+
+
+_REMEDY = "end that transaction, or start when it has ended"
+
+
+def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> str:
+    """The oldest transaction that the slot waits for; empty when there is none, or it cannot be seen."""
+    with suppress(SourceError), catalog.session() as session:
+        for pid, since, user, state in session.rows(_BLOCKERS, maker.backend_pid):
+            if not pid:
+                return f'slot "{name}" waits for a prepared transaction to end (see pg_prepared_xacts)'
+            seen = f", open since {since}, user {user}, {state}" if since else ""
+            return f'slot "{name}" waits for the transaction of PID {pid} to end{seen}'
+    return ""

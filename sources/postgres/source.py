@@ -1,0 +1,430 @@
+"""The `postgres` source: a logical replication slot as micro-batches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
+from typing import ClassVar
+
+import numpy as np
+import psycopg2.extensions
+
+from psql_streamer import errors, launcher
+from psql_streamer.batching import READ_AHEAD_BYTES
+from psql_streamer.bounded import Call
+from psql_streamer.errors import SourceError, SourceUnavailable
+from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
+from psql_streamer.options import SourceOptions
+from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.pgoutput.messages import oid_of
+from psql_streamer.pgoutput.wal_position import WalPosition
+from sources.postgres import server_errors
+from sources.postgres.catalog import Catalog, Slot
+from sources.postgres.check import findings
+from sources.postgres.options import PostgresOptions
+from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
+from sources.postgres.primary_keys import PrimaryKeys
+from sources.postgres.published_tables import published_tables
+from sources.postgres.reader import (
+    BLOCK,
+    COMMAND,
+    CONFIRM,
+    FAILED,
+    LET_GO_IF_FULL,
+    MESSAGE,
+    QUIT,
+    STARTED,
+    WANTED,
+    Settings,
+)
+from sources.postgres.replication import Identity, connect, identify
+from sources.postgres.server_errors import ObjectMissing
+from sources.postgres.server_types import ServerTypes
+from sources.postgres.server_watch import ServerWatch
+from sources.postgres.slot_creation import create_slot
+
+log = logging.getLogger(__name__)
+
+_QUIT_TIMEOUT = 3.0
+
+_REST_SECONDS = 30.0
+"""Seconds that the rest of a message from the reader process may take."""
+
+_ASKED_AFTER = 1 / 3
+"""Of receiveTimeout, the silence after which the server is asked to answer: it may be noticed as much later."""
+
+_START_SECONDS = 60.0
+"""Seconds in which the reader process must have begun to stream."""
+
+
+class PostgresSource(Source):
+    """Streams from one slot. Reading happens in a process of its own (sources.postgres.reader), decoding here."""
+
+    Options: ClassVar[type[SourceOptions]] = PostgresOptions
+
+    def __init__(self, name: str, options: PostgresOptions) -> None:
+        super().__init__(name, options)
+        self._settings = options
+        self._catalog = Catalog(options.connection_string, options.timeout)
+        self._server = ServerWatch(self._catalog, self._let_go_if_full)
+        self._types = ServerTypes(self._catalog)
+        self._primary_keys = PrimaryKeys(self._catalog)
+        self._shapes: dict[int, Relation] = {}
+        self._reader: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._decoder: Decoder | None = None
+        self._identity = Identity("", 0, "")
+        self._received = 0
+        self._durable = 0
+        self._stored: int | None = None
+        self._confirmed = 0
+        self._floor = 0  # the slot's confirmed_flush_lsn when streaming began: never confirm less
+        self._starts = 0
+        self._transaction_metadata = False
+        self._keys_in_doubt = 0
+        self._asked_at: float | None = None  # when the reader was asked for the next block
+        self._silence = 0.0  # seconds, as long as somebody listens
+        self._status = Status(False, "not started")
+
+    @property
+    def position_override(self) -> Position | None:
+        override = self._settings.wal_position_override
+        return WalPosition(override).position if override else None
+
+    def check(self) -> Iterable[Finding]:
+        return findings(self._settings, self._catalog, self._application_name)
+
+    def check_position(self, position: Position | None) -> Iterable[Finding]:
+        return check_position(self._settings, self._catalog, self.name, position)
+
+    def stream_identity(self) -> Mapping[str, str]:
+        self._identity = self._identify()
+        return {
+            "system identifier": self._identity.system_identifier,
+            "timeline": str(self._identity.timeline),
+            "database": self._identity.database,
+            "slot": self._settings.replication_slot,
+            "publication": ",".join(self._settings.publications),
+        }
+
+    def published(self) -> Sequence[Relation]:
+        with self._catalog.session() as session:
+            session.require_publications(self._settings.publications)
+            self._types.load(session)
+            return published_tables(session, self._settings.publications, self._types.resolve)
+
+    def remember(self, relations: Iterable[Relation]) -> None:
+        self._shapes = {oid_of(relation): relation for relation in relations}
+
+    def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
+        with self._catalog.session() as session:
+            there = session.tables([oid_of(relation) for relation in relations])
+            # What was written before a table was dropped lies before the end of the WAL at any time after that.
+            end = session.wal_end()
+        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in there]
+
+    def has_reached(self, position: Position, mark: Position) -> bool:
+        return WalPosition.of(position) >= WalPosition.of(mark)
+
+    def provide_transaction_metadata(self) -> None:
+        self._transaction_metadata = True
+
+    def start(self, position: Position | None) -> None:
+        self._leave()
+        try:
+            slot, resume = self._prepare(position)
+            self._confirmed = self._floor = slot.confirmed_flush_lsn
+            self._durable = max(self._durable, resume.lsn)
+            self._stored = None if position is None else resume.lsn
+            self._spawn(resume, slot)
+            walsender = self._wait_for_start()
+        except SourceError as error:
+            self._leave()
+            self._status = Status(False, str(error))
+            raise
+        self._starts += 1
+        info = SourceInfo(POSTGRESQL, self.name, self._host, self._identity.database, self._identity.system_identifier)
+        self._decoder = Decoder(
+            info, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
+        )
+        self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
+        self._asked_at, self._silence = None, 0.0
+        self._server.start(walsender)
+
+    def read(self, timeout: float) -> Batch | None:
+        if self._socket is None or self._decoder is None:
+            raise SourceUnavailable("the source is not started")
+        self._ask()
+        try:
+            if select.select([self._socket], [], [], timeout)[0]:
+                self._silence = 0.0
+                return self._next()
+            self._require_a_living_stream()
+            return None
+        except SourceError as error:
+            error = self._explain(error)
+            self._status = Status(False, str(error))
+            raise error from None
+
+    def interrupt(self) -> None:
+        self._catalog.interrupt()
+        with contextlib.suppress(OSError, AttributeError):  # there may be no reader, or no longer
+            self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
+    def confirm(self, position: Position) -> None:
+        self._durable = self._stored = WalPosition.of(position).lsn
+        lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
+        if lsn > self._confirmed:
+            self._confirmed = lsn
+            with contextlib.suppress(SourceUnavailable):
+                self._command(CONFIRM, lsn)
+
+    def stop(self) -> None:
+        self._leave()
+        self._status = Status(False, "stopped")
+
+    def status(self) -> Status:
+        missing = self._server.wal_end - self._received
+        if self._status.ok and missing > 0 and self._silence > self._settings.receive_timeout:
+            return Status(
+                False,
+                f"the server has {missing} bytes of WAL more, but has sent nothing for {self._silence:.0f} s"
+                f"{self._described_work()}",
+            )
+        return self._status
+
+    def stats(self) -> Stats:
+        return {
+            "server_lsn": max(self._server.wal_end, self._received),
+            "received_lsn": self._received,
+            "confirmed_lsn": self._confirmed,
+            **({} if self._stored is None else {"stored_lsn": int(self._stored)}),
+            "lag_bytes": max(0, max(self._server.wal_end, self._received) - self._durable),
+            "reconnects": max(0, self._starts - 1),
+            "keys_in_doubt": self._keys_in_doubt,
+        }
+
+    def _next(self) -> Batch:
+        assert self._decoder is not None  # noqa: S101 - `read` looked
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
+        if kind == FAILED:
+            raise _reported(self._receive(size))
+        self._received, frames = BLOCK.unpack(self._receive(BLOCK.size))
+        offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
+        data = self._receive(size - BLOCK.size - offsets.nbytes)
+        received_at, self._asked_at = time.monotonic(), None
+        if size >= READ_AHEAD_BYTES:
+            # The reader puts the next block together while this one is decoded.
+            self._ask()
+        batch = self._decoder.decode(data, offsets, received_at)
+        self._tell_of_doubtful_keys(self._decoder)
+        # Another session begins where this one ended.
+        self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
+        return batch
+
+    def _tell_of_doubtful_keys(self, decoder: Decoder) -> None:
+        for relation in decoder.keys_in_doubt:
+            key = ", ".join(relation.columns[at].name for at in relation.key_columns) or "nothing"
+            log.warning(
+                "source %s: the primary key of %s was changed, or the table dropped, and whether before or behind its "
+                "next rows in the WAL is not certain: their events are keyed by %s",
+                *(self.name, relation, key),
+            )
+        self._keys_in_doubt += len(decoder.keys_in_doubt)
+        decoder.keys_in_doubt.clear()
+
+    def _let_go_if_full(self) -> None:
+        """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
+        with contextlib.suppress(SourceUnavailable):
+            self._command(LET_GO_IF_FULL, 0)
+
+    def _ask(self) -> None:
+        """For a block, once. If the reader has ended, what it sent before says why."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            with contextlib.suppress(SourceUnavailable):
+                self._command(WANTED, self._settings.batch_bytes)
+
+    # A server that keeps silent.
+
+    def _require_a_living_stream(self) -> None:
+        """SourceUnavailable when the server does not answer, though the reader asks it to whenever it is silent.
+
+        A walsender that decodes a large transaction may answer late. Whether it does is asked over another connection:
+        a stream that was cut off then would begin the transaction anew, and be cut off again.
+        """
+        self._silence = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+        if self._silence > self._settings.receive_timeout and not self._server.walsender_at_work():
+            raise SourceUnavailable(
+                f"the server has sent nothing for {self._silence:.0f} s, not even an answer: the connection counts as "
+                "lost",
+                "look at the network in between, or raise receiveTimeout",
+            )
+
+    def _described_work(self) -> str:
+        work = self._server.walsender_at_work()
+        return f" (its walsender {work})" if work else ""
+
+    def _explain(self, error: SourceError) -> SourceError:
+        """What the server calls missing and the catalog has is a publication that was made anew behind the position."""
+        if not isinstance(error, ObjectMissing):
+            return error
+        with self._catalog.session() as session:
+            if set(self._settings.publications) - session.publications():
+                return error
+            end = session.wal_end()
+        return lost_between(
+            f"{error.what}; the publication exists now, but not where the stream is: it was dropped and made again, "
+            "and what was committed meanwhile cannot be had",
+            end,
+        )
+
+    # Before streaming.
+
+    def _identify(self) -> Identity:
+        def ask() -> Identity:
+            connection = connect(self._settings.connection_string, self._settings.timeout, self._application_name)
+            with contextlib.closing(connection):
+                return identify(connection)
+
+        call = Call(ask, "identify")
+        if not call.wait(_START_SECONDS, self._catalog.interrupted):
+            call.abandon(lambda _: None)
+            raise SourceUnavailable("the server did not say in time which one it is", "check host and port in the dsn")
+        return call.result()
+
+    def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:
+        """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
+        name = self._settings.replication_slot
+        with self._catalog.session() as session:
+            expected = self._identity
+            found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)
+            found.refuse_other_than(expected)
+            session.require_logical_wal()
+            session.require_publications(self._settings.publications)
+            slot = session.slot(name)
+            if slot is None:
+                require_never_read(self._settings, self.name, position)
+                slot = create_slot(self._catalog, name, self._wait_for_slot)
+            slot.require_usable(session.database)
+            self._status_interval = min(session.status_interval(), self._settings.receive_timeout * _ASKED_AFTER)
+            resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
+            self._types.load(session)
+        return slot, resume
+
+    def _wait_for_slot(self, reason: str) -> None:
+        self._status = Status(False, reason)
+        log.warning("%s", reason)
+
+    # The reader process.
+
+    def _spawn(self, resume: WalPosition, slot: Slot) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._socket = ours
+            self._reader = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
+                launcher.command("sources.postgres.reader", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        settings = Settings(
+            dsn=self._settings.connection_string,
+            slot=slot.name,
+            publications=list(self._settings.publications),
+            identity=astuple(self._identity),
+            lsn=resume.lsn,
+            confirmed=slot.confirmed_flush_lsn,
+            timeout=self._settings.timeout,
+            status_interval=self._status_interval,
+            block_frames=self._settings.batch_size,
+            flush_interval=self._settings.batch_flush_interval,
+            buffer_bytes=self._settings.batch_bytes,
+            application_name=self._application_name,
+        )
+        ours.sendall(settings.to_line())
+
+    def _wait_for_start(self) -> int:
+        """The process ID of the walsender, once it streams."""
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+        body = self._receive(size)
+        if kind == FAILED:
+            raise _reported(body)
+        if kind != STARTED:
+            raise SourceUnavailable(f"the reader process began with {kind!r}")
+        return int(json.loads(bytes(body)))
+
+    def _receive(self, size: int, patience: float = _REST_SECONDS) -> bytearray:
+        reader = self._socket
+        if reader is None:
+            raise SourceUnavailable("the source is not started")
+        reader.settimeout(patience)
+        data = bytearray(size)
+        view = memoryview(data)
+        while len(view):
+            try:
+                count = reader.recv_into(view)
+            except TimeoutError:
+                raise SourceUnavailable(f"the reader process sent nothing for {patience:g} s") from None
+            if not count:
+                raise SourceUnavailable("the reader process ended unexpectedly")
+            view = view[count:]
+        return data
+
+    def _command(self, kind: bytes, number: int) -> None:
+        with self._sending:
+            if self._socket is None:
+                raise SourceUnavailable("the source is not started")
+            try:
+                self._socket.sendall(COMMAND.pack(kind, number))
+            except OSError:
+                raise SourceUnavailable("the reader process ended unexpectedly") from None
+
+    def _leave(self) -> None:
+        """End the reader process, which tells the server what was confirmed last."""
+        reader, self._reader = self._reader, None
+        if self._socket is not None:
+            with contextlib.suppress(SourceUnavailable):
+                self._command(QUIT, 0)
+            if reader is not None:
+                _end(reader)
+            with self._sending:
+                self._socket.close()
+                self._socket = None
+        self._decoder = None
+        self._server.stop()
+
+    # Names.
+
+    @property
+    def _application_name(self) -> str:
+        return f"psql-streamer {self.name}"
+
+    @property
+    def _host(self) -> str:
+        return str(psycopg2.extensions.parse_dsn(self._settings.connection_string).get("host", "unknown"))
+
+
+def _reported(body: bytes | bytearray) -> SourceError:
+    """The reader's error, as the class that it was there."""
+    name, what, remedy = json.loads(bytes(body))
+    kind = getattr(errors, name, None) or getattr(server_errors, name)
+    error: SourceError = kind(what, remedy)
+    return error
+
+
+def _end(reader: subprocess.Popen[bytes]) -> None:
+    try:
+        reader.wait(_QUIT_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        reader.kill()
+        reader.wait()
