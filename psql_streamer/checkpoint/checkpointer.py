@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from psql_streamer.batching import STORE_INTERVAL_SECONDS
 
 
-class Keeper:
+class Checkpointer:
     """Woken when something became durable; stores the position of every source that has got further.
 
     on_failure: called when a position cannot be stored; nothing is stored behind that.
@@ -19,7 +19,7 @@ class Keeper:
         self._store: tuple[Callable[[], None], ...] = ()
         self._wake = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="checkpointer", daemon=True)
 
     def start(self, store: Iterable[Callable[[], None]]) -> None:
         """Begin. store: for each source what stores and confirms how far it is durable, if it has got further."""

@@ -21,7 +21,7 @@ class Sized(Protocol):
 Item = TypeVar("Item", bound=Sized)
 
 
-class Inbox(Generic[Item]):
+class BoundedQueue(Generic[Item]):
     """First in, first out.
 
     limit: bytes; an item larger than it passes when the queue is empty. most: items, None for as many as the bytes

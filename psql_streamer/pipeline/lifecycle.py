@@ -22,7 +22,7 @@ _INTERRUPTED_SECONDS = 2.0
 """Seconds that a start gets to end after it was interrupted."""
 
 
-class Supervisor:
+class Lifecycle:
     """stopping: set when the service is to stop. failure: the first error that stopped it.
 
     start_timeout: seconds for which the start of a part is tried again.

@@ -1,12 +1,12 @@
 """The pipeline: builds the parts, starts them, moves batches, acknowledges, stops. The one file to read.
 
-    source thread     start (again, with backoff), read a batch, number it, put it into every sink's inbox
-    handler thread    (a sink with handlers) take what waits in the inbox, transform, pass on
+    source thread     start (again, with backoff), read a batch, number it, put it into every sink's queue
+    handler thread    (a sink with handlers) take what waits in the queue, transform, pass on
     sink thread       write until it is durable (again, with backoff), tell the source's tracker
-    keeper thread     what every sink has: store the position (LMDB, synced), then confirm it to the source
+    checkpointer thread     what every sink has: store the position (LMDB, synced), then confirm it to the source
 
 A batch counts when every sink has it; the store learns it before the server does. Whatever errors.OUTCOMES calls
-`stop` ends the whole service with its message: a supervisor that restarts it shows the message again.
+`stop` ends the whole service with its message: a lifecycle that restarts it shows the message again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 
 from psql_streamer import logs
 from psql_streamer.bounded import Call
-from psql_streamer.checkpoint.checkpointer import Keeper
+from psql_streamer.checkpoint.checkpointer import Checkpointer
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError
@@ -28,7 +28,7 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
 from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.shutdown import Shutdown, places_of
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 from psql_streamer.pipeline.source_runner import SourceRunner
@@ -90,8 +90,8 @@ class Pipeline(Service):
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self._config = config
         self._store = Store(config.lmdb, config.lmdb_map_size)
-        self._supervisor = Supervisor(metrics, config.start_timeout)
-        self._keeper = Keeper(partial(self._supervisor.fail, "store"))
+        self._lifecycle = Lifecycle(metrics, config.start_timeout)
+        self._checkpointer = Checkpointer(partial(self._lifecycle.fail, "store"))
         self._streaming = False
         self._sinks = [self._sink(name, metrics) for name in config.sinks]
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
@@ -119,19 +119,19 @@ class Pipeline(Service):
         self._streaming = True
         for source in self._sources.values():
             source.start()
-        self._keeper.start(source.keep for source in self._sources.values())
+        self._checkpointer.start(source.checkpoint for source in self._sources.values())
         if self._config.ticker_interval:
             threading.Thread(target=self._log_statistics, name="ticker", daemon=True).start()
 
     def wait(self) -> None:
         """Until `stop` is called or a part fails; a failure is raised here."""
-        self._supervisor.stopping.wait()
+        self._lifecycle.stopping.wait()
         self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raise what a part failed with, if one did."""
-        if self._supervisor.failure is not None:
-            raise self._supervisor.failure
+        if self._lifecycle.failure is not None:
+            raise self._lifecycle.failure
 
     @property
     def stop_seconds(self) -> float:
@@ -140,7 +140,7 @@ class Pipeline(Service):
 
     def stop(self) -> None:
         """Begin to stop: nothing more is read."""
-        self._supervisor.stopping.set()
+        self._lifecycle.stopping.set()
 
     def close(self) -> None:
         """Stop: drain within drainTimeout, remember what was acknowledged, and nothing else, release everything.
@@ -148,17 +148,17 @@ class Pipeline(Service):
         What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS. Positions that are not
         stored are a failure: see raise_failure.
         """
-        self._supervisor.stopping.set()
+        self._lifecycle.stopping.set()
         self._drain()
-        ended = self._keeper.close(_STORE_SECONDS)
+        ended = self._checkpointer.close(_STORE_SECONDS)
         if not ended and any(source.unstored for source in self._sources.values()):
             error = StoreError(
                 f"positions were not stored within {_STORE_SECONDS} s", "look at the disk that lmdb is on"
             )
-            self._supervisor.fail("store", error)
+            self._lifecycle.fail("store", error)
         for source in self._sources.values():
             source.log_end()
-        hanging = [*self._release(), *self._keeper.hanging, *self._supervisor.hanging]
+        hanging = [*self._release(), *self._checkpointer.hanging, *self._lifecycle.hanging]
         if hanging:
             log.error("left behind, because it does not end: %s", "; ".join(places_of(hanging)))
         for source in self._sources.values():
@@ -191,7 +191,7 @@ class Pipeline(Service):
 
     def _drain(self) -> None:
         """Let what was read become durable until the deadline, then make the threads give up."""
-        deadline = time.monotonic() + (0.0 if self._supervisor.failure else self._config.drain_timeout)
+        deadline = time.monotonic() + (0.0 if self._lifecycle.failure else self._config.drain_timeout)
         for source in self._sources.values():
             source.join(deadline)
         for sink in self._sinks:
@@ -232,7 +232,7 @@ class Pipeline(Service):
             self._config.sinks[name].build(),
             handlers,
             metrics,
-            self._supervisor,
+            self._lifecycle,
             self._taken,
             self._done,
             self._retry_interval,
@@ -243,7 +243,7 @@ class Pipeline(Service):
         part = self._config.sources[name].build()
         if any(sink.part.wants_transaction_metadata for sink in sinks):
             part.provide_transaction_metadata()
-        return SourceRunner(part, sinks, self._store, metrics, self._supervisor, self._keeper.wake)
+        return SourceRunner(part, sinks, self._store, metrics, self._lifecycle, self._checkpointer.wake)
 
     def _taken(self) -> None:
         for source in self._sources.values():
@@ -256,6 +256,6 @@ class Pipeline(Service):
         return self._config.sources[source].options.send_retry_interval
 
     def _log_statistics(self) -> None:
-        while not self._supervisor.stopping.wait(self._config.ticker_interval):
+        while not self._lifecycle.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))

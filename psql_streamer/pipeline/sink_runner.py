@@ -14,9 +14,9 @@ from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
-from psql_streamer.pipeline.bounded_queue import Inbox
+from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, merge
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import FIRST_START_PAUSE, Retries, Tried
 
 _STARTING = Status(False, "starting")
@@ -42,9 +42,9 @@ class Item:
 
 
 class SinkRunner:
-    """One thread a handler, in order, and one that writes; a bounded inbox before each.
+    """One thread a handler, in order, and one that writes; a bounded queue before each.
 
-    on_taken: called when an item left the first inbox. on_done: called when an item is durable, with this sink's name.
+    on_taken: called when an item left the first queue. on_done: called when an item is durable, with this sink's name.
     retry_interval: source name -> first pause before an item is tried again.
     """
 
@@ -53,7 +53,7 @@ class SinkRunner:
         part: Sink,
         handlers: Sequence[Handler],
         metrics: Metrics,
-        supervisor: Supervisor,
+        lifecycle: Lifecycle,
         on_taken: Callable[[], None],
         on_done: Callable[[Item, str], None],
         retry_interval: Callable[[str], float],
@@ -62,21 +62,21 @@ class SinkRunner:
         self.part = part
         self.handlers = handlers
         self._metrics = metrics
-        self._supervisor = supervisor
+        self._lifecycle = lifecycle
         self._on_taken = on_taken
         self._on_done = on_done
         self._retry_interval = retry_interval
         self._started: set[str] = set()
         self._at_work: set[int] = set()
-        self._drained = threading.Event()  # nothing more comes: threads end when their inbox is empty
+        self._drained = threading.Event()  # nothing more comes: threads end when their queue is empty
         self._abandon = threading.Event()
         names = [*(f"handler.{handler.name}" for handler in handlers), self.name]
         self._retries = [Retries(name, Tried.BATCH, metrics, self._abandon) for name in names]
         limit = part.options.queue_bytes
         # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
-        self._inboxes = [
-            Inbox[Item](limit, join=_joined),
-            *(Inbox[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
+        self._queues = [
+            BoundedQueue[Item](limit, join=_joined),
+            *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
         self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
@@ -96,11 +96,11 @@ class SinkRunner:
     @property
     def wants_more(self) -> bool:
         """Whether it may soon have nothing to do."""
-        return len(self._inboxes[0]) <= self._ahead
+        return len(self._queues[0]) <= self._ahead
 
     def take(self, item: Item) -> bool:
         """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
-        return self._inboxes[0].put(item, self._supervisor.stopping)
+        return self._queues[0].put(item, self._lifecycle.stopping)
 
     def drain(self, deadline: float) -> None:
         """Let the threads finish what is queued, until the deadline."""
@@ -109,7 +109,7 @@ class SinkRunner:
 
     def interrupt(self) -> None:
         """Make the threads give up what they are at."""
-        if self._at_work or any(len(inbox) for inbox in self._inboxes):
+        if self._at_work or any(len(queue) for queue in self._queues):
             log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
         self._abandon.set()
         for handler in self.handlers:
@@ -145,7 +145,7 @@ class SinkRunner:
 
     def stats(self) -> Stats:
         """The sink's counters and its queue."""
-        used, limit = sum(inbox.used for inbox in self._inboxes), sum(inbox.limit for inbox in self._inboxes)
+        used, limit = sum(queue.used for queue in self._queues), sum(queue.limit for queue in self._queues)
         return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
 
     def handler_stats(self) -> Mapping[str, Stats]:
@@ -154,7 +154,7 @@ class SinkRunner:
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
-        self._supervisor.start(name, start, FIRST_START_PAUSE)
+        self._lifecycle.start(name, start, FIRST_START_PAUSE)
         self._started.add(name)
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
@@ -164,7 +164,7 @@ class SinkRunner:
         return Status(False, problem) if problem else part.status()
 
     def _handle(self, place: int) -> None:
-        handler, following = self.handlers[place], self._inboxes[place + 1]
+        handler, following = self.handlers[place], self._queues[place + 1]
 
         def transform(item: Item) -> None:
             began = time.monotonic()
@@ -202,19 +202,19 @@ class SinkRunner:
                 if not self._retries[place].run(partial(work, item), first_pause, recover=restart):
                     return
             except Exception as error:  # whatever a part raises, the others are stopped in order
-                self._supervisor.fail(name, error)
+                self._lifecycle.fail(name, error)
                 return
             self._at_work.discard(place)
 
     def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
-        inbox = self._inboxes[place]
-        first = held or inbox.get(LOOK_SECONDS)
+        queue = self._queues[place]
+        first = held or queue.get(LOOK_SECONDS)
         most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
         if first is None or most == 1:
             return first, None
         items = [first]
-        while len(items) < most and (following := inbox.get(0.0)) is not None:
+        while len(items) < most and (following := queue.get(0.0)) is not None:
             if following.batch.source != first.batch.source:
                 return _merged(items), following
             items.append(following)
@@ -222,7 +222,7 @@ class SinkRunner:
 
     def _nothing_before(self, place: int) -> bool:
         """Whether no earlier stage can still pass something on."""
-        return all(not thread.is_alive() for thread in self._threads[:place]) and not len(self._inboxes[place])
+        return all(not thread.is_alive() for thread in self._threads[:place]) and not len(self._queues[place])
 
     def _join(self, deadline: float) -> None:
         for thread in self._threads:

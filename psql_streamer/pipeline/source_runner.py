@@ -16,7 +16,7 @@ from psql_streamer.checkpoint.tracker import Tracker
 from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries, Tried
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 
@@ -33,7 +33,7 @@ log = logging.getLogger("psql_streamer.pipeline")
 
 
 class SourceRunner:
-    """Reads batches, numbers them, puts each into the inbox of every sink; stores and confirms what is durable.
+    """Reads batches, numbers them, puts each into the queue of every sink; stores and confirms what is durable.
 
     on_durable: called when a batch became durable in one more sink, from that sink's thread.
     """
@@ -44,7 +44,7 @@ class SourceRunner:
         sinks: Sequence[SinkRunner],
         store: Store,
         metrics: Metrics,
-        supervisor: Supervisor,
+        lifecycle: Lifecycle,
         on_durable: Callable[[], None],
     ) -> None:
         self.name = f"source.{part.name}"
@@ -52,7 +52,7 @@ class SourceRunner:
         self._sinks = sinks
         self._store = store
         self._metrics = metrics
-        self._supervisor = supervisor
+        self._lifecycle = lifecycle
         self._on_durable = on_durable
         self._tracker = Tracker()
         self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
@@ -61,7 +61,7 @@ class SourceRunner:
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
-        self._retries = Retries(self.name, Tried.STREAM, metrics, supervisor.stopping)
+        self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
         self._stored: Position | None = None
         self._storing_since: float | None = None
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
@@ -78,7 +78,7 @@ class SourceRunner:
         """Compare the stored position with the server, and stream. Start-up waits for no server for long."""
         log.info("%s: starting", self.name)
         self._start(self._connect)
-        if not self._supervisor.stopping.is_set():
+        if not self._lifecycle.stopping.is_set():
             self._thread.start()
 
     def interrupt(self) -> None:
@@ -120,7 +120,7 @@ class SourceRunner:
             durable = self._tracker.durable
         return None if durable == self._stored else durable
 
-    def keep(self) -> None:
+    def checkpoint(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
         with self._lock:
             durable, ticket = self._tracker.durable, self._tracker.durable_ticket
@@ -188,7 +188,7 @@ class SourceRunner:
         return dropped[1]
 
     def _start(self, start: Callable[[], None]) -> None:
-        self._supervisor.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
+        self._lifecycle.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
 
     def _connect(self) -> None:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
@@ -229,7 +229,7 @@ class SourceRunner:
             while self._retries.run(self._turn, self.part.options.start_retry_interval, recover=self._reconnect):
                 pass
         except Exception as error:  # whatever a part raises, the others are stopped in order
-            self._supervisor.fail(self.name, error)
+            self._lifecycle.fail(self.name, error)
 
     def _reconnect(self) -> None:
         self._connect()

@@ -98,7 +98,7 @@ def send(changes: Changes, transactions: Transactions, wanted: Callable[[str], b
     return Sent(changes, texts, seen, typed, table, lacks, tuple(bits))
 
 
-def image_identity(sent: Sent, transactions: Transactions, image: int) -> tuple[int, int]:
+def identity_of_image(sent: Sent, transactions: Transactions, image: int) -> tuple[int, int]:
     """(commit number, seq) of the change that an image belongs to."""
     changes = sent.changes
     after = len(changes.after)

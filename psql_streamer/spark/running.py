@@ -17,7 +17,7 @@ from psql_streamer.model import Changes, Column, SourceInfo, Transactions
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
-from psql_streamer.spark.exchange import Sent, image_identity, send
+from psql_streamer.spark.exchange import Sent, identity_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import Uncoercible, failure
 from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
@@ -198,7 +198,7 @@ class Runner:
         found = uncoercible(error)
         if found is not None:
             column, image = found
-            commit, seq = image_identity(sent, job.transactions, image)
+            commit, seq = identity_of_image(sent, job.transactions, image)
             return Uncoercible(
                 f"{job.where}: the value of column {sent.changes.columns[column].name} in change "
                 f"({job.show_commit(commit)}, {seq}) cannot be coerced",

@@ -30,9 +30,9 @@ MESSAGE = struct.Struct(">cQ")
 BLOCK = struct.Struct(">QI")
 
 # Commands.
-WANTED = b"W"  # one block, please; the number is the most bytes it should have
+REQUEST_BLOCK = b"W"  # one block, please; the number is the most bytes it should have
 CONFIRM = b"F"  # the server may forget what is before this LSN
-LET_GO_IF_FULL = b"L"  # end the session if the socket is left alone: the server may be waiting for that
+DISCONNECT_IF_FULL = b"L"  # end the session if the socket is left alone: the server may be waiting for that
 QUIT = b"Q"
 
 # Messages.
@@ -167,12 +167,12 @@ class _Reader:
         while len(self._commands) >= COMMAND.size:
             kind, number = COMMAND.unpack_from(self._commands)
             del self._commands[: COMMAND.size]
-            if kind == WANTED:
+            if kind == REQUEST_BLOCK:
                 self._wanted = number
             elif kind == CONFIRM:
                 self._confirmed = max(self._confirmed, number)
                 self._status_due = min(self._status_due, time.monotonic() + CONFIRM_SECONDS)
-            elif kind == LET_GO_IF_FULL and self._full():
+            elif kind == DISCONNECT_IF_FULL and self._full():
                 raise SourceUnavailable(
                     "the server takes no new sessions, and what it sends is not taken either: the stream was ended so "
                     "that it can shut down"

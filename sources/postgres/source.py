@@ -38,12 +38,12 @@ from sources.postgres.reader import (
     BLOCK,
     COMMAND,
     CONFIRM,
+    DISCONNECT_IF_FULL,
     FAILED,
-    LET_GO_IF_FULL,
     MESSAGE,
     QUIT,
+    REQUEST_BLOCK,
     STARTED,
-    WANTED,
     Settings,
 )
 from sources.postgres.replication import Identity, connect, identify
@@ -75,7 +75,7 @@ class PostgresSource(Source):
         super().__init__(name, options)
         self._settings = options
         self._catalog = Catalog(options.connection_string, options.timeout)
-        self._server = ServerWatch(self._catalog, self._let_go_if_full)
+        self._server = ServerWatch(self._catalog, self._disconnect_if_full)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
         self._shapes: dict[int, Relation] = {}
@@ -243,17 +243,17 @@ class PostgresSource(Source):
         self._keys_in_doubt += len(decoder.keys_in_doubt)
         decoder.keys_in_doubt.clear()
 
-    def _let_go_if_full(self) -> None:
+    def _disconnect_if_full(self) -> None:
         """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
         with contextlib.suppress(SourceUnavailable):
-            self._command(LET_GO_IF_FULL, 0)
+            self._command(DISCONNECT_IF_FULL, 0)
 
     def _ask(self) -> None:
         """For a block, once. If the reader has ended, what it sent before says why."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             with contextlib.suppress(SourceUnavailable):
-                self._command(WANTED, self._settings.batch_bytes)
+                self._command(REQUEST_BLOCK, self._settings.batch_bytes)
 
     # A server that keeps silent.
 

@@ -135,7 +135,7 @@ def test_a_disk_that_stands_still_at_the_stop_is_named_with_what_is_sent_again(
         if log_is_read:
             wait_for(lambda: "psql-streamer: " in log.text(), "the last line")
             said = log.text()
-            assert "left behind, because it does not end: keeper in put (store.py:" in said
+            assert "left behind, because it does not end: checkpointer in put (store.py:" in said
             assert _SENT_AGAIN.search(said)
             last = "psql-streamer: store: positions were not stored within 1.0 s: look at the disk that lmdb is on"
             assert said.splitlines()[-1] == last

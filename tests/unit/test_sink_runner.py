@@ -16,7 +16,7 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 
 _BATCH = Batch(
@@ -87,10 +87,10 @@ class Engine(Handler):
         return Status(True, "the engine runs")
 
 
-def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001, supervisor: Supervisor | None = None) -> SinkRunner:
+def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001, lifecycle: Lifecycle | None = None) -> SinkRunner:
     metrics = Metrics()
-    supervisor = supervisor or Supervisor(metrics, start_timeout=10.0)
-    return SinkRunner(sink, handlers, metrics, supervisor, lambda: None, lambda *_: None, lambda _: pause)
+    lifecycle = lifecycle or Lifecycle(metrics, start_timeout=10.0)
+    return SinkRunner(sink, handlers, metrics, lifecycle, lambda: None, lambda *_: None, lambda _: pause)
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -166,10 +166,10 @@ def test_what_a_deadline_cuts_off_is_told(caplog: pytest.LogCaptureFixture) -> N
 
 def test_attempts_are_counted_one_by_one_also_while_the_service_stops(caplog: pytest.LogCaptureFixture) -> None:
     sink = Failing(2)
-    supervisor = Supervisor(Metrics(), start_timeout=10.0)
-    runner = _runner(sink, supervisor=supervisor)
+    lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
+    runner = _runner(sink, lifecycle=lifecycle)
     runner.start()
-    supervisor.stopping.set()
+    lifecycle.stopping.set()
     runner.take(Item(_BATCH, (1,)))
     assert sink.wrote.wait(10)
     told = [record.getMessage().split(",")[0] for record in caplog.records if "brokers are away" in record.getMessage()]

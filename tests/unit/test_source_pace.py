@@ -15,7 +15,7 @@ from psql_streamer.interfaces import Sink as SinkPart
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, LogicalMessage, Position, SourceInfo, Stats
 from psql_streamer.options import SinkOptions, SourceOptions
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 from psql_streamer.pipeline.source_runner import SourceRunner
 
@@ -101,7 +101,7 @@ class Gate(SinkPart):
 def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunner]:
     """The source's thread and the sinks', as the pipeline runs them."""
     metrics, store = Metrics(), Store(folder / "lmdb", 1 << 20)
-    supervisor = Supervisor(metrics, start_timeout=1.0)
+    lifecycle = Lifecycle(metrics, start_timeout=1.0)
 
     def done(item: Item, sink: str) -> None:
         runner.done(item, sink)
@@ -109,8 +109,8 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunn
     def taken() -> None:
         runner.wake()
 
-    sinks = [SinkRunner(gate, [], metrics, supervisor, taken, done, lambda _: 1.0) for gate in gates]
-    runner = SourceRunner(source, sinks, store, metrics, supervisor, lambda: None)
+    sinks = [SinkRunner(gate, [], metrics, lifecycle, taken, done, lambda _: 1.0) for gate in gates]
+    runner = SourceRunner(source, sinks, store, metrics, lifecycle, lambda: None)
     store.open()
     for sink in sinks:
         sink.start()
@@ -118,7 +118,7 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunn
     try:
         yield runner
     finally:
-        supervisor.stopping.set()
+        lifecycle.stopping.set()
         for gate in gates:
             gate.interrupt()
         runner.join(time.monotonic() + 10)
@@ -152,7 +152,7 @@ def test_behind_a_large_batch_the_next_are_read_while_the_sink_is_at_work(tmp_pa
     source, gate = Scripted(LARGE), Gate("a")
     with at_work(tmp_path, source, gate):
         assert gate.begun.acquire(timeout=10)
-        assert settled(source) == 3  # one in the sink, one in its inbox, one before that
+        assert settled(source) == 3  # one in the sink, one in its queue, one before that
 
 
 def test_a_sink_that_is_done_is_not_kept_waiting_by_one_that_is_not(tmp_path: Path) -> None:

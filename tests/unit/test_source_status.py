@@ -15,7 +15,7 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Position
 from psql_streamer.options import SourceOptions
 from psql_streamer.pipeline import source_runner
-from psql_streamer.pipeline.lifecycle import Supervisor
+from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.source_runner import SourceRunner
 from tests.source_at_work import wait_for
 from tests.unit.test_source_pace import LARGE, SMALL, Gate, Scripted, at_work, settled
@@ -68,10 +68,10 @@ def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypa
     monkeypatch.setattr(source_runner, "_STORE_STALLED_AFTER", 0.0)
     metrics, store = Metrics(), StuckStore(tmp_path / "positions.lmdb")
     store.open()
-    runner = SourceRunner(Scripted(SMALL), [], store, metrics, Supervisor(metrics, start_timeout=1.0), lambda: None)
+    runner = SourceRunner(Scripted(SMALL), [], store, metrics, Lifecycle(metrics, start_timeout=1.0), lambda: None)
     runner._begin({})
     runner._read()
-    keeping = threading.Thread(target=runner.keep)
+    keeping = threading.Thread(target=runner.checkpoint)
     keeping.start()
     assert store.asked.wait(10)
     told = "its position has not been stored for 0 s: look at the disk that lmdb is on"

@@ -19,7 +19,7 @@ from psql_streamer.errors import (
     outcome,
 )
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.pipeline.lifecycle import Supervisor, log
+from psql_streamer.pipeline.lifecycle import Lifecycle, log
 from tests.source_at_work import wait_for
 
 
@@ -49,7 +49,7 @@ def test_a_part_that_comes_up_in_time_is_waited_for() -> None:
         if len(attempts) < 3:
             raise SourceUnavailable("not yet")
 
-    Supervisor(Metrics(), start_timeout=10.0).start("source.db1", start, interval=0.001)
+    Lifecycle(Metrics(), start_timeout=10.0).start("source.db1", start, interval=0.001)
     assert len(attempts) == 3
 
 
@@ -58,7 +58,7 @@ def test_a_part_that_does_not_come_up_in_time_ends_with_its_name_and_its_class()
         raise SinkUnavailable("no broker answers", "check hosts")
 
     with pytest.raises(SinkUnavailable, match=r"^sink\.k: no broker answers: check hosts$"):
-        Supervisor(Metrics(), start_timeout=0.05).start("sink.k", start, interval=0.001)
+        Lifecycle(Metrics(), start_timeout=0.05).start("sink.k", start, interval=0.001)
 
 
 def test_a_refusal_at_the_start_is_not_tried_again() -> None:
@@ -69,32 +69,32 @@ def test_a_refusal_at_the_start_is_not_tried_again() -> None:
         raise SourceRefused("wrong password")
 
     with pytest.raises(SourceRefused):
-        Supervisor(Metrics(), start_timeout=60.0).start("source.db1", start, interval=0.001)
+        Lifecycle(Metrics(), start_timeout=60.0).start("source.db1", start, interval=0.001)
     assert len(attempts) == 1
 
 
 def test_the_first_failure_is_the_one_that_is_told() -> None:
-    supervisor = Supervisor(Metrics(), start_timeout=1.0)
-    supervisor.fail("sink.k", SinkUnavailable("first"))
-    supervisor.fail("source.db1", SourceUnavailable("second"))
-    assert supervisor.stopping.is_set()
-    assert str(supervisor.failure) == "sink.k: first"
+    lifecycle = Lifecycle(Metrics(), start_timeout=1.0)
+    lifecycle.fail("sink.k", SinkUnavailable("first"))
+    lifecycle.fail("source.db1", SourceUnavailable("second"))
+    assert lifecycle.stopping.is_set()
+    assert str(lifecycle.failure) == "sink.k: first"
 
 
 def test_an_unexpected_error_is_told_without_its_text_which_may_hold_values() -> None:
-    supervisor = Supervisor(Metrics(), start_timeout=1.0)
-    supervisor.fail("sink.k", KeyError("secret row value"))
-    assert isinstance(supervisor.failure, StreamerError)
-    assert "secret" not in str(supervisor.failure)
-    assert "KeyError" in str(supervisor.failure)
+    lifecycle = Lifecycle(Metrics(), start_timeout=1.0)
+    lifecycle.fail("sink.k", KeyError("secret row value"))
+    assert isinstance(lifecycle.failure, StreamerError)
+    assert "secret" not in str(lifecycle.failure)
+    assert "KeyError" in str(lifecycle.failure)
 
 
 def test_a_failure_stops_the_service_though_its_message_waits_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    supervisor, read = Supervisor(Metrics(), start_timeout=1.0), threading.Event()
+    lifecycle, read = Lifecycle(Metrics(), start_timeout=1.0), threading.Event()
     monkeypatch.setattr(log, "error", lambda *_: read.wait(10))
-    failing = threading.Thread(target=supervisor.fail, args=("sink.k", KeyError()))
+    failing = threading.Thread(target=lifecycle.fail, args=("sink.k", KeyError()))
     failing.start()
-    assert supervisor.stopping.wait(5)
+    assert lifecycle.stopping.wait(5)
     read.set()
     failing.join()
 
@@ -103,13 +103,13 @@ def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("psql_streamer.pipeline.lifecycle._INTERRUPTED_SECONDS", 0.1)
-    supervisor, ends = Supervisor(Metrics(), start_timeout=60.0), threading.Event()
+    lifecycle, ends = Lifecycle(Metrics(), start_timeout=60.0), threading.Event()
 
     def start() -> None:
-        supervisor.stopping.set()
+        lifecycle.stopping.set()
         ends.wait(10)
 
-    supervisor.start("source.db1", start, interval=1.0, interrupt=lambda: None)
-    assert supervisor.hanging == ["start source.db1"]
+    lifecycle.start("source.db1", start, interval=1.0, interrupt=lambda: None)
+    assert lifecycle.hanging == ["start source.db1"]
     ends.set()
-    wait_for(lambda: not supervisor.hanging, "the start to end")
+    wait_for(lambda: not lifecycle.hanging, "the start to end")
