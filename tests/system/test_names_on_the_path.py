@@ -122,7 +122,7 @@ def test_the_reader_is_not_theirs_when_only_its_parent_was_started_otherwise(
     program = tmp_path / "program.py"
     program.write_text(
         "import sys, time\n"
-        "from sources.postgres import PostgresSource\n"
+        "from sources.postgres.source import PostgresSource\n"
         "from sources.postgres.options import PostgresOptions\n"
         f"sys.path.insert(0, {str(theirs)!r})\n"
         f"options = {{'type': 'postgres', 'dsn': {database.dsn!r}, 'publication': 'p', 'replicationSlot': 's'}}\n"
