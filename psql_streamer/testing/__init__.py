@@ -10,8 +10,9 @@ A part is tested by a class that says how to make it, which pytest then collects
 """
 
 from psql_streamer.testing.batches import batch_of, check_batch
+from psql_streamer.testing.formats import FormatContract
 from psql_streamer.testing.handlers import HandlerContract
 from psql_streamer.testing.sinks import SinkContract
 from psql_streamer.testing.sources import SourceContract
 
-__all__ = ["HandlerContract", "SinkContract", "SourceContract", "batch_of", "check_batch"]
+__all__ = ["FormatContract", "HandlerContract", "SinkContract", "SourceContract", "batch_of", "check_batch"]

@@ -15,11 +15,13 @@ from psql_streamer.model import (
     Changes,
     Column,
     Image,
+    LogicalMessage,
     Position,
     Relation,
     RowOp,
     SourceInfo,
     Transactions,
+    Truncate,
 )
 
 SOURCE = SourceInfo("test", "test", "localhost", "test")
@@ -38,6 +40,28 @@ def batch_of(rows: Sequence[Mapping[str, Any]], key: str, first: int = 1, table:
     transactions = Transactions(np.array([first], np.uint64), np.zeros(1, np.int64))
     position = Position({"commit": first}, str(first))
     return Batch(SOURCE, position, transactions, (changes,), nbytes=sum(array.nbytes for array in arrays))
+
+
+def mixed_batch() -> Batch:
+    """A change of every kind: an insert, a read, an update, one that changes the key, a delete, a truncate, and a
+    logical message inside of the transaction and one outside.
+    """
+    columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
+    relation = Relation("orders", "public", "orders", columns)
+    ops = [RowOp.INSERT, RowOp.READ, RowOp.UPDATE, RowOp.UPDATE, RowOp.DELETE]
+    after = Image((pa.array([1, 2, 3, 40]), pa.array(["a", "b", "c", None])), np.arange(4))
+    before = Image((pa.array([3, 4, 5]), pa.array(["old", "d", "e"])), np.array([2, 3, 4]))
+    at = np.arange(len(ops))
+    changes = Changes(relation, columns, at, np.array(ops, np.uint8), at, np.zeros(len(ops), np.int32), after, before)
+    return Batch(
+        SOURCE,
+        Position({"commit": 1}, "1"),
+        Transactions(np.array([1], np.uint64), np.zeros(1, np.int64)),
+        (changes,),
+        truncates=(Truncate(relation, 5, 5, 0, 0, cascade=False, restart_identity=True),),
+        messages=(LogicalMessage("inside", b"text", 6, 6, 0, 0), LogicalMessage("outside", b"\xff", 7, OUTSIDE, 9, -1)),
+        nbytes=1000,
+    )
 
 
 def empty_batch(commit: int = 1) -> Batch:

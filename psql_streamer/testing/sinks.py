@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Sink, Status
 from psql_streamer.model import Batch
-from psql_streamer.testing.batches import batch_of, empty_batch
+from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
 
 _ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
 
@@ -72,6 +72,7 @@ class SinkContract(ABC):
     def _batches(self) -> Iterator[Batch]:
         yield empty_batch(1)
         yield batch_of(_ROWS, "id", first=2)
+        yield mixed_batch()
         yield batch_of([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
 
     @contextmanager

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.format import Format
 from psql_streamer.interfaces import Handler, Sink, Source
 from psql_streamer.model import Batch
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.testing import HandlerContract, SinkContract, SourceContract, batch_of
+from psql_streamer.testing import FormatContract, HandlerContract, SinkContract, SourceContract, batch_of
 from sinks.kafka.sink import KafkaSink
 from sinks.stub import StubDiscardSink, StubLogSink
 from tests.database import Database
+from tests.encoding import FORMATS, format_of
 from tests.integration.conftest import MASTER
 from tests.kafka_reader import consume
 from tests.kafka_sinks import options as kafka_options
@@ -104,3 +106,18 @@ class TestKafkaSink(SinkContract):
 
     def written(self) -> int:
         return len(consume(self._kafka, [self._events]))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+class TestFormats(FormatContract):
+    @pytest.fixture(autouse=True)
+    def _form(self, form: str) -> None:
+        self._name = form
+
+    def make_format(self) -> Format:
+        return format_of(self._name, schemas=False, transactions=False)
+
+
+class TestDebeziumWithSchemas(FormatContract):
+    def make_format(self) -> Format:
+        return format_of("debezium", schemas=True, transactions=False)

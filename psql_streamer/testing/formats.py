@@ -1,0 +1,88 @@
+"""What `Format` promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.format import Format
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Marker, RowOp
+from psql_streamer.testing.batches import batch_of, mixed_batch
+
+_ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
+
+
+class FormatContract(ABC):
+    """A subclass says how to make a format."""
+
+    @abstractmethod
+    def make_format(self) -> Format:
+        """A format with its options."""
+
+    def test_every_kind_of_change_is_a_record(self) -> None:
+        """An update that changes the key is a delete and an insert."""
+        with self._encoder() as encoder:
+            records = encoder.encode(mixed_batch())
+        deletes = [op == RowOp.DELETE for op in records.op.tolist()]
+        tombstones = sum(deletes) - 2 if self.make_format().tombstones else 0
+        counted = Counter(records.op.tolist())
+        assert counted[RowOp.INSERT] == counted[RowOp.READ] + 1 == 2
+        assert (counted[RowOp.UPDATE], counted[RowOp.DELETE] - tombstones) == (1, 2)
+        assert (counted[Marker.TRUNCATE], counted[Marker.MESSAGE]) == (1, 2)
+
+    def test_records_come_in_the_order_of_the_changes(self) -> None:
+        with self._encoder() as encoder:
+            records = encoder.encode(mixed_batch())
+        inside = [one for one in zip(records.commit.tolist(), records.seq.tolist(), strict=True) if one[1] >= 0]
+        assert inside == sorted(inside)
+
+    def test_values_and_keys_are_bytes_and_null_only_where_they_may_be(self) -> None:
+        with self._encoder() as encoder:
+            records = encoder.encode(mixed_batch())
+        assert len(records.keys) == len(records.values) == len(records)
+        for op, key, value in zip(records.op.tolist(), *_pairs(records), strict=True):
+            assert value is not None or op in (RowOp.DELETE, Marker.TRUNCATE), "a tombstone stands for a delete"
+            assert key is not None or op not in list(RowOp), "the table has a key"
+
+    def test_the_same_batch_gives_the_same_bytes(self) -> None:
+        with self._encoder() as encoder:
+            first, again = encoder.encode(mixed_batch()), encoder.encode(mixed_batch())
+        with self._encoder() as other:
+            fresh = other.encode(mixed_batch())
+        assert _bytes(first) == _bytes(again) == _bytes(fresh)
+
+    def test_rows_are_encoded_the_same_alone_and_together(self) -> None:
+        with self._encoder() as encoder:
+            together = _bytes(encoder.encode(batch_of(_ROWS, "id")))
+            alone = _bytes(encoder.encode(batch_of(_ROWS[:1], "id")))
+        assert together[0] == alone[0]
+
+    def test_a_stop_may_come_twice_and_another_batch_behind_it(self) -> None:
+        made = self.make_format()
+        encoder = Encoder(made, Router({}, "", "t", "messages"), {})
+        encoder.encode(batch_of(_ROWS, "id"))
+        made.stop()
+        made.stop()
+        encoder.encode(batch_of(_ROWS, "id"))
+        made.stop()
+
+    @contextmanager
+    def _encoder(self) -> Iterator[Encoder]:
+        encoder = Encoder(self.make_format(), Router({}, "", "t", "messages"), {})
+        try:
+            yield encoder
+        finally:
+            encoder.stop()
+
+
+def _pairs(records: Records) -> tuple[list[bytes | None], list[bytes | None]]:
+    return records.keys.to_pylist(), records.values.to_pylist()
+
+
+def _bytes(records: Records) -> list[tuple[bytes | None, bytes | None]]:
+    return list(zip(*_pairs(records), strict=True))
