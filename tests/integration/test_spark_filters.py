@@ -115,7 +115,7 @@ def test_an_update_that_takes_a_row_out_of_a_filter_and_changes_its_key_is_a_del
     given = moved(POOR, identity, old)
     result = only(spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)))
     assert told(result) == [("delete", [b"9"])]
-    for name in ("ordinal", "seq", "lsn", "tx"):
+    for name in ("ordinal", "seq", "place", "tx"):
         assert getattr(result, name).tolist() == getattr(given, name).tolist()
 
 
