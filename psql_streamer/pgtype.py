@@ -21,6 +21,41 @@ class JsonForm(Enum):
     OBJECT = "an object with a member for each attribute"
 
 
+class Logical(Enum):
+    """What the values of a type are, for all who make something else of them."""
+
+    BIT = "bits, as many as the type says"
+    BOOLEAN = "true and false"
+    BYTES = "bytes"
+    DATE = "days"
+    FLOAT4 = "floats of 4 bytes"
+    FLOAT8 = "floats of 8 bytes"
+    HSTORE = "texts by key (extension hstore)"
+    INT2 = "integers of 2 bytes"
+    INT2VECTOR = "a list of INT2"
+    INT4 = "integers of 4 bytes"
+    INT8 = "integers of 8 bytes"
+    INTERVAL = "months, days and microseconds"
+    JSON = "JSON documents"
+    LTREE = "paths of labels (extension ltree)"
+    MONEY = "amounts, as the locale writes them"
+    NUMERIC = "decimals"
+    OID = "integers of 4 bytes without sign"
+    OIDVECTOR = "a list of OID"
+    POINT = "x and y"
+    TEXT = "characters"
+    TIME = "times of a day"
+    TIMESTAMP = "moments without a zone"
+    TIMESTAMPTZ = "moments"
+    TIMETZ = "times of a day with an offset"
+    TSVECTOR = "lexemes"
+    UUID = "UUIDs"
+    VARBIT = "bits, up to as many as the type says"
+    XID = "transaction ids, 4 bytes without sign"
+    XML = "XML documents"
+    OTHER = "whatever has only its text form"
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresType:
     """The type of a column of PostgreSQL's: pg_attribute's atttypid and atttypmod. Its values are in PostgreSQL's text
@@ -50,7 +85,7 @@ class PgType:
     array_oid: the type of arrays of it (0: has none). delimiter: between its elements in such an array.
     element: what an array type (form ARRAY) has as elements. attributes: of a composite type (form OBJECT).
     base_oid, base_typmod: of the type that a domain is over in the end; 0 for what is not a domain.
-    labels: of an enum, in its order.
+    labels: of an enum, in its order. logical: what its values are. sql: SQL's name for it, where that is not `name`.
     """
 
     name: str
@@ -58,6 +93,8 @@ class PgType:
     array_oid: int
     form: JsonForm
     delimiter: str = ","
+    logical: Logical = Logical.OTHER
+    sql: str = ""
     element: PgType | None = None
     attributes: tuple[Attribute, ...] = ()
     base_oid: int = 0

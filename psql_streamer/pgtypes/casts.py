@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import held_bytes, offsets
 from psql_streamer.model import ColumnType
-from psql_streamer.pgtype import PostgresType
-
-NUMERIC_OID = 1700
-TEXT_OID = 25
-_TIMESTAMP_OID, _TIMESTAMPTZ_OID = 1114, 1184
+from psql_streamer.pgtype import Logical, PostgresType
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
 
 _MAX_DECIMAL_PRECISION = 38
-_VARHDRSZ = 4
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
@@ -57,11 +54,11 @@ def to_text(values: pa.Array, kind: PostgresType) -> pa.BinaryArray:
 def type_of(kind: pa.DataType) -> PostgresType | None:
     """The PostgreSQL type that holds every value of an Arrow type; None for types without one: nested ones, say."""
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return PostgresType(_TIMESTAMPTZ_OID if kind.tz else _TIMESTAMP_OID)
+        return PostgresType(OIDS["timestamptz" if kind.tz else "timestamp"])
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return PostgresType(NUMERIC_OID, _typmod(kind.precision, kind.scale))
-    oid = _NATURAL_OIDS.get(kind)
-    return None if oid is None else PostgresType(oid)
+        return PostgresType(OIDS["numeric"], _typmod(kind.precision, kind.scale))
+    name = _NATURAL.get(kind)
+    return None if name is None else PostgresType(OIDS[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +69,12 @@ class _Form:
 
 
 def _form(kind: PostgresType) -> _Form:
-    oid, typmod = kind.oid, kind.typmod
-    if kind.known is not None and kind.known.base_oid:
-        oid, typmod = kind.known.base_oid, kind.known.base_typmod
-    return _numeric_form(typmod) if oid == NUMERIC_OID else _FORMS.get(oid, _TEXT_FORM)
+    known = kind.known or BY_OID.get(kind.oid)
+    if known is None or known.element is not None:
+        return _TEXT_FORM
+    if known.logical is Logical.NUMERIC:
+        return _numeric_form(known.base_typmod if known.base_oid else kind.typmod)
+    return FORMS.get(known.logical, _TEXT_FORM)
 
 
 def _dense(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -190,22 +189,17 @@ def _float_text(value: np.floating, fixed_below: float) -> str:
 
 
 def _numeric_form(typmod: int) -> _Form:
-    """numeric(p, s) is a decimal where it has one; without precision, or a scale outside 0..p, it stays text.
-
-    typmod holds the precision in its upper half and the scale, 11 bits with sign, in its lower (numeric.c,
-    make_numeric_typmod).
-    """
-    if typmod < _VARHDRSZ:
+    """numeric(p, s) is a decimal where it has one; without precision, or a scale outside 0..p, it stays text."""
+    if typmod < VARHDRSZ:
         return _TEXT_FORM
-    precision = ((typmod - _VARHDRSZ) >> 16) & 0xFFFF
-    scale = (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
+    precision, scale = numeric_modifier(typmod)
     if not (0 < precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
         return _TEXT_FORM
     return _Form(pa.decimal128(precision, scale), _parse_decimal, _render_decimal)
 
 
 def _typmod(precision: int, scale: int) -> int:
-    return ((precision << 16) | scale) + _VARHDRSZ
+    return ((precision << 16) | scale) + VARHDRSZ
 
 
 def _render_decimal(values: pa.Array) -> pa.Array:
@@ -329,37 +323,37 @@ _parse_zoned = _parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}[+-]\d\d(?::?\d\d)?$")
 
 _TEXT_FORM = _Form(pa.string(), _parse_text, _render_text)
 
-_FORMS: dict[int, _Form] = {
-    16: _Form(pa.bool_(), _parse_bool, _render_bool),
-    17: _Form(pa.binary(), _parse_bytea, _render_bytea),
-    20: _Form(pa.int64(), _parse_integer, _render_by_cast),
-    21: _Form(pa.int16(), _parse_integer, _render_by_cast),
-    23: _Form(pa.int32(), _parse_integer, _render_by_cast),
-    26: _Form(pa.int64(), _parse_integer, _render_by_cast),
-    28: _Form(pa.int64(), _parse_integer, _render_by_cast),
-    700: _Form(pa.float32(), _parse_float, _render_float(1e6)),
-    701: _Form(pa.float64(), _parse_float, _render_float(1e15)),
-    1082: _Form(pa.date32(), _parse_date, _render_date),
-    _TIMESTAMP_OID: _Form(pa.timestamp("us"), _parse_timestamp, _render_timestamp),
-    _TIMESTAMPTZ_OID: _Form(pa.timestamp("us", tz="UTC"), _parse_zoned, _render_timestamptz),
+FORMS: dict[Logical, _Form] = {
+    Logical.BOOLEAN: _Form(pa.bool_(), _parse_bool, _render_bool),
+    Logical.BYTES: _Form(pa.binary(), _parse_bytea, _render_bytea),
+    Logical.INT8: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    Logical.INT2: _Form(pa.int16(), _parse_integer, _render_by_cast),
+    Logical.INT4: _Form(pa.int32(), _parse_integer, _render_by_cast),
+    Logical.OID: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    Logical.XID: _Form(pa.int64(), _parse_integer, _render_by_cast),
+    Logical.FLOAT4: _Form(pa.float32(), _parse_float, _render_float(1e6)),
+    Logical.FLOAT8: _Form(pa.float64(), _parse_float, _render_float(1e15)),
+    Logical.DATE: _Form(pa.date32(), _parse_date, _render_date),
+    Logical.TIMESTAMP: _Form(pa.timestamp("us"), _parse_timestamp, _render_timestamp),
+    Logical.TIMESTAMPTZ: _Form(pa.timestamp("us", tz="UTC"), _parse_zoned, _render_timestamptz),
 }
-"""Types by OID; numeric is apart, for its type depends on its typmod. Everything else is text."""
+"""What has an Arrow type beside text; numeric is apart, for its type depends on its typmod."""
 
-_NATURAL_OIDS: dict[pa.DataType, int] = {
-    pa.bool_(): 16,
-    pa.binary(): 17,
-    pa.large_binary(): 17,
-    pa.uint32(): 20,
-    pa.int64(): 20,
-    pa.int8(): 21,
-    pa.uint8(): 21,
-    pa.int16(): 21,
-    pa.uint16(): 23,
-    pa.int32(): 23,
-    pa.string(): TEXT_OID,
-    pa.large_string(): TEXT_OID,
-    pa.float32(): 700,
-    pa.float64(): 701,
-    pa.date32(): 1082,
+_NATURAL: dict[pa.DataType, str] = {
+    pa.bool_(): "bool",
+    pa.binary(): "bytea",
+    pa.large_binary(): "bytea",
+    pa.uint32(): "int8",
+    pa.int64(): "int8",
+    pa.int8(): "int2",
+    pa.uint8(): "int2",
+    pa.int16(): "int2",
+    pa.uint16(): "int4",
+    pa.int32(): "int4",
+    pa.string(): "text",
+    pa.large_string(): "text",
+    pa.float32(): "float4",
+    pa.float64(): "float8",
+    pa.date32(): "date",
 }
 """Timestamps and decimals are apart."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from psql_streamer.pgtype import Attribute, JsonForm, PgType
-from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.pgtype import Attribute, JsonForm, Logical, PgType
+from psql_streamer.pgtypes.builtin import BY_OID, EXTENSIONS
 
-_DOMAIN, _COMPOSITE = "d", "c"
+_BASE, _DOMAIN, _COMPOSITE = "b", "d", "c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,9 @@ class TypeCatalog:
         if row.kind == _COMPOSITE:
             attributes = tuple(Attribute(name, self._part(oid), typmod) for name, oid, typmod in row.attributes)
             return replace(kind, form=JsonForm.OBJECT, attributes=attributes)
-        # Enums, ranges, multiranges and the base types of extensions.
+        if row.kind == _BASE:
+            return replace(kind, logical=EXTENSIONS.get(row.name, Logical.OTHER))
+        # Enums, ranges and multiranges.
         return replace(kind, labels=row.labels)
 
     def _domain(self, row: TypeRow) -> PgType:

@@ -9,25 +9,7 @@ from collections.abc import Callable
 
 from psql_streamer.pgtype import PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
-
-_VHDRSZ = 4
-
-_SQL_NAMES = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "char": '"char"',
-    "varchar": "character varying",
-    "varbit": "bit varying",
-    "time": "time without time zone",
-    "timetz": "time with time zone",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-}
-"""pg_type.typname -> SQL's name, where they differ."""
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
 
 _INTERVAL_FIELDS = {
     1 << 2: " year",
@@ -60,7 +42,7 @@ def _name(kind: PgType, typmod: int) -> str:
         return kind.name
     if typmod >= 0 and kind.name in _WITH_MODIFIER:
         return _WITH_MODIFIER[kind.name](typmod)
-    return _SQL_NAMES.get(kind.name, kind.name)
+    return kind.sql or kind.name
 
 
 def _length(name: str, header: int) -> Callable[[int], str]:
@@ -72,9 +54,7 @@ def _precision(name: str, zone: str) -> Callable[[int], str]:
 
 
 def _numeric(typmod: int) -> str:
-    precision = ((typmod - _VHDRSZ) >> 16) & 0xFFFF
-    scale = (((typmod - _VHDRSZ) & 0x7FF) ^ 1024) - 1024
-    return f"numeric({precision},{scale})"
+    return "numeric({},{})".format(*numeric_modifier(typmod))
 
 
 def _interval(typmod: int) -> str:
@@ -83,8 +63,8 @@ def _interval(typmod: int) -> str:
 
 
 _WITH_MODIFIER: dict[str, Callable[[int], str]] = {
-    "varchar": _length("character varying", _VHDRSZ),
-    "bpchar": _length("character", _VHDRSZ),
+    "varchar": _length("character varying", VARHDRSZ),
+    "bpchar": _length("character", VARHDRSZ),
     "bit": _length("bit", 0),
     "varbit": _length("bit varying", 0),
     "numeric": _numeric,

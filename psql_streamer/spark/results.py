@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import ArrowType, Changes, Column, ColumnType, Image
-from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
+from psql_streamer.pgtypes.builtin import BY_OID
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.kept import Kept, images_to_put_back
@@ -28,7 +29,6 @@ from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, METADATA, ROW, U
 from psql_streamer.spark.row_tracking import Lineage, row_column
 
 _ROW_TYPE = pa.int64()
-_PLAIN_TEXT_OIDS = frozenset({18, 19, casts.TEXT_OID, 1042, 1043})  # "char", name, text, bpchar, varchar
 
 LET_PASS = (
     f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of inner ones"
@@ -263,7 +263,9 @@ def _keeps_type(column: Column, sent: pa.DataType, received: pa.DataType, passed
     without precision), what a rule computed is text and nothing more."""
     if not isinstance(column.type, PostgresType) or not received.equals(sent):
         return False
-    return passed or not pa.types.is_string(received) or column.type.oid in _PLAIN_TEXT_OIDS
+    known = column.type.known or BY_OID.get(column.type.oid)
+    is_text = known is not None and known.logical is Logical.TEXT and not known.base_oid and known.element is None
+    return passed or not pa.types.is_string(received) or is_text
 
 
 def _as_sent(values: pa.Array, kind: ColumnType) -> pa.Array:

@@ -22,7 +22,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.lsn import NO_LSN
 from psql_streamer.model import Batch, Changes, Image, ReplicaIdentity, RowOp, Transactions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pgtype import JsonForm, PgType, PostgresType
+from psql_streamer.pgtype import JsonForm, Logical, PgType, PostgresType
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE, decode
 from tests.encoding import encoder_of
@@ -186,7 +186,9 @@ def _each_by(compared: Callable[[str], Any]) -> Callable[[list[str]], tuple[Any,
 
 def test_t8_in_an_hstore_what_is_no_utf_8_stays_apart() -> None:
     """In a database with the encoding SQL_ASCII."""
-    render = types.connect_type(PostgresType(16400, known=PgType("hstore", 16400, 0, JsonForm.TEXT))).render
+    render = types.connect_type(
+        PostgresType(16400, known=PgType("hstore", 16400, 0, JsonForm.TEXT, logical=Logical.HSTORE))
+    ).render
     first, second = render(pa.array([b'"a"=>"\xe9"', b'"a"=>"\xe8"'], pa.binary())).values.to_pylist()
     assert (first, second) == (b'"{\\"a\\":\\"\xe9\\"}"', b'"{\\"a\\":\\"\xe8\\"}"')
 

@@ -24,16 +24,15 @@ from psql_streamer.events.json.nested import array_json
 from psql_streamer.events.json.text import Piece, join, quote, quoted
 from psql_streamer.events.json.values import json_values
 from psql_streamer.model import ArrowType, ColumnType
-from psql_streamer.pgtype import PgType, PostgresType
+from psql_streamer.pgtype import Logical, PgType, PostgresType
 from psql_streamer.pgtypes import casts
-from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
 
 Schema: TypeAlias = dict[str, Any]
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """What stands for a TOASTed value that an update left alone."""
-
-_VHDRSZ = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +163,12 @@ def _of_one(kind: PgType, typmod: int) -> ConnectType:
     """Of what is no array."""
     if kind.labels:
         return _enum(kind.labels)
-    oid, modifier = (kind.base_oid, kind.base_typmod) if kind.base_oid else (kind.oid, typmod)
-    if oid in _BY_TYPMOD:
-        return _BY_TYPMOD[oid](modifier)
-    if oid in _BY_OID:
-        return _BY_OID[oid]
-    # A domain, or a composite type, may have any name.
-    return _STRING if kind.base_oid or kind.attributes else _BY_NAME.get(kind.name, _STRING)
+    modifier = kind.base_typmod if kind.base_oid else typmod
+    if kind.logical in BY_MODIFIER:
+        return BY_MODIFIER[kind.logical](modifier)
+    if kind.base_oid and kind.logical in _OF_EXTENSIONS:
+        return _STRING  # the connector does not look through a domain whose type it knows by name
+    return BY_LOGICAL.get(kind.logical, _STRING)
 
 
 def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
@@ -221,15 +219,15 @@ def _in_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | Non
     return None if rendered is None else rendered.encode("utf-8", "surrogateescape")
 
 
-def _as_json_of(oid: int) -> Callable[[pa.Array], Piece]:
+def _as_json_of(name: str) -> Callable[[pa.Array], Piece]:
     """As the other formats write the type."""
-    kind = PostgresType(oid)
+    kind = PostgresType(OIDS[name])
     return lambda values: json_values(values, kind)
 
 
-def _floats(oid: int) -> Callable[[pa.Array], Piece]:
+def _floats(name: str) -> Callable[[pa.Array], Piece]:
     """As Java writes them, with a point or an exponent, so that nobody takes a whole number for an integer."""
-    numbers = _as_json_of(oid)
+    numbers = _as_json_of(name)
 
     def render(values: pa.Array) -> Piece:
         piece = numbers(values)
@@ -241,9 +239,9 @@ def _floats(oid: int) -> Callable[[pa.Array], Piece]:
     return render
 
 
-def _by_cast(oid: int, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
+def _by_cast(name: str, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
     """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
-    kind = PostgresType(oid)
+    kind = PostgresType(OIDS[name])
 
     def render(values: pa.Array) -> Piece:
         cast = casts.cast(values, kind)
@@ -287,7 +285,7 @@ def _string(name: str) -> ConnectType:
 
 
 def _numeric(typmod: int) -> ConnectType:
-    if typmod < _VHDRSZ:
+    if typmod < VARHDRSZ:
         fields = [
             {"type": "int32", "optional": False, "field": "scale"},
             {"type": "bytes", "optional": False, "field": "value"},
@@ -300,8 +298,7 @@ def _numeric(typmod: int) -> ConnectType:
             "doc": "Variable scaled decimal",
         }
         return ConnectType(schema, _each(value.variable_decimal))
-    precision = ((typmod - _VHDRSZ) >> 16) & 0xFFFF
-    scale = (((typmod - _VHDRSZ) & 0x7FF) ^ 1024) - 1024
+    precision, scale = numeric_modifier(typmod)
     schema = _decimal(scale, {"connect.decimal.precision": str(precision)})
     return ConnectType(schema, _each(partial(value.decimal, scale=scale)))
 
@@ -319,7 +316,9 @@ def _time(typmod: int) -> ConnectType:
 def _timestamp(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
         return ConnectType(_named("int64", "io.debezium.time.Timestamp"), _each(value.timestamp_millis))
-    return ConnectType(_named("int64", "io.debezium.time.MicroTimestamp"), _by_cast(1114, pa.int64(), value.timestamp))
+    return ConnectType(
+        _named("int64", "io.debezium.time.MicroTimestamp"), _by_cast("timestamp", pa.int64(), value.timestamp)
+    )
 
 
 def _timestamptz(typmod: int) -> ConnectType:
@@ -371,48 +370,51 @@ _POINT_SCHEMA: Schema = {
 _TEXT: Schema = {"type": "string"}
 _STRING = ConnectType(_TEXT, quoted)
 _UNKNOWN = ConnectType(_TEXT, _as_strings)
-_JSON = _string("io.debezium.data.Json")
 
-_BY_OID: dict[int, ConnectType] = {
-    16: ConnectType({"type": "boolean"}, _as_json_of(16)),
-    17: ConnectType({"type": "bytes"}, _as_json_of(17)),
-    20: ConnectType({"type": "int64"}, _as_json_of(20)),
-    21: ConnectType({"type": "int16"}, _as_json_of(21)),
-    22: _vector("int16"),
-    23: ConnectType({"type": "int32"}, _as_json_of(23)),
-    26: ConnectType({"type": "int64"}, _as_json_of(26)),
-    30: _vector("int64"),
-    114: _JSON,
-    142: _string("io.debezium.data.Xml"),
-    600: ConnectType(_POINT_SCHEMA, _each(value.point)),
-    700: ConnectType({"type": "float"}, _floats(700)),
-    701: ConnectType({"type": "double"}, _floats(701)),
-    790: ConnectType(_decimal(2, {}), _each(value.money)),
-    1082: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast(1082, pa.int32(), value.date)),
+_AS_JSON = {
+    Logical.BOOLEAN: ("boolean", "bool"),
+    Logical.BYTES: ("bytes", "bytea"),
+    Logical.INT8: ("int64", "int8"),
+    Logical.INT2: ("int16", "int2"),
+    Logical.INT4: ("int32", "int4"),
+    Logical.OID: ("int64", "oid"),
+}
+"""Connect's type, and the built-in type by whose JSON the values are written."""
+
+BY_LOGICAL: dict[Logical, ConnectType] = {
+    **{logical: ConnectType({"type": kind}, _as_json_of(name)) for logical, (kind, name) in _AS_JSON.items()},
+    Logical.DATE: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast("date", pa.int32(), value.date)),
+    Logical.FLOAT4: ConnectType({"type": "float"}, _floats("float4")),
+    Logical.FLOAT8: ConnectType({"type": "double"}, _floats("float8")),
+    Logical.HSTORE: ConnectType(_named("string", "io.debezium.data.Json"), _each(value.hstore)),
+    Logical.INT2VECTOR: _vector("int16"),
     # '1 mon' would be '30 days 10:30:00'.
-    1186: ConnectType(
+    Logical.INTERVAL: ConnectType(
         _named("int64", "io.debezium.time.MicroDuration"), _each(value.interval), distinct=r"^P[^YMT]*(T.*)?$"
     ),
+    Logical.JSON: _string("io.debezium.data.Json"),
+    Logical.LTREE: _string("io.debezium.data.Ltree"),
+    Logical.MONEY: ConnectType(_decimal(2, {}), _each(value.money)),
+    Logical.OIDVECTOR: _vector("int64"),
+    Logical.POINT: ConnectType(_POINT_SCHEMA, _each(value.point)),
     # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
-    1266: ConnectType(_named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time), distinct=r"\+00$"),
-    2950: _string("io.debezium.data.Uuid"),
-    3614: _string("io.debezium.data.Tsvector"),
-    3802: _JSON,
+    Logical.TIMETZ: ConnectType(
+        _named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time), distinct=r"\+00$"
+    ),
+    Logical.TSVECTOR: _string("io.debezium.data.Tsvector"),
+    Logical.UUID: _string("io.debezium.data.Uuid"),
+    Logical.XML: _string("io.debezium.data.Xml"),
+    # TEXT, XID and OTHER are strings.
 }
-"""Built-in types. Everything that is in none of these tables is a string."""
 
-_BY_TYPMOD: dict[int, Callable[[int], ConnectType]] = {
-    1083: _time,
-    1114: _timestamp,
-    1184: _timestamptz,
-    1560: _bits,
-    1562: _varbits,
-    1700: _numeric,
+BY_MODIFIER: dict[Logical, Callable[[int], ConnectType]] = {
+    Logical.BIT: _bits,
+    Logical.NUMERIC: _numeric,
+    Logical.TIME: _time,
+    Logical.TIMESTAMP: _timestamp,
+    Logical.TIMESTAMPTZ: _timestamptz,
+    Logical.VARBIT: _varbits,
 }
-"""Built-in types whose modifiers make a difference."""
+"""Types whose modifiers make a difference."""
 
-_BY_NAME: dict[str, ConnectType] = {
-    "hstore": ConnectType(_named("string", "io.debezium.data.Json"), _each(value.hstore)),
-    "ltree": _string("io.debezium.data.Ltree"),
-}
-"""Types of extensions, whose OIDs differ from database to database."""
+_OF_EXTENSIONS = {Logical.HSTORE, Logical.LTREE}
