@@ -11,6 +11,7 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Marker, Position, Relation
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres.options import PostgresOptions
+from sources.postgres.server_errors import SlotInUse
 from sources.postgres.source import PostgresSource
 from tests.database import Database
 from tests.flatten import flatten
@@ -39,6 +40,19 @@ def streaming(
         yield source
     finally:
         source.stop()
+
+
+def start_again(source: PostgresSource, position: Position) -> None:
+    """The server takes a moment to see that the session before has ended."""
+
+    def is_started() -> bool:
+        try:
+            source.start(position)
+        except SlotInUse:
+            return False
+        return True
+
+    wait_for(is_started, "the slot to be free")
 
 
 def read_until(source: PostgresSource, condition: Callable[[Batch], bool], timeout: float = 60.0) -> list[Batch]:

@@ -144,8 +144,9 @@ class PostgresSource(Source):
         try:
             slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
-            self._durable = max(self._durable, resume.lsn)
-            self._stored = None if position is None else resume.lsn
+            if not self._starts:  # a later start is where reading got to
+                self._durable = resume.lsn
+                self._stored = None if position is None else resume.lsn
             self._spawn(resume, slot)
             walsender = self._wait_for_start()
         except SourceError as error:

@@ -31,6 +31,7 @@ from tests.source_at_work import (
     read_up_to,
     rows,
     source_of,
+    start_again,
     streaming,
     wait_for,
 )
@@ -406,6 +407,20 @@ def test_a_source_that_nobody_reads_does_not_blame_the_server(shop: Database, la
         time.sleep(2)  # twice as long as it takes to call a server silent
         assert source.status().ok
         assert len(rows(batches + read_all(source, shop))) == 9999
+
+
+def test_what_was_read_and_is_not_stored_counts_as_lag_also_behind_a_reconnect(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 1)
+        stored = read_all(source, shop)[-1].position
+        source.confirm(stored)
+        _insert(shop, 2, 1000)
+        read = read_all(source, shop)[-1].position
+        start_again(source, read)  # as the pipeline connects again: where reading got to
+        wait_for(lambda: source.stats()["server_lsn"] >= WalPosition.of(read).lsn, "the server's end")
+        stats = source.stats()
+        assert stats["stored_lsn"] == WalPosition.of(stored).lsn
+        assert stats["lag_bytes"] >= WalPosition.of(read).lsn - WalPosition.of(stored).lsn
 
 
 # walPositionOverride.
