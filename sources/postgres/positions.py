@@ -22,7 +22,7 @@ def resume_position(
     """
     if position is None:
         return WalPosition(slot.confirmed_flush_lsn)
-    resume = WalPosition.of(position)
+    resume = _wal_position(source, position)
     overriding = _is_override(options, resume)
     what = "walPositionOverride" if overriding else "the stored position"
     if resume.lsn < slot.confirmed_flush_lsn:
@@ -43,11 +43,13 @@ def resume_position(
 
 def require_never_read(options: PostgresOptions, source: str, position: Position | None) -> None:
     """PositionRefused when the slot that does not exist is one that changes were read from."""
-    if position is None or _is_override(options, WalPosition.of(position)):
+    if position is None:
         return
-    delivered = WalPosition.of(position).lsn
+    delivered = _wal_position(source, position)
+    if _is_override(options, delivered):
+        return
     raise PositionRefused(
-        f'slot "{options.replication_slot}" does not exist, but changes up to {delivered} were delivered from it: '
+        f'slot "{options.replication_slot}" does not exist, but changes up to {delivered.lsn} were delivered from it: '
         "what was committed since is lost to this source",
         "take a new copy of the tables, then forget the position "
         f"(psql-streamer position forget {source}) to start a new slot",
@@ -74,6 +76,16 @@ def check_position(
                 resume_position(options, source, position, slot, session.wal_end())
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _wal_position(source: str, position: Position) -> WalPosition:
+    try:
+        return WalPosition.of(position)
+    except (KeyError, TypeError, ValueError):
+        raise PositionRefused(
+            f"the stored position {position} is not one in a WAL: a source of another kind had this name",
+            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+        ) from None
 
 
 def _is_override(options: PostgresOptions, position: WalPosition) -> bool:

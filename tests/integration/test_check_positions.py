@@ -18,6 +18,7 @@ from psycopg2.extensions import make_dsn
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.database import Database
 from tests.sections import postgres_section
@@ -86,6 +87,23 @@ def test_a_position_without_its_slot_is_found(database: Database, tmp_path: Path
     [(part, severity, said)] = check(database)
     assert (part, severity) == ("source.db1", "error")
     assert "does not exist, but changes up to" in said
+
+
+@pytest.mark.parametrize("with_slot", [True, False])
+def test_a_position_of_another_kind_of_source_is_found(
+    database: Database, tmp_path: Path, check: Check, with_slot: bool
+) -> None:
+    database.execute(_SCHEMA)
+    if with_slot:
+        _make_slot(database)
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", StoredPosition(Position({"rowid": 7}, "orders.rowid=7"), {"file": "shop.sqlite"}))
+    store.close()
+    [(part, severity, said)] = check(database)
+    assert (part, severity) == ("source.db1", "error")
+    assert "the stored position orders.rowid=7 is not one in a WAL" in said
+    assert "psql-streamer position forget db1" in said
 
 
 def test_a_gap_between_the_position_and_the_slot_is_found(database: Database, tmp_path: Path, check: Check) -> None:
