@@ -40,10 +40,19 @@ def require_same_stream(source: str, position: str, of_position: Mapping[str, st
     position: what messages call it. of_position: the stream identity that it was made with.
     """
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
+    if of_position and not of_position.keys() & found.keys():
+        differing = list(of_position)  # a source of another kind had this name
     if differing:
-        what = ", ".join(f'{key} "{of_position[key]}", now "{found[key]}"' for key in differing)
+        now = {
+            key: f'now "{found[key]}"' if key in found else "of which this source knows nothing" for key in differing
+        }
+        what = ", ".join(f'{key} "{of_position[key]}", {now[key]}' for key in differing)
         raise PositionRefused(
             f"{position} was made with {what}",
             "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
             f"the position (psql-streamer position forget {source}) to start where the slot is",
         )
+
+
+def _described(value: str | None) -> str:
+    return "of which this source knows nothing" if value is None else f'now "{value}"'

@@ -89,20 +89,30 @@ def test_a_position_without_its_slot_is_found(database: Database, tmp_path: Path
     assert "does not exist, but changes up to" in said
 
 
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (
+            {"file": "shop.sqlite"},
+            'orders.rowid=7 was made with file "shop.sqlite", of which this source knows nothing',
+        ),
+        ({}, "the stored position orders.rowid=7 is not one in a WAL"),
+    ],
+)
 @pytest.mark.parametrize("with_slot", [True, False])
 def test_a_position_of_another_kind_of_source_is_found(
-    database: Database, tmp_path: Path, check: Check, with_slot: bool
+    database: Database, tmp_path: Path, check: Check, with_slot: bool, stream: dict[str, str], expected: str
 ) -> None:
     database.execute(_SCHEMA)
     if with_slot:
         _make_slot(database)
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    store.put("db1", StoredPosition(Position({"rowid": 7}, "orders.rowid=7"), {"file": "shop.sqlite"}))
+    store.put("db1", StoredPosition(Position({"rowid": 7}, "orders.rowid=7"), stream))
     store.close()
     [(part, severity, said)] = check(database)
     assert (part, severity) == ("source.db1", "error")
-    assert "the stored position orders.rowid=7 is not one in a WAL" in said
+    assert expected in said
     assert "psql-streamer position forget db1" in said
 
 
