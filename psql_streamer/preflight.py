@@ -17,8 +17,9 @@ from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
 from psql_streamer.model import Relation
+from psql_streamer.option_secrets import secrets_in
 from psql_streamer.options import PartOptions, SourceOptions
-from psql_streamer.redaction import gives_away, secrets_in
+from psql_streamer.redaction import gives_away
 from psql_streamer.review import review
 
 # A Bolt file begins with a 16-byte page header; then comes this number (bbolt, db.go), in the machine's byte order.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-from pydantic import Secret, SecretStr
 
 HIDDEN = "***"
 
@@ -39,23 +37,6 @@ def hide(tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return {key: HIDDEN if is_secret(str(key)) else hide(value) for key, value in tree.items()}
     return [hide(value) for value in tree] if isinstance(tree, list) else tree
-
-
-def secrets_in(tree: Any, secret: bool = False) -> Iterator[str]:
-    """The texts that stand under keys of secrets in nested tables and lists, and those of pydantic's types of secrets.
-
-    secret: whether all of them are.
-    """
-    if isinstance(tree, SecretStr | Secret):
-        yield from secrets_in(tree.get_secret_value(), secret=True)
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from secrets_in(value, secret or is_secret(str(key)))
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from secrets_in(value, secret)
-    elif secret and str(tree):
-        yield str(tree)
 
 
 def gives_away(text: str, secret: str) -> bool:

@@ -21,7 +21,7 @@ TIERS = [
         "psql_streamer.model",
         "psql_streamer.pgtype",
     },
-    {"psql_streamer.options", "psql_streamer.redaction"},
+    {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
         "psql_streamer.binary_columns",
         "psql_streamer.checkpoint.store_format",

@@ -1,0 +1,27 @@
+"""The secrets that a part's options hold. Not in redaction.py, which the reader process imports: it loads no pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Secret, SecretStr
+
+from psql_streamer.redaction import is_secret
+
+
+def secrets_in(tree: Any, secret: bool = False) -> Iterator[str]:
+    """The texts that stand under keys of secrets in nested tables and lists, and those of pydantic's types of secrets.
+
+    secret: whether all of them are.
+    """
+    if isinstance(tree, SecretStr | Secret):
+        yield from secrets_in(tree.get_secret_value(), secret=True)
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from secrets_in(value, secret or is_secret(str(key)))
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from secrets_in(value, secret)
+    elif secret and str(tree):
+        yield str(tree)
