@@ -1,4 +1,4 @@
-"""The secrets that a part's options hold. Not in redaction.py, which the reader process imports: it loads no pydantic."""
+"""The secrets of a part's options. Not in redaction.py: the reader process imports that one, and no pydantic."""
 
 from __future__ import annotations
 
