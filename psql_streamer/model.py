@@ -120,6 +120,11 @@ class Relation:
         """Indexes of the columns that tell the rows apart; none where there are none, or nobody knows them."""
         return tuple(i for i, column in enumerate(self.columns) if column.key)
 
+    @property
+    def old_rows_are_whole(self) -> bool:
+        """Whether an old image holds every column, and not the key alone."""
+        return self.replica_identity in (None, ReplicaIdentity.FULL)
+
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}"
 
@@ -167,13 +172,11 @@ class Transactions:
 
     def id_texts(self) -> pa.Array:
         """The id of each transaction, as `binary` text; null where there is none."""
-        if self.ids is None:
-            return pa.nulls(len(self), pa.binary())
-        return self.ids.cast(pa.string()).view(pa.binary()) if pa.types.is_integer(self.ids.type) else self.ids
+        return pa.nulls(len(self), pa.binary()) if self.ids is None else _texts(self.ids)
 
     def ids_of(self, tx: NDArray[np.int32]) -> pa.Array:
         """The same of these transactions."""
-        return self.id_texts().take(pa.array(tx))
+        return pa.nulls(len(tx), pa.binary()) if self.ids is None else _texts(self.ids.take(pa.array(tx)))
 
     @classmethod
     def concat(cls, parts: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
@@ -188,6 +191,10 @@ class Transactions:
                 for tx, origin in part.origins.items()
             },
         )
+
+
+def _texts(ids: pa.Array) -> pa.Array:
+    return ids.cast(pa.string()).view(pa.binary()) if pa.types.is_integer(ids.type) else ids
 
 
 NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.int64))

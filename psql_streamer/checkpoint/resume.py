@@ -43,10 +43,7 @@ def require_same_stream(source: str, position: str, of_position: Mapping[str, st
     if of_position and not of_position.keys() & found.keys():
         differing = list(of_position)  # a source of another kind had this name
     if differing:
-        now = {
-            key: f'now "{found[key]}"' if key in found else "of which this source knows nothing" for key in differing
-        }
-        what = ", ".join(f'{key} "{of_position[key]}", {now[key]}' for key in differing)
+        what = ", ".join(f'{key} "{of_position[key]}", {_described(found.get(key))}' for key in differing)
         raise PositionRefused(
             f"{position} was made with {what}",
             "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "

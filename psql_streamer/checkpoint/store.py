@@ -254,5 +254,5 @@ class Store:
         )
 
 
-def _relation_key(source: str, oid: str) -> bytes:
-    return f"{source}\0{oid}".encode()
+def _relation_key(source: str, relation: str) -> bytes:
+    return f"{source}\0{relation}".encode()

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity
+from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PostgresType
 
 FORMAT = 3
@@ -117,9 +118,7 @@ def _without_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
     """Of a source of PostgreSQL's: there was no other kind."""
-    data = {name: fields[name] for name in _POSITION_OF_FORMAT_2}
-    inside = f"+{data['changes']} of {data['commit_lsn']}" if data["changes"] else ""
-    position = Position(data, f"{data['lsn']}{inside}")
+    position = WalPosition.of(Position({name: fields[name] for name in _POSITION_OF_FORMAT_2}, "")).position
     return StoredPosition(position, dict(fields["fence"]), str(fields.get("override", "")))
 
 

@@ -65,7 +65,9 @@ class EventBatch(BatchFormat):
         )
 
     def message(self, message: LogicalMessage) -> bytes:
-        of_transaction = self.of_transaction(message.tx) if message.tx >= 0 else b',"CommitLSN":%d' % message.place
+        of_transaction = (
+            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_event(message.place)
+        )
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
             self._head("", "", Marker.MESSAGE),
             of_transaction,

@@ -6,7 +6,9 @@ increases in the order of the commits, and the transaction's id where the source
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,100 +22,119 @@ from psql_streamer.events.per_transaction import Part
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions
 
-Places = NDArray[np.uint64]
+Numbers = NDArray[np.uint64]
 Texts = dict[str, pa.Array]
 
-_NULL = pa.scalar(b"null", pa.binary())
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a transaction's id, its commit number and the place of a change are called."""
+
+    id: str
+    commit: str
+    place: str
 
 
 class SourceFields(ABC):
     """The fields of one kind of source. Whatever is of a transaction is given for each transaction.
 
-    commit_header: the header that holds a commit number.
+    in_events, in_others: names in the format `event`, and in `envelope`, records of shapes, and headers.
     """
 
-    commit_header: ClassVar[str]
+    in_events: ClassVar[Names]
+    in_others: ClassVar[Names]
 
     @abstractmethod
+    def ids(self, transactions: Transactions) -> pa.Array:
+        """JSON of the id of each transaction."""
+
+    @abstractmethod
+    def id_of(self, transactions: Transactions, tx: int) -> int | str | None:
+        """The id of one."""
+
+    @abstractmethod
+    def show(self, of: Numbers) -> pa.Array:
+        """Commit numbers, or places, as people write them."""
+
+    @abstractmethod
+    def shown_json(self, of: Numbers) -> pa.Array:
+        """JSON of the same."""
+
+    @abstractmethod
+    def show_commit(self, commit: int) -> str | int:
+        """A commit number as it stands in JSON, and for people."""
+
     def in_event(self, transactions: Transactions) -> pa.Array:
         """Members of the format `event`, each behind a comma: its time and what names the transaction."""
+        return join(
+            b',"Timestamp":"',
+            moments(transactions.commit_ts),
+            b'Z","%s":' % self.in_events.id.encode(),
+            self.ids(transactions),
+            b',"%s":' % self.in_events.commit.encode(),
+            numbers(transactions.commit),
+        )
 
-    @abstractmethod
-    def place_in_event(self, places: Places | None) -> Part:
+    def outside_in_event(self, commit: int) -> bytes:
+        """The same for a message outside of any transaction."""
+        return b',"%s":%d' % (self.in_events.commit.encode(), commit)
+
+    def place_in_event(self, places: Numbers | None) -> Part:
         """Members of `event` for where each change lies."""
+        return b"" if places is None else join(b',"%s":' % self.in_events.place.encode(), numbers(places))
 
-    @abstractmethod
     def in_envelope(self, transactions: Transactions) -> pa.Array:
         """Members of `source` in `envelope`."""
+        return join(
+            b',"ts_ms":',
+            numbers(transactions.commit_ts // 1000),
+            b',"%s":' % self.in_others.id.encode(),
+            self.ids(transactions),
+            b',"%s":' % self.in_others.commit.encode(),
+            self.shown_json(transactions.commit),
+        )
 
-    @abstractmethod
     def outside_in_envelope(self, commit: int) -> bytes:
         """The same for a message outside of any transaction."""
+        names, shown = self.in_others, json.dumps(self.show_commit(commit))
+        return f',"ts_ms":null,"{names.id}":null,"{names.commit}":{shown}'.encode()
 
-    @abstractmethod
-    def place_in_envelope(self, places: Places | None) -> Part:
+    def place_in_envelope(self, places: Numbers | None) -> Part:
         """Members of `source` in `envelope` for where each change lies."""
+        return b"" if places is None else join(b',"%s":' % self.in_others.place.encode(), self.shown_json(places))
 
-    @abstractmethod
     def in_schema_change(self, transactions: Transactions, tx: int) -> dict[str, Any]:
         """What a change of a table's shape says of its transaction."""
+        commit = self.show_commit(int(transactions.commit[tx]))
+        return {self.in_others.id: self.id_of(transactions, tx), self.in_others.commit: commit}
 
-    @abstractmethod
     def headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
         """Headers that name each change's transaction."""
+        named = {} if transactions.ids is None else {self.in_others.id: transactions.ids_of(tx)}
+        return {self.in_others.commit: self.show(transactions.commit[tx]), **named}
 
-    @abstractmethod
     def headers_outside(self, commit: int) -> dict[str, str]:
         """The same for a message outside of any transaction."""
-
-    @abstractmethod
-    def show_commit(self, commit: int) -> str:
-        """A commit number for people."""
+        return {self.in_others.commit: str(self.show_commit(commit))}
 
 
 class PostgresFields(SourceFields):
     """The commit number is the LSN of the commit, a place the LSN of the change, the id the xid."""
 
-    commit_header = "commit_lsn"
+    in_events = Names("XID", "CommitLSN", "WALPosition")
+    in_others = Names("xid", "commit_lsn", "lsn")
 
-    def in_event(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"Timestamp":"',
-            moments(transactions.commit_ts),
-            b'Z","XID":',
-            transactions.id_texts(),
-            b',"CommitLSN":',
-            numbers(transactions.commit),
-        )
+    def ids(self, transactions: Transactions) -> pa.Array:
+        return transactions.id_texts()
 
-    def place_in_event(self, places: Places | None) -> Part:
-        return b"" if places is None else join(b',"WALPosition":', numbers(places))
+    def id_of(self, transactions: Transactions, tx: int) -> int:
+        return int(transactions.id_of(tx) or 0)
 
-    def in_envelope(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"ts_ms":',
-            numbers(transactions.commit_ts // 1000),
-            b',"xid":',
-            transactions.id_texts(),
-            b',"commit_lsn":"',
-            lsn_texts(transactions.commit),
-            b'"',
-        )
+    def show(self, of: Numbers) -> pa.Array:
+        return lsn_texts(of)
 
-    def outside_in_envelope(self, commit: int) -> bytes:
-        return b',"ts_ms":null,"xid":null,"commit_lsn":"%s"' % self.show_commit(commit).encode()
-
-    def place_in_envelope(self, places: Places | None) -> Part:
-        return b"" if places is None else join(b',"lsn":"', lsn_texts(places), b'"')
-
-    def in_schema_change(self, transactions: Transactions, tx: int) -> dict[str, Any]:
-        return {"xid": int(transactions.id_of(tx) or 0), "commit_lsn": self.show_commit(int(transactions.commit[tx]))}
-
-    def headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
-        return {self.commit_header: lsn_texts(transactions.commit[tx]), "xid": transactions.ids_of(tx)}
-
-    def headers_outside(self, commit: int) -> dict[str, str]:
-        return {self.commit_header: self.show_commit(commit)}
+    def shown_json(self, of: Numbers) -> pa.Array:
+        return join(b'"', lsn_texts(of), b'"')
 
     def show_commit(self, commit: int) -> str:
         return str(Lsn(commit))
@@ -122,49 +143,24 @@ class PostgresFields(SourceFields):
 class OtherFields(SourceFields):
     """Of every source that has no words of its own here."""
 
-    commit_header = "commit"
+    in_events = Names("Transaction", "Commit", "Place")
+    in_others = Names("transaction", "commit", "place")
 
-    def in_event(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"Timestamp":"',
-            moments(transactions.commit_ts),
-            b'Z","Transaction":',
-            _quoted_ids(transactions),
-            b',"Commit":',
-            numbers(transactions.commit),
-        )
+    def ids(self, transactions: Transactions) -> pa.Array:
+        found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
+        return pa.array([b"null" if one is None else name(one) for one in found], pa.binary())
 
-    def place_in_event(self, places: Places | None) -> Part:
-        return b"" if places is None else join(b',"Place":', numbers(places))
+    def id_of(self, transactions: Transactions, tx: int) -> str | None:
+        return transactions.id_of(tx)
 
-    def in_envelope(self, transactions: Transactions) -> pa.Array:
-        return join(
-            b',"ts_ms":',
-            numbers(transactions.commit_ts // 1000),
-            b',"transaction":',
-            _quoted_ids(transactions),
-            b',"commit":',
-            numbers(transactions.commit),
-        )
+    def show(self, of: Numbers) -> pa.Array:
+        return numbers(of)
 
-    def outside_in_envelope(self, commit: int) -> bytes:
-        return b',"ts_ms":null,"transaction":null,"commit":%d' % commit
+    def shown_json(self, of: Numbers) -> pa.Array:
+        return numbers(of)
 
-    def place_in_envelope(self, places: Places | None) -> Part:
-        return b"" if places is None else join(b',"place":', numbers(places))
-
-    def in_schema_change(self, transactions: Transactions, tx: int) -> dict[str, Any]:
-        return {"transaction": transactions.id_of(tx), "commit": int(transactions.commit[tx])}
-
-    def headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
-        named = {} if transactions.ids is None else {"transaction": transactions.ids_of(tx)}
-        return {self.commit_header: numbers(transactions.commit[tx]), **named}
-
-    def headers_outside(self, commit: int) -> dict[str, str]:
-        return {self.commit_header: self.show_commit(commit)}
-
-    def show_commit(self, commit: int) -> str:
-        return str(commit)
+    def show_commit(self, commit: int) -> int:
+        return commit
 
 
 _BY_KIND: dict[str, SourceFields] = {POSTGRESQL: PostgresFields()}
@@ -174,10 +170,3 @@ _OTHER = OtherFields()
 def fields_of(source: SourceInfo) -> SourceFields:
     """The fields of a source's kind."""
     return _BY_KIND.get(source.kind, _OTHER)
-
-
-def _quoted_ids(transactions: Transactions) -> pa.Array:
-    if transactions.ids is None:
-        return pa.repeat(_NULL, len(transactions))
-    ids = (transactions.id_of(tx) for tx in range(len(transactions)))
-    return pa.array([b"null" if one is None else name(one) for one in ids], pa.binary())

@@ -104,7 +104,7 @@ def _all_places() -> list[str]:
 
 
 def places_of(names: Collection[str]) -> list[str]:
-    """Where in our code, or a part's, the threads of these names are: `sink.k in flush (kafka_producer.py:120)`."""
+    """Where in our code, or a part's, the threads of these names are: `sink.k in flush (producer.py:120)`."""
     frames = sys._current_frames()
     return [
         f"{thread.name} in {_place(frames[thread.ident])}"

@@ -10,7 +10,7 @@ Spark promises neither the order of rows nor that a row stays: a rule may filter
 done. `_row` is the thread: rows are sorted by it when they return (kept.py), an image that did not return was dropped
 by the rule, and with it the change, unless its key must still be deleted. So `_row` must not be computed: a rule that
 gives the column another value would swap the identities of changes without a word. Catalyst's plan says where each
-column of the result comes from (lineage.py), and a `_row` that is not the one that was sent is refused.
+column of the result comes from (row_tracking.py), and a `_row` that is not the one that was sent is refused.
 
 Not all values are there. A key-only old row, or a TOASTed value that an update left alone, is NULL in the table,
 which the rule cannot tell from a NULL of the database. What the rule computes from such a value is not there either:

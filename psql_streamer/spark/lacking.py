@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, ReplicaIdentity
+from psql_streamer.model import Changes, Image
 
 Mask = NDArray[np.bool_]
 
@@ -84,7 +84,7 @@ def lacking(changes: Changes) -> Lacking:
     absent = _by_column(changes, new.absent, old.absent)
     found = {column: _held_by_old(changes, column) for column in new.absent}
     unseen = _by_column(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
-    key_only = changes.relation.replica_identity not in (None, ReplicaIdentity.FULL) and len(old) > 0
+    key_only = len(old) > 0 and not changes.relation.old_rows_are_whole
     return Lacking(len(new) + len(old), len(new), key_only, absent, unseen)
 
 

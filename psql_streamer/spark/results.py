@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import ArrowType, Changes, Column, ColumnType, Image
+from psql_streamer.model import ArrowType, Changes, Column, Image
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -207,9 +207,10 @@ class _Given:
             return _made(field.name, False, values, absent)
         column = columns[source]
         key = _is_key(column, field, self.names)
-        if not _keeps_type(column, self.sent.typed[source].type, values.type, passed):
+        kind = _kept_type(column, self.sent.typed[source].type, values.type, passed)
+        if kind is None:
             return _made(field.name, key, values, absent)
-        texts = self._texts(source, values, passed)
+        texts = self._texts(source, values, kind, passed)
         return _Survivor(replace(column, name=field.name, key=key), _without(texts, absent), absent)
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
@@ -227,7 +228,7 @@ class _Given:
         mask = mask[self.images] | self.put_back
         return mask if mask.any() else None
 
-    def _texts(self, source: int, values: pa.Array, passed: bool) -> pa.BinaryArray:
+    def _texts(self, source: int, values: pa.Array, kind: PostgresType, passed: bool) -> pa.BinaryArray:
         """The text forms: the original where the value is the one that was sent, else the new value's.
 
         passed: the rule passed the column on as it is, so that null where null was sent is the value that Spark could
@@ -243,7 +244,7 @@ class _Given:
         equal = pc.fill_null(_equal(before, values), False)
         if passed:
             equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(values)))
-        return pc.if_else(equal, texts, _as_sent(values, sent.changes.columns[source].type))
+        return pc.if_else(equal, texts, casts.to_text(values, kind))
 
 
 def _source(sent: Sent, field: Field) -> int | None:
@@ -258,18 +259,15 @@ def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     return column.key and (field.name == column.name or column.name not in names)
 
 
-def _keeps_type(column: Column, sent: pa.DataType, received: pa.DataType, passed: bool) -> bool:
-    """Whether a column stays of its PostgreSQL type. Where Spark has only text for the type (jsonb, arrays, numeric
+def _kept_type(column: Column, sent: pa.DataType, received: pa.DataType, passed: bool) -> PostgresType | None:
+    """The PostgreSQL type of a column that stays of it. Where Spark has only text for the type (jsonb, arrays, numeric
     without precision), what a rule computed is text and nothing more."""
-    if not isinstance(column.type, PostgresType) or not received.equals(sent):
-        return False
-    known = column.type.known or BY_OID.get(column.type.oid)
+    kind = column.type
+    if not isinstance(kind, PostgresType) or not received.equals(sent):
+        return None
+    known = kind.known or BY_OID.get(kind.oid)
     is_text = known is not None and known.logical is Logical.TEXT and not known.base_oid and known.element is None
-    return passed or not pa.types.is_string(received) or is_text
-
-
-def _as_sent(values: pa.Array, kind: ColumnType) -> pa.Array:
-    return casts.to_text(values, kind) if isinstance(kind, PostgresType) else values
+    return kind if passed or not pa.types.is_string(received) or is_text else None
 
 
 def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survivor:

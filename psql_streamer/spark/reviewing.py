@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.model import NO_TRANSACTIONS, Changes, Image, Relation, ReplicaIdentity, SourceInfo
+from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
 from psql_streamer.nearest import nearest
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.exchange import Sent
@@ -110,7 +110,7 @@ def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
 
 def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     """Whether rows that hold their key alone could be dropped, and then not put back."""
-    if job.changes.relation.replica_identity is ReplicaIdentity.FULL or lineage.facts is None:
+    if job.changes.relation.old_rows_are_whole or lineage.facts is None:
         return
     key = computed_key(sent, lineage.fields)
     if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
@@ -123,15 +123,6 @@ _NOWHERE = SourceInfo("", "", "", "")
 
 def _nothing(table: Relation) -> Changes:
     """No changes of a table."""
-    none = Image(tuple(pa.array([], pa.binary()) for _ in table.columns), np.empty(0, np.int64))
-    numbers = np.empty(0, np.int64)
-    return Changes(
-        table,
-        table.columns,
-        ordinal=numbers,
-        op=np.empty(0, np.uint8),
-        seq=numbers,
-        tx=np.empty(0, np.int32),
-        after=none,
-        before=none,
-    )
+    kinds = (column.type for column in table.columns)
+    arrays = [pa.array([], kind.arrow if isinstance(kind, ArrowType) else pa.binary()) for kind in kinds]
+    return Changes.of_new_rows(table, arrays, np.empty(0, np.int32))

@@ -47,7 +47,7 @@ class Job:
 
     def show_commit(self, commit: int) -> str:
         """A commit number, in the words of the source."""
-        return fields_of(self.source).show_commit(commit)
+        return str(fields_of(self.source).show_commit(commit))
 
     @property
     def where(self) -> str:

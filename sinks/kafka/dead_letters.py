@@ -73,7 +73,7 @@ def describe(records: Records, index: int) -> str:
 
 
 def _commit(records: Records, index: int) -> str:
-    return fields_of(records.source).show_commit(int(records.commit[index]))
+    return str(fields_of(records.source).show_commit(int(records.commit[index])))
 
 
 def advice(error: KafkaError) -> str:
@@ -86,7 +86,7 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
         "reason": error.str(),
         "topic": records.topic_of(index),
         "table": records.table_of(index),
-        fields_of(records.source).commit_header: _commit(records, index),
+        fields_of(records.source).in_others.commit: _commit(records, index),
         "seq": str(records.seq[index]),
     }
     own = {name: column[index].as_py() for name, column in records.headers.items()}

@@ -182,7 +182,6 @@ class KafkaSink(Sink):
         """Deliver, and put aside what is rejected; returns what was put aside."""
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
-        records = unfinished.records
         try:
             self._write_rejected_rows(self._delivery, self._topics, unfinished)
             self._skip_impossible_messages(self._topics, unfinished)
@@ -193,7 +192,7 @@ class KafkaSink(Sink):
             self._topics.forget()
             raise
         if self._options.verbose:
-            self._log_each(records)
+            self._log_each(unfinished.records)
         return rejected
 
     def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> Rejections:
@@ -204,7 +203,7 @@ class KafkaSink(Sink):
 
     def _skip_impossible_messages(self, topics: Topics, unfinished: _Unfinished) -> None:
         """Leave out messages whose topics brokers do not make, before anything is written."""
-        while unfinished.shipment.untouched:
+        while unfinished.batch.messages and unfinished.shipment.untouched:
             try:
                 topics.partitions(unfinished.records.topic_names)
             except TopicRefused as error:

@@ -8,6 +8,7 @@ connector, name, ts_ms, snapshot, db, sequence, ts_us, ts_ns) is io.debezium.con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -59,10 +60,10 @@ class SourceBlock(ABC):
         """The same for one transaction."""
         return self._times.of(tx)
 
-    def _until_sequence(self, op: RowOp) -> bytes:
-        """Behind `ts_ms`, the same for all rows of a batch with this op."""
-        snapshot = b"true" if op is RowOp.READ else b"false"
-        return b',"snapshot":"%s","db":%s,"sequence":' % (snapshot, name(self._batch.source.database))
+    def _until_sequence(self, snapshot: bool) -> bytes:
+        """Behind `ts_ms`. snapshot: whether the rows are those that a snapshot found."""
+        said = b"true" if snapshot else b"false"
+        return b',"snapshot":"%s","db":%s,"sequence":' % (said, name(self._batch.source.database))
 
 
 def source_block(batch: Batch) -> SourceBlock:
@@ -80,7 +81,9 @@ class OtherBlock(SourceBlock):
         relation: Relation,
         op: RowOp = RowOp.INSERT,
     ) -> tuple[Part, ...]:
-        return self._parts(self._millis.of_rows(tx), self._fine_times.of_rows(tx), relation.schema, relation.table, op)
+        return self._parts(
+            self._millis.of_rows(tx), self._fine_times.of_rows(tx), relation.schema, relation.table, op is RowOp.READ
+        )
 
     def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
         parts = self._parts(self._millis.of(tx), self._fine_times.of(tx), relation.schema, relation.table)
@@ -91,10 +94,10 @@ class OtherBlock(SourceBlock):
         return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), "", ""))
 
     def _parts(
-        self, millis: Part, fine_times: Part, schema: str, table: str, op: RowOp = RowOp.INSERT
+        self, millis: Part, fine_times: Part, schema: str, table: str, snapshot: bool = False
     ) -> tuple[Part, ...]:
         table_names = b',"schema":%s,"table":%s}' % (name(schema), name(table))
-        return self._head, millis, self._until_sequence(op) + b"null", fine_times, table_names
+        return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, table_names
 
 
 _NO_ORIGIN = b'null,"origin_lsn":null'
@@ -106,10 +109,9 @@ class PostgresBlock(SourceBlock):
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         of = batch.transactions
-        self._position = {
-            op: PerTransaction(lambda op=op: self._positions(op))  # type: ignore[misc]  # a default binds the op
-            for op in (RowOp.INSERT, RowOp.READ)
-        }
+        self._position, self._read_position = (
+            PerTransaction(partial(self._positions, snapshot)) for snapshot in (False, True)
+        )
         self._xid = PerTransaction(of.id_texts)
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
@@ -119,7 +121,7 @@ class PostgresBlock(SourceBlock):
         self, tx: NDArray[np.int32], places: Places | None, relation: Relation, op: RowOp = RowOp.INSERT
     ) -> tuple[Part, ...]:
         return self._parts(
-            self._position[RowOp.READ if op is RowOp.READ else RowOp.INSERT].of_rows(tx),
+            (self._read_position if op is RowOp.READ else self._position).of_rows(tx),
             b"null" if places is None else numbers(places),
             self._fine_times.of_rows(tx),
             _table(relation.schema, relation.table),
@@ -135,20 +137,20 @@ class PostgresBlock(SourceBlock):
         if message.tx >= 0:
             return self._in_transaction(message.tx, message.place, _table("", ""))
         lsn = b"%d" % message.place
-        position = b"%d%s%s" % (message.moment // 1000, self._until_commit(RowOp.INSERT), lsn)
+        position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
         return _joined(self._parts(position, lsn, fine_times, _table("", ""), b"null", _NO_ORIGIN))
 
-    def _positions(self, op: RowOp) -> pa.Array:
-        return join(self._millis.all(), self._until_commit(op), numbers(self._batch.transactions.commit))
+    def _positions(self, snapshot: bool) -> pa.Array:
+        return join(self._millis.all(), self._until_commit(snapshot), numbers(self._batch.transactions.commit))
 
-    def _until_commit(self, op: RowOp) -> bytes:
-        return self._until_sequence(op) + b'"[\\"'
+    def _until_commit(self, snapshot: bool) -> bytes:
+        return self._until_sequence(snapshot) + b'"[\\"'
 
     def _in_transaction(self, tx: int, lsn: int, table: bytes) -> bytes:
         return _joined(
             self._parts(
-                self._position[RowOp.INSERT].of(tx),
+                self._position.of(tx),
                 b"%d" % lsn,
                 self._fine_times.of(tx),
                 table,

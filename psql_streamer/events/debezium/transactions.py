@@ -44,11 +44,6 @@ def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
     )
 
 
-def _counted(rows: Rows) -> NDArray[np.int64]:
-    assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
-    return rows.table_seq
-
-
 def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
     """The `transaction` block of an event that is no row's."""
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
@@ -132,3 +127,8 @@ def _ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
 
 def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
     return numbers(transactions.commit_ts[tx] // 1000)
+
+
+def _counted(rows: Rows) -> NDArray[np.int64]:
+    assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
+    return rows.table_seq
