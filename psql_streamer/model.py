@@ -6,16 +6,18 @@ protocol documentation ("Logical Replication Message Formats").
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import lengths
 from psql_streamer.pgtype import PostgresType
 
 Index: TypeAlias = NDArray[np.int64]
@@ -516,11 +518,91 @@ class SourceInfo:
 _BATCH_OBJECTS, _CHANGES_OBJECTS, _COLUMN_OBJECTS = 2048, 1024, 1300
 
 
+class Counted(NamedTuple):
+    """Rows of a relation with one op, and the bytes of their values, old and new."""
+
+    relation: Relation
+    op: RowOp
+    rows: int
+    size: int
+
+
+class BatchChanges(Sequence[Changes], ABC):
+    """The row changes of a batch, by relation: a sequence of Changes, each of which has rows.
+
+    Sources that have them otherwise make these views when somebody asks.
+    """
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many there are, of all relations."""
+
+    @property
+    @abstractmethod
+    def overhead(self) -> int:
+        """Bytes of the objects that hold them."""
+
+    @property
+    @abstractmethod
+    def next_ordinal(self) -> int:
+        """The ordinal behind the last one."""
+
+    @abstractmethod
+    def counted(self) -> Iterator[Counted]:
+        """Rows by relation and op."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = object.__hash__
+
+
+class ByRelation(BatchChanges):
+    """Changes as a source or a handler made them."""
+
+    def __init__(self, parts: tuple[Changes, ...]) -> None:
+        self._parts = parts
+
+    @overload
+    def __getitem__(self, index: int) -> Changes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Changes]: ...
+    def __getitem__(self, index: int | slice) -> Changes | Sequence[Changes]:
+        return self._parts[index]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def overhead(self) -> int:
+        return sum(_CHANGES_OBJECTS + len(one.columns) * _COLUMN_OBJECTS for one in self._parts)
+
+    @property
+    def next_ordinal(self) -> int:
+        return max((int(changes.ordinal.max(initial=-1)) + 1 for changes in self._parts), default=0)
+
+    def counted(self) -> Iterator[Counted]:
+        for changes in self._parts:
+            sizes = np.zeros(len(changes), np.int64)
+            for image in (changes.after, changes.before):
+                for column in image.columns:
+                    sizes[image.rows] += lengths(column)
+            rows, held = np.bincount(changes.op), np.bincount(changes.op, weights=sizes)
+            for op in np.flatnonzero(rows).tolist():
+                yield Counted(changes.relation, RowOp(op), int(rows[op]), int(held[op]))
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A micro-batch: changes of several relations, and the position reached when all of them are durable.
 
     A batch without rows is a mere move of the position (an idle server, transactions of other tables).
+    changes: by relation; a BatchChanges, whatever it was made with.
     transaction_metadata: None where no sink wants it.
     rejections: what handlers put aside; the position counts only when they are durable as well.
     nbytes: what it holds in memory, roughly, `overhead` included; queues are bounded by it.
@@ -529,7 +611,7 @@ class Batch:
     source: SourceInfo
     position: Position
     transactions: Transactions
-    changes: tuple[Changes, ...] = ()
+    changes: Sequence[Changes] = ()
     truncates: tuple[Truncate, ...] = ()
     messages: tuple[LogicalMessage, ...] = ()
     schema_changes: tuple[SchemaChange, ...] = ()
@@ -537,6 +619,16 @@ class Batch:
     rejections: tuple[Rejection, ...] = ()
     nbytes: int = 0
     received_at: float = 0.0  # time.monotonic() when its last byte arrived
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.changes, BatchChanges):
+            object.__setattr__(self, "changes", ByRelation(tuple(self.changes)))
+
+    @property
+    def rows(self) -> BatchChanges:
+        """The changes with what may be asked of all of them at once."""
+        assert isinstance(self.changes, BatchChanges)  # noqa: S101 - __post_init__ made it one
+        return self.changes
 
     @property
     def idle(self) -> bool:
@@ -546,18 +638,16 @@ class Batch:
     @property
     def overhead(self) -> int:
         """Bytes of the batch's objects, whatever its rows hold: most of a small batch."""
-        return _BATCH_OBJECTS + sum(_CHANGES_OBJECTS + len(one.columns) * _COLUMN_OBJECTS for one in self.changes)
+        return _BATCH_OBJECTS + self.rows.overhead
 
     def __len__(self) -> int:
         """Changes, truncates and messages; not what was put aside."""
-        return sum(map(len, self.changes)) + len(self.truncates) + len(self.messages)
+        return self.rows.rows + len(self.truncates) + len(self.messages)
 
     def counts(self) -> Iterator[tuple[str, str, Kind, int]]:
         """(schema, table, kind, rows) for every table and kind in the batch; a message counts under its prefix."""
-        for change in self.changes:
-            ops, rows = np.unique(change.op, return_counts=True)
-            for op, count in zip(ops.tolist(), rows.tolist(), strict=True):
-                yield change.relation.schema, change.relation.table, RowOp(op), count
+        for found in self.rows.counted():
+            yield found.relation.schema, found.relation.table, found.op, found.rows
         for truncate in self.truncates:
             yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1
         for message in self.messages:

@@ -6,10 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from threading import Lock
 
-import numpy as np
-
-from psql_streamer.binary_columns import lengths, nbytes
-from psql_streamer.model import Batch, Changes, Kind, Marker, RowOp
+from psql_streamer.model import Batch, Kind, Marker
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
 
 log = logging.getLogger(__name__)
@@ -73,26 +70,9 @@ class TableCounts:
 
 def _counted(batch: Batch) -> Iterator[tuple[str, str, Kind, int, int]]:
     """(schema, table, op, changes, bytes of all column values, old and new); a message counts its content."""
-    for change in batch.changes:
-        for op, rows, size in _counted_by_op(change):
-            yield change.relation.schema, change.relation.table, op, rows, size
+    for found in batch.rows.counted():
+        yield found.relation.schema, found.relation.table, *found[1:]
     for truncate in batch.truncates:
         yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1, 0
     for message in batch.messages:
         yield "", shown(message.prefix), Marker.MESSAGE, 1, len(message.content)
-
-
-def _counted_by_op(change: Changes) -> Iterator[tuple[RowOp, int, int]]:
-    rows = np.bincount(change.op)
-    ops = np.flatnonzero(rows).tolist()
-    images = (change.after, change.before)
-    if len(ops) == 1:
-        yield RowOp(ops[0]), len(change), sum(nbytes(column) for image in images for column in image.columns)
-        return
-    sizes = np.zeros(len(change), dtype=np.int64)
-    for image in images:
-        for column in image.columns:
-            sizes[image.rows] += lengths(column)
-    by_op = np.bincount(change.op, weights=sizes)
-    for op in ops:
-        yield RowOp(op), int(rows[op]), int(by_op[op])

@@ -55,7 +55,7 @@ from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import Frames, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
-from psql_streamer.pgoutput.rows import read_rows, rows_by_table
+from psql_streamer.pgoutput.rows import find_rows, read_rows
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
 from psql_streamer.pgoutput.wal_position import WalPosition
@@ -133,15 +133,15 @@ class Decoder:
         keep = self._not_yet_durable(frames)
         shapes = Shapes(self._relations)
         schema_changes = tuple(self._read_relations(frames, keep, shapes))
-        rows, truncates = rows_by_table(frames), _read_truncates(frames)
+        rows, truncates = find_rows(frames), _read_truncates(frames)
         told = BlockMetadata()
         if self._transactions is not None:
-            told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
+            told = self._transactions.read(frames, keep, shapes, rows.by_table(), truncates, self.in_transaction)
         batch = Batch(
             source=self._source,
             position=self._position().position,
             transactions=frames.shown(),
-            changes=tuple(read_rows(frames, keep, shapes, rows, told.of_rows)),
+            changes=read_rows(frames, keep, shapes, rows, told.of_rows),
             truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
             messages=tuple(_read_messages(frames, keep, told.of_message)),
             schema_changes=schema_changes,

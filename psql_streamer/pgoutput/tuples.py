@@ -1,4 +1,4 @@
-"""The vectorised tuple walker: row data of many rows at once, one step a column.
+"""The vectorised tuple walker: row data of all rows at once, whatever their relations, one step a column number.
 
 TupleData is int16 column count, then for each column a kind byte: 'n' NULL, 'u' unchanged TOAST, 't' text
 (int32 length and the bytes). The walker keeps one cursor a row and moves all of them over one column at a
@@ -7,6 +7,7 @@ time, so that the work per row is numpy's and not the interpreter's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,81 +52,131 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Where the walk ended (one byte past each tuple), and for each column its values and what is unchanged."""
+    """What was read of tuples. end: one byte past each. begins, values: as Tuples has them.
+
+    unchanged: for each cell whether it is unchanged TOAST; None: none is.
+    """
 
     end: Index
-    columns: tuple[pa.Array, ...]
-    unchanged: dict[int, NDArray[np.bool_]]
+    begins: Index
+    values: pa.Array
+    unchanged: NDArray[np.bool_] | None
 
 
-def walk(wire: Wire, at: Index, frame_end: Index, columns: int, table: str) -> Walked:
+def walk(wire: Wire, at: Index, frame_end: Index, widths: Index, name: Callable[[int], str]) -> Walked:
     """Read one tuple of each row.
 
-    at: where each row's TupleData begins, increasing. frame_end: the byte past each row's frame; no cursor
-    gets beyond it, so that a broken row cannot take bytes of its neighbour.
+    at: where each row's TupleData begins. frame_end: the byte past each row's frame; no cursor gets beyond it, so that a
+    broken row cannot take bytes of its neighbour. widths: how many columns each has. name: what the relation of a row is
+    called.
     """
+    begins = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(widths, out=begins[1:])
     if not len(at):
-        return Walked(at, (_NO_VALUES,) * columns, {})
-    _inside(at + 2, frame_end, table)
-    counts = wire.u16(at)
-    if np.count_nonzero(counts != columns):
-        wrong = int(counts[counts != columns][0])
-        raise ProtocolError(f"a row of {table} has {wrong} columns where its Relation message has {columns}")
-    cursor = at + 2
-    places = np.arange(0, 2 * len(at), 2)
-    every = pa.array(places)
-    arrays: list[pa.Array] = []
-    unchanged: dict[int, NDArray[np.bool_]] = {}
-    for index in range(columns):
-        _inside(cursor + 1, frame_end, table)
+        return Walked(at, begins, _NO_VALUES, None)
+    return _Walk(wire, at, frame_end, widths, begins, name).run()
+
+
+class _Walk:
+    """One cursor a tuple. The tuples with most columns come first, so that those which still have one lead."""
+
+    def __init__(
+        self, wire: Wire, at: Index, frame_end: Index, widths: Index, begins: Index, name: Callable[[int], str]
+    ) -> None:
+        self._wire = wire
+        self._order = None if not np.count_nonzero(widths != widths[0]) else np.argsort(-widths, kind="stable")
+        self._name = name
+        self._begins = begins
+        self._cursor, self._end, self._widths, self._firsts = map(self._sorted, (at, frame_end, widths, begins[:-1]))
+        cells = int(begins[-1])
+        self._bounds = np.empty(2 * cells, np.int64 if len(wire) > _MAX_INT32 else np.int32)
+        self._kinds = np.full(cells, _TEXT, np.uint8)
+        self._all_text = True
+
+    def run(self) -> Walked:
+        """Read all columns."""
+        self._read_counts()
+        active = len(self._cursor)
+        for column in range(int(self._widths[0])):
+            if self._order is not None:
+                active = int(np.searchsorted(-self._widths, -column, side="left"))
+            self._read_column(column, active)
+        values, unchanged = self._gather()
+        return Walked(self._unsorted(self._cursor), self._begins, values, unchanged)
+
+    def _read_counts(self) -> None:
+        self._check(self._cursor + 2)
+        counts = self._wire.u16(self._cursor)
+        wrong = np.flatnonzero(counts != self._widths)
+        if len(wrong):
+            found, expected = int(counts[wrong[0]]), int(self._widths[wrong[0]])
+            raise ProtocolError(
+                f"a row of {self._called(wrong[0])} has {found} columns where its Relation message has {expected}"
+            )
+        self._cursor += 2
+
+    def _read_column(self, column: int, active: int) -> None:
+        """The first `active` tuples have this column."""
+        wire, cursor, cells = self._wire, self._cursor[:active], self._firsts[:active] + column
+        self._check(cursor + 1)
         kind = wire.u8[cursor]
         text = kind == _TEXT
-        if np.count_nonzero(text) == len(text):
+        if np.count_nonzero(text) == active:
             start = cursor + 5
-            _inside(start, frame_end, table)
-            cursor = start + wire.u32(cursor + 1)
-            _inside(cursor, frame_end, table)
-            arrays.append(_gather(wire, start, cursor, every))
-            continue
-        missing = ~text
-        _known(kind[missing], table)
-        start, end = cursor + 1, cursor + 1
-        start[text] += 4
-        _inside(start, frame_end, table)
-        end[text] = start[text] + wire.u32(cursor[text] + 1)
-        _inside(end, frame_end, table)
-        cursor = end
-        arrays.append(_gather(wire, start, end, pa.array(places, mask=missing)))
-        toast = kind == _UNCHANGED
-        if np.count_nonzero(toast):
-            unchanged[index] = toast
-    return Walked(cursor, tuple(arrays), unchanged)
+            self._check(start)
+            end = start + wire.u32(cursor + 1)
+        else:
+            self._require_known(kind)
+            self._all_text = False
+            self._kinds[cells] = kind
+            start, end = cursor + 1, cursor + 1
+            start[text] += 4
+            self._check(start)
+            end[text] = start[text] + wire.u32(cursor[text] + 1)
+        self._check(end)
+        self._bounds[2 * cells] = start
+        self._bounds[2 * cells + 1] = end
+        self._cursor[:active] = end
 
+    def _gather(self) -> tuple[pa.Array, NDArray[np.bool_] | None]:
+        """The values of all cells, and which of them are unchanged TOAST.
 
-def _inside(cursor: Index, frame_end: Index, table: str) -> None:
-    if np.count_nonzero(cursor > frame_end):
-        raise ProtocolError(f"a row of {table} is longer than its message")
+        start0, end0, start1, end1, ... are the offsets of an Arrow array over the frames as they lie: every even
+        element is a value and every odd one the gap up to the next. Taking the even ones copies just the values.
+        """
+        cells = len(self._kinds)
+        if not cells:
+            return _NO_VALUES, None
+        wide = self._bounds.dtype == np.int64
+        kind = pa.large_binary() if wide else pa.binary()
+        spans = pa.Array.from_buffers(kind, 2 * cells - 1, [None, pa.py_buffer(self._bounds), self._wire.arrow])
+        missing = None if self._all_text else self._kinds != _TEXT
+        values = spans.take(pa.array(np.arange(0, 2 * cells, 2), mask=missing))
+        unchanged = self._kinds == _UNCHANGED
+        return values.cast(pa.binary()) if wide else values, unchanged if unchanged.any() else None
 
+    def _check(self, reached: Index) -> None:
+        """The cursors of the leading tuples are within their frames."""
+        beyond = reached > self._end[: len(reached)]
+        if np.count_nonzero(beyond):
+            raise ProtocolError(f"a row of {self._called(np.flatnonzero(beyond)[0])} is longer than its message")
 
-def _known(kinds: NDArray[np.uint8], table: str) -> None:
-    strange = (kinds != _NULL) & (kinds != _UNCHANGED)
-    if np.count_nonzero(strange):
-        raise ProtocolError(f"a row of {table} has a column of unknown kind {chr(int(kinds[strange][0]))!r}")
+    def _require_known(self, kinds: NDArray[np.uint8]) -> None:
+        strange = np.flatnonzero((kinds != _TEXT) & (kinds != _NULL) & (kinds != _UNCHANGED))
+        if len(strange):
+            raise ProtocolError(
+                f"a row of {self._called(strange[0])} has a column of unknown kind {chr(int(kinds[strange[0]]))!r}"
+            )
 
+    def _called(self, place: np.int64) -> str:
+        return self._name(int(place if self._order is None else self._order[place]))
 
-def _gather(wire: Wire, start: Index, end: Index, places: pa.Array) -> pa.Array:
-    """The bytes [start, end) of each row as an Arrow binary array. places: 0, 2, 4, ..., or null for a null.
+    def _sorted(self, array: Index) -> Index:
+        return array if self._order is None else array[self._order]
 
-    start0, end0, start1, end1, ... are the offsets of an Arrow array over the frames as they lie: every even
-    element is a value and every odd one the gap up to the next. Taking the even ones copies just the values.
-    """
-    rows = len(start)
-    wide = len(wire) > _MAX_INT32
-    offsets = np.empty(2 * rows, np.int64 if wide else np.int32)
-    offsets[0::2] = start
-    offsets[1::2] = end
-    spans = pa.Array.from_buffers(
-        pa.large_binary() if wide else pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), wire.arrow]
-    )
-    values = spans.take(places)
-    return values.cast(pa.binary()) if wide else values
+    def _unsorted(self, array: Index) -> Index:
+        if self._order is None:
+            return array
+        found = np.empty_like(array)
+        found[self._order] = array
+        return found

@@ -10,13 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from psql_streamer.cells import CellTable, cells_of
 from psql_streamer.model import (
     Batch,
     Changes,
-    Column,
     LogicalMessage,
     Rejection,
-    Relation,
     SchemaChange,
     Shift,
     TransactionMetadata,
@@ -24,7 +23,6 @@ from psql_streamer.model import (
     Truncate,
 )
 
-_Shape = tuple[Relation, tuple[Column, ...]]
 _Single = TypeVar("_Single", Truncate, LogicalMessage, SchemaChange)
 
 
@@ -36,14 +34,11 @@ def merge(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     shifts = _shifts(batches)
-    shapes: dict[_Shape, list[Changes]] = {}
     truncates: list[Truncate] = []
     messages: list[LogicalMessage] = []
     schema_changes: list[SchemaChange] = []
     rejections: list[Rejection] = []
     for batch, by in zip(batches, shifts, strict=True):
-        for changes in batch.changes:
-            shapes.setdefault((changes.relation, changes.columns), []).append(_moved(changes, by))
         truncates += _moved_singles(batch.truncates, by)
         messages += _moved_singles(batch.messages, by)
         schema_changes += _moved_singles(batch.schema_changes, by)
@@ -51,7 +46,9 @@ def merge(batches: Sequence[Batch]) -> Batch:
     merged = replace(
         batches[-1],
         transactions=Transactions.concat([batch.transactions for batch in batches], shifts),
-        changes=tuple(map(Changes.concat, shapes.values())),
+        changes=CellTable.concat(
+            [cells_of(batch.changes).moved(by) for batch, by in zip(batches, shifts, strict=True)]
+        ),
         truncates=tuple(truncates),
         messages=tuple(messages),
         schema_changes=tuple(schema_changes),
@@ -68,13 +65,13 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     if end <= rows:
         yield batch
         return
+    changes = cells_of(batch.changes)
     for first in range(0, end, rows):
         last = first + rows
-        changes = [_between(part, first, last) for part in batch.changes]
         metadata = batch.transaction_metadata
         yield replace(
             batch,
-            changes=tuple(part for part in changes if len(part)),
+            changes=changes.between(first, last),
             truncates=tuple(event for event in batch.truncates if first <= event.ordinal < last),
             messages=tuple(event for event in batch.messages if first <= event.ordinal < last),
             # The change that follows may be in the next batch.
@@ -95,12 +92,11 @@ def _shifts(batches: Sequence[Batch]) -> Sequence[Shift]:
 
 def _next_ordinal(batch: Batch) -> int:
     """The first ordinal that is free behind a batch: changes that were dropped leave gaps."""
-    parts = [*batch.changes, *(rejection.changes for rejection in batch.rejections)]
-    largest = [int(changes.ordinal.max(initial=-1)) for changes in parts]
+    aside = [int(rejection.changes.ordinal.max(initial=-1)) for rejection in batch.rejections]
     single = [truncate.ordinal for truncate in batch.truncates] + [message.ordinal for message in batch.messages]
     metadata = batch.transaction_metadata or TransactionMetadata()
     begins, ends = metadata.begins.ordinal.max(initial=-1), metadata.ends.ordinal.max(initial=0)
-    return max(max([*largest, *single, int(begins)]) + 1, int(ends))
+    return max(batch.rows.next_ordinal, max([*aside, *single, int(begins)]) + 1, int(ends))
 
 
 def _moved(changes: Changes, by: Shift) -> Changes:

@@ -16,6 +16,8 @@ TIERS = [
     {
         "psql_streamer",
         "psql_streamer.batching",
+        "psql_streamer.binary_columns",
+        "psql_streamer.cells",
         "psql_streamer.errors",
         "psql_streamer.lsn",
         "psql_streamer.model",
@@ -23,7 +25,6 @@ TIERS = [
     },
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
-        "psql_streamer.binary_columns",
         "psql_streamer.checkpoint.store_format",
         "psql_streamer.checkpoint.tracker",
         "psql_streamer.events",

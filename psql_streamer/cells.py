@@ -1,0 +1,464 @@
+"""The row changes of a batch as one table of cells, whatever relations they are of.
+
+The images of all rows lie one behind the other, cell by cell, as pgoutput sends them. What is done to cells is then
+done once for a batch, and not once for each of a relation's columns: a batch of a thousand tables costs what its cells
+cost. Views by relation, with an array a column, are made for those who ask: rules, and sinks that want columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.model import (
+    ArrowType,
+    BatchChanges,
+    Changes,
+    Column,
+    Counted,
+    Image,
+    Index,
+    Relation,
+    RowOp,
+    Shift,
+)
+
+_NO_CELLS = pa.array([], pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowCells:
+    """Cells whose values are not text: they are null in Tuples.values. at: which cells, increasing; values: theirs."""
+
+    at: Index
+    values: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """One image (old or new) of rows: the cells of one tuple behind those of the one before.
+
+    rows: index into the table's rows, strictly increasing: which row each tuple belongs to.
+    begins: where the cells of each tuple begin, and where those of the last one end. A tuple has a cell for each column
+        of its row's relation.
+    values: `binary`, PostgreSQL's text forms; null is SQL NULL, or what `absent` says.
+    absent: for each cell whether the image lacks it (a key-only old row, unchanged TOAST); None: no image lacks any.
+    typed: cells of columns of Arrow's types, by their number among these.
+    """
+
+    rows: Index
+    begins: Index
+    values: pa.Array
+    absent: NDArray[np.bool_] | None = None
+    typed: tuple[ArrowCells, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def widths(self) -> Index:
+        """How many cells each tuple has."""
+        return np.diff(self.begins)
+
+    def sizes(self) -> Index:
+        """Bytes of the values of each tuple. Where values are Arrow's, each is as large as their average."""
+        bounds = offsets(self.values).astype(np.int64)
+        found = np.diff(bounds[self.begins]) if len(self.values) else np.zeros(len(self), np.int64)
+        for cells in self.typed:
+            each = nbytes(cells.values) // max(1, len(cells.at))
+            found += each * np.diff(np.searchsorted(cells.at, self.begins))
+        return found
+
+    def take(self, chosen: Index, rows: Index) -> Tuples:
+        """Some of the tuples. chosen: which, increasing. rows: the rows that they belong to from now on."""
+        if len(chosen) == len(self):
+            return replace(self, rows=rows)
+        begins = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(self.widths[chosen], out=begins[1:])
+        cells = ragged(self.begins[:-1][chosen], begins)
+        return Tuples(
+            rows,
+            begins,
+            self.values.take(pa.array(cells)),
+            _none_if_false(None if self.absent is None else self.absent[cells]),
+            tuple(_chosen(typed, cells) for typed in self.typed),
+        )
+
+    def slice(self, begin: int, end: int) -> Tuples:
+        """The tuples of the rows in [begin, end), without a copy."""
+        first, last = np.searchsorted(self.rows, (begin, end)).tolist()
+        low, high = int(self.begins[first]), int(self.begins[last])
+        return Tuples(
+            self.rows[first:last] - begin,
+            self.begins[first : last + 1] - low,
+            self.values[low:high],
+            _none_if_false(None if self.absent is None else self.absent[low:high]),
+            tuple(_between(typed, low, high) for typed in self.typed),
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Tuples], rows_before: Sequence[int]) -> Tuples:
+        """One behind the other. rows_before: of each, how many rows stand before its own."""
+        cells_before = np.cumsum([0, *(len(part.values) for part in parts)]).tolist()
+        return cls(
+            np.concatenate([part.rows + before for part, before in zip(parts, rows_before, strict=True)]),
+            np.concatenate(
+                [
+                    *(part.begins[:-1] + before for part, before in zip(parts, cells_before, strict=False)),
+                    [cells_before[-1]],
+                ]
+            ),
+            pa.concat_arrays([part.values for part in parts]),
+            _joined_flags([(part.absent, len(part.values)) for part in parts]),
+            tuple(
+                ArrowCells(typed.at + before, typed.values)
+                for part, before in zip(parts, cells_before, strict=False)
+                for typed in part.typed
+            ),
+        )
+
+
+NO_TUPLES = Tuples(np.empty(0, np.int64), np.zeros(1, np.int64), _NO_CELLS)
+
+
+class Shape(NamedTuple):
+    """A relation, and the columns that its cells are of: the relation's own, unless a handler made others."""
+
+    relation: Relation
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CellTable(BatchChanges):
+    """Row changes, in the order of their ordinals; all arrays but the images' have one element a row.
+
+    shapes: the relations, each with the columns that its cells are of. shape: index into shapes.
+    The other fields are as Changes has them.
+    """
+
+    shapes: tuple[Shape, ...]
+    shape: NDArray[np.int32]
+    ordinal: Index
+    op: NDArray[np.uint8]
+    seq: Index
+    tx: NDArray[np.int32]
+    after: Tuples
+    before: Tuples
+    place: NDArray[np.uint64] | None = None
+    table_seq: Index | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.shape)
+
+    @property
+    def overhead(self) -> int:
+        return _TABLE_OBJECTS
+
+    @property
+    def next_ordinal(self) -> int:
+        return int(self.ordinal[-1]) + 1 if len(self.ordinal) else 0
+
+    def counted(self) -> Iterator[Counted]:
+        sizes = np.zeros(self.rows, np.int64)
+        for image in (self.after, self.before):
+            sizes[image.rows] += image.sizes()
+        kinds = self.shape.astype(np.int64) * 256 + self.op
+        rows, held = np.bincount(kinds), np.bincount(kinds, weights=sizes)
+        found = np.flatnonzero(rows)
+        for kind, count, size in zip(found.tolist(), rows[found].tolist(), held[found].tolist(), strict=True):
+            yield Counted(self.shapes[kind >> 8].relation, RowOp(kind & 255), count, int(size))
+
+    @overload
+    def __getitem__(self, index: int) -> Changes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Changes]: ...
+    def __getitem__(self, index: int | slice) -> Changes | Sequence[Changes]:
+        return self._views[index]
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def take(self, rows: Index) -> CellTable:
+        """These rows. rows: indexes, increasing."""
+        if len(rows) == self.rows:
+            return self
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
+        return replace(self, **chosen, after=_of_rows(self.after, rows), before=_of_rows(self.before, rows))
+
+    def between(self, first: int, last: int) -> CellTable:
+        """The rows whose ordinals lie in [first, last), without a copy."""
+        begin, end = np.searchsorted(self.ordinal, (first, last)).tolist()
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        chosen: dict[str, Any] = {name: array[begin:end] for name, array in arrays.items() if array is not None}
+        return replace(self, **chosen, after=self.after.slice(begin, end), before=self.before.slice(begin, end))
+
+    def moved(self, by: Shift) -> CellTable:
+        """The same behind other batches."""
+        return replace(self, ordinal=self.ordinal + by.rows, tx=self.tx + np.int32(by.transactions))
+
+    @classmethod
+    def concat(cls, parts: Sequence[CellTable]) -> CellTable:
+        """One behind the other: each part's ordinals are greater than those before."""
+        parts = [part for part in parts if part.rows]
+        if len(parts) < 2:
+            return parts[0] if parts else NO_CELLS
+        numbers: dict[tuple[str, int], list[int]] = {}
+        shapes: list[Shape] = []
+        numbered = []
+        for part in parts:
+            places = np.empty(len(part.shapes), np.int32)
+            for at, shape in enumerate(part.shapes):
+                alike = numbers.setdefault((shape.relation.id, shape.relation.version), [])
+                known = next((number for number in alike if shapes[number] == shape), len(shapes))
+                if known == len(shapes):
+                    shapes.append(shape)
+                    alike.append(known)
+                places[at] = known
+            numbered.append(places[part.shape])
+        before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
+        first = parts[0]
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in _PER_ROW[1:]
+            if getattr(first, name) is not None
+        }
+        return cls(
+            tuple(shapes),
+            np.concatenate(numbered),
+            **arrays,
+            after=Tuples.concat([part.after for part in parts], before),
+            before=Tuples.concat([part.before for part in parts], before),
+        )
+
+    def without(self, shapes: NDArray[np.bool_]) -> CellTable:
+        """The rows of other shapes. shapes: for each whether it goes."""
+        return self.take(np.flatnonzero(~shapes[self.shape]))
+
+    @cached_property
+    def _views(self) -> tuple[Changes, ...]:
+        order = np.argsort(self.shape, kind="stable")
+        bounds = np.searchsorted(self.shape[order], np.arange(len(self.shapes) + 1)).tolist()
+        return tuple(
+            self._view(number, order[begin:end]) for number, (begin, end) in enumerate(pairwise(bounds)) if begin < end
+        )
+
+    def _view(self, number: int, rows: Index) -> Changes:
+        shape = self.shapes[number]
+        return Changes(
+            shape.relation,
+            shape.columns,
+            self.ordinal[rows],
+            self.op[rows],
+            self.seq[rows],
+            self.tx[rows],
+            _image(self.after, rows, shape.columns),
+            _image(self.before, rows, shape.columns),
+            None if self.place is None else self.place[rows],
+            None if self.table_seq is None else self.table_seq[rows],
+        )
+
+    def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
+        """By relation, the changes of some of the shapes. shapes: for each whether it is wanted."""
+        return tuple(self.take(np.flatnonzero(shapes[self.shape])))
+
+    @classmethod
+    def of(cls, parts: Iterable[Changes]) -> CellTable:
+        """Changes by relation as one table. Their rows are put into the order of their ordinals."""
+        held = [part for part in parts if len(part)]
+        if not held:
+            return NO_CELLS
+        ordinal = np.concatenate([part.ordinal for part in held])
+        order = np.argsort(ordinal, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        placed = np.split(place, np.cumsum([len(part) for part in held[:-1]]))
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in held])[order]
+            for name in _PER_ROW[1:]
+            if getattr(held[0], name) is not None
+        }
+        return cls(
+            tuple(Shape(part.relation, part.columns) for part in held),
+            np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])[order],
+            **arrays,
+            after=_tuples([(part.after, part.columns) for part in held], placed),
+            before=_tuples([(part.before, part.columns) for part in held], placed),
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence[CellTable]) -> CellTable:
+        """Tables whose rows stand between each other's, as one."""
+        table = cls.concat(parts)
+        return table._in_order(np.argsort(table.ordinal, kind="stable"))
+
+    def _in_order(self, order: Index) -> CellTable:
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        fields: dict[str, Any] = {name: array[order] for name, array in arrays.items() if array is not None}
+        return replace(self, **fields, after=_reordered(self.after, order), before=_reordered(self.before, order))
+
+
+_PER_ROW = ("shape", "ordinal", "op", "seq", "tx", "place", "table_seq")
+"""The fields of CellTable that hold an element a row."""
+
+_TABLE_OBJECTS = 8192
+"""Bytes of a table's objects, whatever it holds."""
+
+NO_CELLS = CellTable(
+    (),
+    np.empty(0, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.uint8),
+    np.empty(0, np.int64),
+    np.empty(0, np.int32),
+    NO_TUPLES,
+    NO_TUPLES,
+)
+
+
+def cells_of(changes: Sequence[Changes]) -> CellTable:
+    """The changes of a batch as a table of cells."""
+    return changes if isinstance(changes, CellTable) else CellTable.of(changes)
+
+
+def ragged(firsts: Index, begins: Index) -> Index:
+    """For each range, its numbers from its first one on: [4, 5, 6, 1, 2] for firsts [4, 1] and begins [0, 3, 5]."""
+    numbers: Index = np.repeat(firsts - begins[:-1], np.diff(begins))
+    numbers += np.arange(int(begins[-1]))
+    return numbers
+
+
+def _of_rows(image: Tuples, rows: Index) -> Tuples:
+    """The tuples of some of the rows, which are numbered anew."""
+    if not len(image):
+        return image
+    at = np.minimum(np.searchsorted(rows, image.rows), max(0, len(rows) - 1))
+    chosen = np.flatnonzero(rows[at] == image.rows) if len(rows) else at[:0]
+    return image.take(chosen, at[chosen])
+
+
+def _reordered(image: Tuples, order: Index) -> Tuples:
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rows = place[image.rows]
+    tuples = np.argsort(rows, kind="stable")
+    begins = np.zeros(len(image) + 1, np.int64)
+    np.cumsum(image.widths[tuples], out=begins[1:])
+    cells = ragged(image.begins[:-1][tuples], begins)
+    return Tuples(
+        rows[tuples],
+        begins,
+        image.values.take(pa.array(cells)),
+        None if image.absent is None else image.absent[cells],
+        tuple(_reordered_cells(typed, cells) for typed in image.typed),
+    )
+
+
+def _reordered_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
+    place = np.empty(len(cells), np.int64)
+    place[cells] = np.arange(len(cells))
+    at = place[typed.at]
+    order = np.argsort(at)
+    return ArrowCells(at[order], typed.values.take(pa.array(order)))
+
+
+def _chosen(typed: ArrowCells, cells: Index) -> ArrowCells:
+    """Those of some cells, which are numbered anew. cells: increasing."""
+    at = np.searchsorted(cells, typed.at)
+    there = at < len(cells)
+    there[there] = cells[at[there]] == typed.at[there]
+    return ArrowCells(at[there], typed.values.filter(pa.array(there)))
+
+
+def _between(typed: ArrowCells, low: int, high: int) -> ArrowCells:
+    first, last = np.searchsorted(typed.at, (low, high)).tolist()
+    return ArrowCells(typed.at[first:last] - low, typed.values[first:last])
+
+
+def _none_if_false(flags: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    return flags if flags is not None and flags.any() else None
+
+
+def _joined_flags(parts: Sequence[tuple[NDArray[np.bool_] | None, int]]) -> NDArray[np.bool_] | None:
+    if all(flags is None for flags, _ in parts):
+        return None
+    return np.concatenate([np.zeros(length, np.bool_) if flags is None else flags for flags, length in parts])
+
+
+def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
+    """The tuples of rows of one relation, as columns."""
+    at = np.searchsorted(tuples.rows, rows)
+    there = at < len(tuples)
+    there[there] = tuples.rows[at[there]] == rows[there]
+    firsts = tuples.begins[:-1][at[there]]
+    arrays, absent = [], {}
+    for number, column in enumerate(columns):
+        cells = firsts + number
+        arrays.append(_column(tuples, cells, column))
+        if tuples.absent is not None and (gone := tuples.absent[cells]).any():
+            absent[number] = gone
+    return Image(tuple(arrays), np.flatnonzero(there), absent)
+
+
+def _column(tuples: Tuples, cells: Index, column: Column) -> pa.Array:
+    if not isinstance(column.type, ArrowType):
+        return tuples.values.take(pa.array(cells))
+    found: list[tuple[Index, pa.Array]] = []
+    for typed in tuples.typed:
+        at = np.searchsorted(typed.at, cells)
+        there = at < len(typed.at)
+        there[there] = typed.at[at[there]] == cells[there]
+        if there.any():
+            found.append((np.flatnonzero(there), typed.values.take(pa.array(at[there]))))
+    return _scattered(found, len(cells), column.type.arrow)
+
+
+def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
+    """Images by relation, each with its columns, as tuples. placed: for each image's rows where they stand in the table."""
+    images = [image for image, _ in parts]
+    rows = np.concatenate([place[image.rows] for image, place in zip(images, placed, strict=True)])
+    order = np.argsort(rows, kind="stable")
+    widths = np.repeat([len(image.columns) for image in images], [len(image) for image in images])
+    begins = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(widths[order], out=begins[1:])
+    firsts = np.empty(len(rows), np.int64)
+    firsts[order] = begins[:-1]
+    of_images = np.split(firsts, np.cumsum([len(image) for image in images[:-1]]))
+    total = int(begins[-1])
+    texts: list[tuple[Index, pa.Array]] = []
+    typed: list[ArrowCells] = []
+    absent = np.zeros(total, np.bool_)
+    for (image, columns), first in zip(parts, of_images, strict=True):
+        for number, (array, column) in enumerate(zip(image.columns, columns, strict=True)):
+            cells = first + number
+            if not isinstance(column.type, ArrowType):
+                texts.append((cells, array))
+            elif len(cells):
+                typed.append(_in_order_of_cells(cells, array))
+            if number in image.absent:
+                absent[cells] = image.absent[number]
+    return Tuples(rows[order], begins, _scattered(texts, total, pa.binary()), _none_if_false(absent), tuple(typed))
+
+
+def _in_order_of_cells(cells: Index, array: pa.Array) -> ArrowCells:
+    order = np.argsort(cells)
+    return ArrowCells(cells[order], array.take(pa.array(order)))
+
+
+def _scattered(parts: Sequence[tuple[Index, pa.Array]], total: int, kind: pa.DataType) -> pa.Array:
+    """One array with each element where it belongs; null where there is none."""
+    if not parts:
+        return pa.nulls(total, kind)
+    source = np.full(total, -1, np.int64)
+    cells = np.concatenate([at for at, _ in parts])
+    source[cells] = np.arange(len(cells))
+    return pa.concat_arrays([array for _, array in parts]).take(pa.array(source, mask=source < 0))
