@@ -36,10 +36,23 @@ _NO_CELLS = pa.array([], pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class ArrowCells:
-    """Cells whose values are not text: they are null in Tuples.values. at: which cells, increasing; values: theirs."""
+    """Cells whose values are Arrow's, of one type; in Tuples.values they are null. at: which, increasing."""
 
     at: Index
     values: pa.Array
+
+    def find(self, cells: Index) -> Index:
+        """For each cell which of the values it is, -1 for none of them."""
+        if not len(self.at):
+            return np.full(len(cells), -1)
+        at = np.minimum(np.searchsorted(self.at, cells), len(self.at) - 1)
+        return np.where(self.at[at] == cells, at, -1)
+
+    def chosen(self, cells: Index) -> ArrowCells:
+        """Those of some cells, which are numbered anew. cells: increasing within a tuple, and from tuple to tuple."""
+        found = self.find(cells)
+        there = np.flatnonzero(found >= 0)
+        return ArrowCells(there, self.values.take(pa.array(found[there])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,7 @@ class Tuples:
             begins,
             self.values.take(pa.array(cells)),
             _none_if_false(None if self.absent is None else self.absent[cells]),
-            tuple(_chosen(typed, cells) for typed in self.typed),
+            tuple(typed.chosen(cells) for typed in self.typed),
         )
 
     def slice(self, begin: int, end: int) -> Tuples:
@@ -118,7 +131,7 @@ class Tuples:
             ),
             pa.concat_arrays([part.values for part in parts]),
             _joined_flags([(part.absent, len(part.values)) for part in parts]),
-            tuple(
+            _by_type(
                 ArrowCells(typed.at + before, typed.values)
                 for part, before in zip(parts, cells_before, strict=False)
                 for typed in part.typed
@@ -193,7 +206,7 @@ class CellTable(BatchChanges):
             return self
         arrays = {name: getattr(self, name) for name in _PER_ROW}
         chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
-        return replace(self, **chosen, after=_of_rows(self.after, rows), before=_of_rows(self.before, rows))
+        return replace(self, **chosen, after=rows_of(self.after, rows), before=rows_of(self.before, rows))
 
     def between(self, first: int, last: int) -> CellTable:
         """The rows whose ordinals lie in [first, last), without a copy."""
@@ -337,7 +350,7 @@ def ragged(firsts: Index, begins: Index) -> Index:
     return numbers
 
 
-def _of_rows(image: Tuples, rows: Index) -> Tuples:
+def rows_of(image: Tuples, rows: Index) -> Tuples:
     """The tuples of some of the rows, which are numbered anew."""
     if not len(image):
         return image
@@ -369,14 +382,6 @@ def _reordered_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
     at = place[typed.at]
     order = np.argsort(at)
     return ArrowCells(at[order], typed.values.take(pa.array(order)))
-
-
-def _chosen(typed: ArrowCells, cells: Index) -> ArrowCells:
-    """Those of some cells, which are numbered anew. cells: increasing."""
-    at = np.searchsorted(cells, typed.at)
-    there = at < len(cells)
-    there[there] = cells[at[there]] == typed.at[there]
-    return ArrowCells(at[there], typed.values.filter(pa.array(there)))
 
 
 def _between(typed: ArrowCells, low: int, high: int) -> ArrowCells:
@@ -414,16 +419,14 @@ def _column(tuples: Tuples, cells: Index, column: Column) -> pa.Array:
         return tuples.values.take(pa.array(cells))
     found: list[tuple[Index, pa.Array]] = []
     for typed in tuples.typed:
-        at = np.searchsorted(typed.at, cells)
-        there = at < len(typed.at)
-        there[there] = typed.at[at[there]] == cells[there]
-        if there.any():
-            found.append((np.flatnonzero(there), typed.values.take(pa.array(at[there]))))
+        mine = typed.chosen(cells)
+        if len(mine.at):
+            found.append((mine.at, mine.values))
     return _scattered(found, len(cells), column.type.arrow)
 
 
 def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
-    """Images by relation, each with its columns, as tuples. placed: for each image's rows where they stand in the table."""
+    """Images by relation, each with its columns, as tuples. placed: where the rows of each stand."""
     images = [image for image, _ in parts]
     rows = np.concatenate([place[image.rows] for image, place in zip(images, placed, strict=True)])
     order = np.argsort(rows, kind="stable")
@@ -443,10 +446,22 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             if not isinstance(column.type, ArrowType):
                 texts.append((cells, array))
             elif len(cells):
-                typed.append(_in_order_of_cells(cells, array))
+                typed.append(ArrowCells(cells, array))
             if number in image.absent:
                 absent[cells] = image.absent[number]
-    return Tuples(rows[order], begins, _scattered(texts, total, pa.binary()), _none_if_false(absent), tuple(typed))
+    values = _scattered(texts, total, pa.binary())
+    return Tuples(rows[order], begins, values, _none_if_false(absent), _by_type(typed))
+
+
+def _by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
+    """All cells of one type together."""
+    by_type: dict[pa.DataType, list[ArrowCells]] = {}
+    for cells in typed:
+        by_type.setdefault(cells.values.type, []).append(cells)
+    return tuple(
+        _in_order_of_cells(np.concatenate([one.at for one in alike]), pa.concat_arrays([one.values for one in alike]))
+        for alike in by_type.values()
+    )
 
 
 def _in_order_of_cells(cells: Index, array: pa.Array) -> ArrowCells:

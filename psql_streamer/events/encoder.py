@@ -10,24 +10,24 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events import rows as kinds
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
-from psql_streamer.events.json.objects import names_json
+from psql_streamer.events.json.objects import unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
-from psql_streamer.events.rows import Rows
+from psql_streamer.events.rows import Rows, split
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import (
     Batch,
-    Changes,
+    Index,
     Kind,
     LogicalMessage,
     Marker,
@@ -60,10 +60,12 @@ class _LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """Records of one topic and one table."""
+    """Records on their way into Records. topics, tables: indexes into the names."""
 
-    topic: str
-    table: str
+    topic_names: Sequence[str]
+    topics: NDArray[np.int32]
+    table_names: Sequence[str]
+    tables: NDArray[np.int32]
     ordinal: NDArray[np.int64]
     keys: pa.Array
     values: pa.Array
@@ -71,6 +73,44 @@ class _Encoded:
     seq: NDArray[np.int64]
     op: Kind
     headers: Mapping[str, pa.Array]
+
+    def take(self, at: Index) -> _Encoded:
+        """Some of the records."""
+        if len(at) == len(self.ordinal):
+            return self
+        arrow = pa.array(at)
+        return replace(
+            self,
+            topics=self.topics[at],
+            tables=self.tables[at],
+            ordinal=self.ordinal[at],
+            keys=self.keys.take(arrow),
+            values=self.values.take(arrow),
+            commit=self.commit[at],
+            seq=self.seq[at],
+            headers={name: texts.take(arrow) for name, texts in self.headers.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way of a relation's rows to topics: the columns that key them, and the topics."""
+
+    key: tuple[int, ...]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What becomes of the rows of one shape. shape: kept, because plans are found by its identity."""
+
+    shape: Shape
+    table: str
+    ways: tuple[_Way, ...]
+
+
+_MOST_PLANS = 1 << 16
+"""Shapes whose plans are remembered; behind this many all are made anew."""
 
 
 class Encoder:
@@ -99,6 +139,7 @@ class Encoder:
         self._headers = headers or format.headers
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
+        self._plans: dict[tuple[str, int, int], _Plan] = {}
         policy = unchanged or Unchanged()
         self._unchanged = policy.marked() if format.marks else policy
 
@@ -110,7 +151,7 @@ class Encoder:
             chain(
                 self._boundaries(form, self._transaction_topic) if self._transaction_topic else (),
                 self._schema_changes(batch, self._schema_topic) if self._schema_topic else (),
-                chain.from_iterable(self._changes(form, changes, left_out) for changes in batch.changes),
+                self._rows(form, batch, left_out),
                 self._truncates(form, batch.truncates, left_out),
                 self._messages(form, batch.messages, left_out),
             )
@@ -134,9 +175,12 @@ class Encoder:
                 **form.fields.headers(transactions, tx),
                 "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
             }
+            none = np.zeros(len(tx), np.int32)
             yield _Encoded(
-                topic.of(form.batch.source.name),
-                "transaction",
+                (topic.of(form.batch.source.name),),
+                none,
+                ("transaction",),
+                none,
                 records.marks.ordinal,
                 records.keys,
                 records.values,
@@ -146,59 +190,91 @@ class Encoder:
                 headers if self._headers else {},
             )
 
-    def _changes(self, form: BatchFormat, changes: Changes, left_out: _LeftOut) -> Iterable[_Encoded]:
-        routes = self._routes(form.batch, changes.relation)
-        if not routes:
-            self._leave_out(changes.relation, len(changes), left_out)
-        for key, topics in self._topics_by_key(changes, routes).items():
-            for rows in kinds.split(changes, key, self._unchanged):
-                yield from self._rows(form, rows, topics)
+    def _rows(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Iterable[_Encoded]:
+        """Records of the row changes, in each of the ways that their relations have."""
+        table = cells_of(batch.changes)
+        plans = [self._plan(batch.source.name, shape) for shape in table.shapes]
+        ways = np.array([len(plan.ways) for plan in plans], np.int64)
+        self._leave_out_rows(table, plans, ways == 0, left_out)
+        for number in range(int(ways.max(initial=0))):
+            has_it = ways > number
+            of_way = table if has_it.all() else table.without(~has_it)
+            chosen = [plan.ways[number] if number < len(plan.ways) else _NO_WAY for plan in plans]
+            for rows in split(of_way, [way.key for way in chosen], self._unchanged):
+                yield from self._to_topics(form, rows, plans, chosen)
 
     def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
         return self._router.topics(batch.source.name, relation.schema, relation.table)
 
+    def _plan(self, source: str, shape: Shape) -> _Plan:
+        key = (source, id(shape.relation), id(shape.columns))
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = self._make_plan(source, shape)
+        return plan
+
+    def _make_plan(self, source: str, shape: Shape) -> _Plan:
+        topics: dict[tuple[int, ...], list[str]] = {}
+        for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
+            topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
+        return _Plan(shape, str(shape.relation), tuple(_Way(key, tuple(names)) for key, names in topics.items()))
+
+    def _leave_out_rows(
+        self, table: CellTable, plans: Sequence[_Plan], left: NDArray[np.bool_], left_out: _LeftOut
+    ) -> None:
+        """Count the rows that have no topic."""
+        if left.any():
+            counts = np.bincount(table.shape, minlength=len(plans)).tolist()
+            for at in np.flatnonzero(left).tolist():
+                self._leave_out(plans[at].shape.relation, counts[at], left_out)
+
     def _leave_out(self, relation: Relation, rows: int, left_out: _LeftOut) -> None:
         if self._router.excludes(relation.schema, relation.table):
             left_out.excluded += rows
-        else:
+        elif rows:
             left_out.skipped[str(relation)] += rows
 
-    def _rows(self, form: BatchFormat, rows: Rows, topics: Iterable[str]) -> Iterable[_Encoded]:
-        """The same records in every topic."""
+    def _to_topics(
+        self, form: BatchFormat, rows: Rows, plans: Sequence[_Plan], ways: Sequence[_Way]
+    ) -> Iterable[_Encoded]:
+        """The same records in every topic of their way."""
         texts = RowTexts(rows)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
         keys, values = form.keys(rows), form.rows(rows, texts)
-        commit = form.batch.transactions.commit[rows.tx]
-        for topic in topics:
+        most = max(len(way.topics) for way in ways)
+        tombs = self._format.tombstones and rows.op is RowOp.DELETE
+        for place in range(most):
+            names, number = _numbers_of([way.topics[place] if place < len(way.topics) else None for way in ways])
             encoded = _Encoded(
-                topic,
-                str(rows.relation),
+                names,
+                number[rows.shape],
+                [plan.table for plan in plans],
+                rows.shape,
                 rows.ordinal,
                 keys,
                 values,
-                commit,
+                form.batch.transactions.commit[rows.tx],
                 rows.seq,
                 rows.op,
                 headers,
             )
+            if most > 1:
+                encoded = encoded.take(np.flatnonzero(encoded.topics >= 0))
             yield encoded
-            if self._format.tombstones and rows.op is RowOp.DELETE and rows.key:
-                yield replace(encoded, values=pa.nulls(len(rows), pa.binary()))
+            if tombs:
+                keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
+                yield replace(keyed, values=pa.nulls(len(keyed.ordinal), pa.binary()))
 
-    def _topics_by_key(self, changes: Changes, routes: Iterable[Route]) -> Mapping[tuple[int, ...], list[str]]:
-        topics: dict[tuple[int, ...], list[str]] = {}
-        for route in routes:
-            topics.setdefault(self._key_columns(changes, route.key), []).append(route.topic)
-        return topics
-
-    def _key_columns(self, changes: Changes, names: tuple[str, ...] | None) -> tuple[int, ...]:
+    def _key_columns(self, shape: Shape, names: tuple[str, ...] | None) -> tuple[int, ...]:
         """Indexes of the columns to key by; names: those that the route asks for."""
-        relation = changes.relation
+        relation, columns = shape
         if names is None:
             names = self._key.of(relation)
         if names is None:
-            return tuple(index for index, column in enumerate(changes.columns) if column.key)
-        places = {column.name: index for index, column in enumerate(changes.columns)}
+            return tuple(index for index, column in enumerate(columns) if column.key)
+        places = {column.name: index for index, column in enumerate(columns)}
         missing = [column for column in names if column not in places]
         if missing:
             raise SinkRefused(
@@ -272,8 +348,10 @@ class _Single:
         if headers is not None:
             wanted = {"seq": str(self.seq), "op": self.op.action, **headers}
         return _Encoded(
-            self.topic,
-            self.table,
+            (self.topic,),
+            np.zeros(1, np.int32),
+            (self.table,),
+            np.zeros(1, np.int32),
             np.array([self.ordinal], np.int64),
             pa.array([key], pa.binary()),
             pa.array([value], pa.binary()),
@@ -292,31 +370,39 @@ def _headers_of_one(batch: Batch, tx: int) -> dict[str, str]:
 
 def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
-    constant = {
+    of_each = {
         "op": rows.op.action.encode(),
-        "schema": rows.relation.schema.encode(),
-        "table": rows.relation.table.encode(),
+        "schema": rows.of_relations(lambda relation: relation.schema.encode()),
+        "table": rows.of_relations(lambda relation: relation.table.encode()),
         "key_change": b"true" if rows.key_change else None,
     }
     return {
         **fields_of(batch.source).headers(batch.transactions, rows.tx),
         "seq": numbers(rows.seq),
         "checksum": texts.checksum,
-        **{header: pa.repeat(pa.scalar(value, pa.binary()), count) for header, value in constant.items()},
-        **({"unchanged": _unchanged(rows)} if rows.unchanged else {}),
+        **{header: _repeated(text, count) for header, text in of_each.items()},
+        **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
     }
 
 
-def _unchanged(rows: Rows) -> pa.Array:
-    """Names of the columns that a row lacks; null for a row that lacks none."""
-    lacking = np.logical_or.reduce(list(rows.unchanged.values()))
-    return pc.if_else(pa.array(lacking), names_json(rows.unchanged, rows.columns), pa.scalar(None, pa.binary()))
+def _repeated(text: Part | None, count: int) -> pa.Array:
+    return text if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)
+
+
+_NO_WAY = _Way((), ())
+
+
+def _numbers_of(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
+    """Each name once, and for each of those given its number; -1 for none."""
+    numbers = _numbered(name for name in names if name is not None)
+    return list(numbers), np.array([-1 if name is None else numbers[name] for name in names], np.int32)
 
 
 def _records(parts: list[_Encoded], source: SourceInfo) -> Records:
     """All parts as one, sorted by ordinal: the order in which they were committed."""
-    topics = _numbered(part.topic for part in parts)
-    tables = _numbered(part.table for part in parts)
+    parts = [part for part in parts if len(part.ordinal)]
+    topic_names, topics = _joined_names([(part.topic_names, part.topics) for part in parts])
+    table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
     sizes = [len(part.ordinal) for part in parts]
     ordinal = _concat([part.ordinal for part in parts], np.int64)
     # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
@@ -326,15 +412,15 @@ def _records(parts: list[_Encoded], source: SourceInfo) -> Records:
     headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
     return Records(
         source=source,
-        topic_names=tuple(topics),
-        topics=_sorted(np.repeat([topics[part.topic] for part in parts], sizes).astype(np.int32), order),
+        topic_names=topic_names,
+        topics=_sorted(topics, order),
         keys=_sorted_arrow([part.keys for part in parts], order),
         values=_sorted_arrow([part.values for part in parts], order),
         commit=_sorted(_concat([part.commit for part in parts], np.uint64), order),
         seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
         op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
-        table_names=tuple(tables),
-        tables=_sorted(np.repeat([tables[part.table] for part in parts], sizes).astype(np.int32), order),
+        table_names=table_names,
+        tables=_sorted(tables, order),
         headers={
             header: _sorted_arrow(
                 [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
@@ -342,6 +428,20 @@ def _records(parts: list[_Encoded], source: SourceInfo) -> Records:
             for header in headers
         },
     )
+
+
+def _joined_names(
+    parts: Sequence[tuple[Sequence[str], NDArray[np.int32]]],
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """The names that some record has, and by record which of them it is."""
+    numbers: dict[str, int] = {}
+    found = []
+    for names, which in parts:
+        there = np.flatnonzero(np.bincount(which, minlength=len(names)))
+        place = np.empty(len(names), np.int32)
+        place[there] = [numbers.setdefault(names[at], len(numbers)) for at in there.tolist()]
+        found.append(place[which])
+    return tuple(numbers), _concat(found, np.int32)
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
-from psql_streamer.events.json.objects import image_json, names_json
+from psql_streamer.events.json.objects import image_json, unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
@@ -30,9 +30,9 @@ class EnvelopeBatch(BatchFormat):
         if rows.new is None:
             before = texts.image
         elif rows.old is not None:
-            before = image_json(rows.old, rows.columns, len(rows))
+            before = image_json(rows.old, rows)
         parts: list[Part] = [
-            self._head(rows.relation.schema, rows.relation.table, rows.op.name),
+            rows.of_relations(lambda relation: self._head(relation.schema, relation.table, rows.op.name)),
             b',"before":',
             before,
             b',"after":',
@@ -41,10 +41,10 @@ class EnvelopeBatch(BatchFormat):
             texts.checksum,
             b'"',
         ]
-        if rows.unchanged:
-            parts += [b',"unchanged":', names_json(rows.unchanged, rows.columns)]
+        if rows.unchanged is not None:
+            parts.append(unchanged_member(b',"unchanged":', rows))
         parts += [
-            self._source(rows.relation.schema, rows.relation.table),
+            rows.of_relations(lambda relation: self._source(relation.schema, relation.table)),
             self.of_transactions(rows.tx),
             self.fields.place_in_envelope(rows.place),
             b',"seq":',

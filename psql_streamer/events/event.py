@@ -8,7 +8,7 @@ import pyarrow as pa
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of, content_member, truncate_options
 from psql_streamer.events.identity import uuids
-from psql_streamer.events.json.objects import image_json, names_json
+from psql_streamer.events.json.objects import image_json, unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
@@ -35,7 +35,7 @@ class EventBatch(BatchFormat):
             int(rows.key_change and rows.op is RowOp.DELETE),
         )
         parts: list[Part] = [
-            self._head(rows.relation.schema, rows.relation.table, rows.op),
+            rows.of_relations(lambda relation: self._head(relation.schema, relation.table, rows.op)),
             self.of_transactions(rows.tx),
             self.fields.place_in_event(rows.place),
             b',"Seq":',
@@ -48,9 +48,9 @@ class EventBatch(BatchFormat):
             texts.image,
         ]
         if rows.new is not None and rows.old is not None:
-            parts += [b',"Before":', image_json(rows.old, rows.columns, len(rows))]
-        if rows.unchanged:
-            parts += [b',"Unchanged":', names_json(rows.unchanged, rows.columns)]
+            parts += [b',"Before":', image_json(rows.old, rows)]
+        if rows.unchanged is not None:
+            parts.append(unchanged_member(b',"Unchanged":', rows))
         return join(*parts, b"}")
 
     def truncate(self, truncate: Truncate) -> bytes:

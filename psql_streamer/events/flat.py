@@ -29,11 +29,10 @@ class FlatBatch(BatchFormat):
     """The rows of a batch as they are."""
 
     def keys(self, rows: Rows) -> pa.Array:
-        if not rows.key:
-            raise SinkRefused(
-                f'format "flat" cannot take {rows.relation}: its rows have no key',
-                KEYLESS_REMEDY,
-            )
+        keyed = rows.keyed
+        if not keyed.all():
+            relation = rows.shapes[int(rows.shape[~keyed][0])].relation
+            raise SinkRefused(f'format "flat" cannot take {relation}: its rows have no key', KEYLESS_REMEDY)
         return super().keys(rows)
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:

@@ -40,7 +40,7 @@ class RowTexts:
     @cached_property
     def image(self) -> pa.Array:
         """The JSON of each row's image."""
-        return image_json(self._rows.image, self._rows.columns, len(self._rows))
+        return image_json(self._rows.image, self._rows)
 
     @cached_property
     def checksum(self) -> pa.Array:
@@ -132,7 +132,7 @@ class BatchFormat(ABC):
 
     def keys(self, rows: Rows) -> pa.Array:
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
-        return key_json(rows.image, rows.columns, rows.key, len(rows))
+        return key_json(rows)
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
         """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""

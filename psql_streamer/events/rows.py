@@ -1,4 +1,4 @@
-"""Changes cut into rows of one kind: the same action, with or without an old image.
+"""The rows of a batch by kind: the same action, with or without an old image, whatever relations they are of.
 
 A format then needs no case for each row. An update that changes the key becomes a delete of the old key and an
 insert of the new one, so that what is keyed by it (a compacted topic, a consumer's table) ends up right.
@@ -6,8 +6,8 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
@@ -15,50 +15,72 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.json import text as json_text
+from psql_streamer.cells import CellTable, Shape, Tuples, ragged, rows_of
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import Changes, Column, Image, Relation, RowOp
+from psql_streamer.model import Index, Relation, RowOp
 
-Index = NDArray[np.int64]
-Absent = Mapping[int, NDArray[np.bool_]]
+Mask = NDArray[np.bool_]
+Keys = Sequence[tuple[int, ...]]
+"""For each shape of a table the indexes of the columns that its events are keyed by."""
+
+_PLACE_BITS = 16
+"""More than the columns of any relation take (PostgreSQL source, MaxHeapAttributeNumber)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """An Arrow array a column.
+class Cells:
+    """A tuple for each row. tuples: theirs; its `absent` says where a column is not in the image at all (not NULL).
 
-    absent: column index -> where the column is not in the image at all (which is not NULL).
-    marked: column index -> where a marker stands for a value that the image lacks. marker: it, as JSON.
+    marked: for each cell whether a marker stands for a value that the image lacks; None: nowhere.
+    place: which column of its relation each cell is; None: every tuple has all of them, in their order.
     """
 
-    arrays: tuple[pa.Array, ...]
-    absent: Absent = field(default_factory=dict)
-    marked: Absent = field(default_factory=dict)
-    marker: bytes = b""
+    tuples: Tuples
+    marked: Mask | None = None
+    place: Index | None = None
+
+    def places(self) -> Index:
+        """Which column of its relation each cell is."""
+        begins = self.tuples.begins
+        return ragged(np.zeros(len(begins) - 1, np.int64), begins) if self.place is None else self.place
+
+    def take(self, at: Index) -> Cells:
+        """The tuples of these rows. at: increasing."""
+        marked = self.marked
+        if marked is not None:
+            begins = self.tuples.begins
+            marked = marked[ragged(begins[:-1][at], np.append(0, np.cumsum(self.tuples.widths[at])))]
+            marked = marked if marked.any() else None
+        return Cells(self.tuples.take(at, np.arange(len(at))), marked)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one relation and one kind, one element of every array a row.
+    """Rows of one kind, in their order; one element of every array a row.
 
+    shapes: the relations and their columns; shape: index into these. keys: of each shape, the columns that events are
+    keyed by.
     new: None for deletes. old: None where no row has an old image.
-    unchanged: column index -> rows that lack a TOASTed value because the update left it alone: absent or marked.
+    unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
+    absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
     place, table_seq: as Changes has them.
     """
 
-    relation: Relation
-    columns: tuple[Column, ...]
-    key: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    shape: NDArray[np.int32]
+    keys: Keys
     op: RowOp
     ordinal: Index
     seq: Index
     tx: NDArray[np.int32]
-    new: Values | None
-    old: Values | None
-    unchanged: Absent = field(default_factory=dict)
+    new: Cells | None
+    old: Cells | None
+    unchanged: Mask | None = None
+    marker: str = ""
     key_change: bool = False
-    other: Values | None = None
+    other: Cells | None = None
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
 
@@ -66,104 +88,164 @@ class Rows:
         return len(self.ordinal)
 
     @property
-    def image(self) -> Values:
+    def image(self) -> Cells:
         """The row that the action left, or (delete) the one that it removed."""
         image = self.old if self.new is None else self.new
         assert image is not None  # noqa: S101 - a delete always has an old image
         return image
 
+    @property
+    def keyed(self) -> Mask:
+        """Which rows have a key."""
+        return np.array([bool(key) for key in self.keys], np.bool_)[self.shape]
 
-def split(changes: Changes, key: tuple[int, ...], unchanged: Unchanged) -> Iterator[Rows]:
-    """The rows of `changes` by kind.
+    def key_cells(self, image: Cells) -> Cells:
+        """The cells of an image that make the keys: none for rows that have no key. What is absent is null."""
+        cells, place, begins = _key_cells(self, image)
+        tuples = image.tuples
+        return Cells(
+            Tuples(
+                tuples.rows,
+                begins,
+                tuples.values.take(pa.array(cells)),
+                None,
+                tuple(one for typed in tuples.typed if len((one := typed.chosen(cells)).at)),
+            ),
+            place=place,
+        )
 
-    key: indexes of the columns that events are keyed by. unchanged: what becomes of values that an update left alone.
-    ValueError: an op is none of a row's; nothing was given then.
+    def of_relations(self, make: Callable[[Relation], bytes]) -> Part:
+        """A text of each row's relation. make: the text of one; it is called once for each relation."""
+        return self.of_shapes(lambda shape, _: make(shape.relation))
+
+    def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Part:
+        """The same of its shape and the columns of its key."""
+        if not np.count_nonzero(self.shape != self.shape[0]):
+            only = int(self.shape[0])
+            return make(self.shapes[only], self.keys[only])
+        there = np.flatnonzero(np.bincount(self.shape, minlength=len(self.shapes)))
+        texts = pa.array([make(self.shapes[at], self.keys[at]) for at in there.tolist()], pa.binary())
+        number = np.empty(len(self.shapes), np.int64)
+        number[there] = np.arange(len(there))
+        return texts.take(pa.array(number[self.shape]))
+
+    def relations(self) -> Iterator[tuple[Relation, Index]]:
+        """Every relation that has rows among these, and which."""
+        for at in np.flatnonzero(np.bincount(self.shape, minlength=len(self.shapes))).tolist():
+            yield self.shapes[at].relation, np.flatnonzero(self.shape == at)
+
+
+def split(table: CellTable, keys: Keys, unchanged: Unchanged) -> Iterator[Rows]:
+    """The rows of a table by kind.
+
+    unchanged: what becomes of values that an update left alone. ValueError: an op is none of a row's; nothing was given
+    then.
     """
-    by_op = {op: np.flatnonzero(changes.op == op) for op in _in_use(changes)}
-    if sum(map(len, by_op.values())) != len(changes):
-        raise ValueError(f"the changes of {changes.relation} hold op {_strange(changes.op)}, which no row has")
+    by_op = {op: np.flatnonzero(table.op == op) for op in _in_use(table)}
+    if sum(map(len, by_op.values())) != table.rows:
+        raise ValueError(_strange(table))
     for op, at in by_op.items():
         match op:
             case RowOp.INSERT | RowOp.READ:
-                yield from _of(changes, key, op, at)
+                yield from _of(table, keys, op, at)
             case RowOp.UPDATE:
-                yield from _updates(changes, key, at, unchanged)
+                yield from _updates(table, keys, at, unchanged)
             case RowOp.DELETE:
-                yield from _of(changes, key, op, at, old=True)
+                yield from _of(table, keys, op, at, old=True)
             case _:
                 assert_never(op)
 
 
-def _in_use(changes: Changes) -> Sequence[RowOp]:
-    """The ops of the changes, and maybe others; most batches have one."""
-    first = changes.op[0] if len(changes) else 0
+def _in_use(table: CellTable) -> Sequence[RowOp]:
+    """The ops of the rows, and maybe others; most batches have one."""
+    first = table.op[0] if table.rows else 0
     one = [op for op in RowOp if op == first]
-    return one if one and (changes.op == first).all() else list(RowOp)
+    return one if one and (table.op == first).all() else list(RowOp)
 
 
-def _strange(ops: NDArray[np.uint8]) -> int:
-    return int(ops[~np.isin(ops, list(RowOp))][0])
+def _strange(table: CellTable) -> str:
+    at = int(np.flatnonzero(~np.isin(table.op, list(RowOp)))[0])
+    relation = table.shapes[int(table.shape[at])].relation
+    return f"the changes of {relation} hold op {table.op[at]}, which no row has"
 
 
-def _updates(changes: Changes, key: tuple[int, ...], at: Index, unchanged: Unchanged) -> Iterator[Rows]:
-    has_old = np.zeros(len(changes), np.bool_)
-    has_old[changes.before.rows] = True
-    for rows in _of(changes, key, RowOp.UPDATE, at[~has_old[at]]):
+def _updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> Iterator[Rows]:
+    has_old = np.zeros(table.rows, np.bool_)
+    has_old[table.before.rows] = True
+    for rows in _of(table, keys, RowOp.UPDATE, at[~has_old[at]]):
         yield _settled(rows, unchanged)
-    for rows in _of(changes, key, RowOp.UPDATE, at[has_old[at]], old=True):
+    for rows in _of(table, keys, RowOp.UPDATE, at[has_old[at]], old=True):
         yield from _by_key_change(_settled(rows, unchanged))
 
 
-def _of(changes: Changes, key: tuple[int, ...], op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
+def _of(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
     if not len(at):
         return
     yield Rows(
-        changes.relation,
-        changes.columns,
-        key,
+        table.shapes,
+        table.shape[at],
+        keys,
         op,
-        changes.ordinal[at],
-        changes.seq[at],
-        changes.tx[at],
-        None if op is RowOp.DELETE else _values(changes.after, at, len(changes)),
-        _values(changes.before, at, len(changes)) if old else None,
-        place=None if changes.place is None else changes.place[at],
-        table_seq=None if changes.table_seq is None else changes.table_seq[at],
+        table.ordinal[at],
+        table.seq[at],
+        table.tx[at],
+        None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
+        Cells(rows_of(table.before, at)) if old else None,
+        place=None if table.place is None else table.place[at],
+        table_seq=None if table.table_seq is None else table.table_seq[at],
     )
-
-
-def _values(image: Image, at: Index, rows: int) -> Values:
-    """The image's elements for the rows `at`, which all have one."""
-    taken = image.take(at, rows)
-    return Values(taken.columns, taken.absent)
 
 
 def _settled(rows: Rows, policy: Unchanged) -> Rows:
     """With the values that an update left alone filled from the old row, marked or left out."""
-    if rows.new is None or not rows.new.absent:
+    if rows.new is None or rows.new.tuples.absent is None:
         return rows
-    arrays = list(rows.new.arrays)
-    absent: dict[int, NDArray[np.bool_]] = {}
-    marked: dict[int, NDArray[np.bool_]] = {}
-    for column, gone in rows.new.absent.items():
-        lacking, treatment = gone, policy.of(rows.relation, rows.columns[column].name)
+    new = rows.new.tuples
+    lacking = np.flatnonzero(rows.new.tuples.absent)
+    row = np.searchsorted(new.begins, lacking, side="right") - 1
+    place = lacking - new.begins[row]
+    fill, mark = _treatments(rows, rows.shape[row], place, policy)
+    values = new.values
+    if rows.old is not None:
+        old = rows.old.tuples
+        source = old.begins[row] + place
+        held = fill if old.absent is None else fill & ~old.absent[source]
+        values = _filled(values, lacking[held], old.values.take(pa.array(source[held])))
+        lacking, mark = lacking[~held], mark[~held]
+    gone, marked = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
+    gone[lacking[~mark]] = True
+    marked[lacking[mark]] = True
+    filled = replace(new, values=values, absent=_unless_empty(gone))
+    image = Cells(filled, _unless_empty(marked))
+    return replace(rows, new=image, unchanged=_unless_empty(gone | marked), marker=policy.marker)
+
+
+def _treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unchanged) -> tuple[Mask, Mask]:
+    """For each cell whether the old row's value stands in, if there is one, and whether a marker does else."""
+    columns, which = np.unique(shape.astype(np.int64) << _PLACE_BITS | place, return_inverse=True)
+    fill, mark = np.zeros(len(columns), np.bool_), np.zeros(len(columns), np.bool_)
+    for at, column in enumerate(columns.tolist()):
+        of, number = rows.shapes[column >> _PLACE_BITS], column & (1 << _PLACE_BITS) - 1
+        treatment = policy.of(of.relation, of.columns[number].name)
         # PostgreSQL sends the old key with an update whose key is TOASTed: a key is filled in, it must not be null.
-        if rows.old is not None and (treatment != "omit" or column in rows.key):
-            missing = rows.old.absent.get(column)
-            held = gone if missing is None else gone & ~missing
-            arrays[column] = pc.if_else(pa.array(held), rows.old.arrays[column], arrays[column])
-            lacking = gone & ~held
-        if not lacking.any():
-            continue
+        fill[at] = treatment != "omit" or number in rows.keys[column >> _PLACE_BITS]
         match treatment:
             case "marker":
-                marked[column] = lacking
+                mark[at] = True
             case "fill" | "omit":
-                absent[column] = lacking
+                pass
             case _:
                 assert_never(treatment)
-    new = Values(tuple(arrays), absent, marked, json_text.name(policy.marker))
-    return replace(rows, new=new, unchanged=absent | marked)
+    return fill[which], mark[which]
+
+
+def _filled(values: pa.Array, at: Index, others: pa.Array) -> pa.Array:
+    """The values with others at these places."""
+    if not len(at):
+        return values
+    where = np.zeros(len(values), np.bool_)
+    where[at] = True
+    return pc.replace_with_mask(values, pa.array(where), others)
 
 
 def _by_key_change(rows: Rows) -> Iterator[Rows]:
@@ -172,53 +254,81 @@ def _by_key_change(rows: Rows) -> Iterator[Rows]:
         yield rows
         return
     if not changed.all():
-        yield _take(rows, np.flatnonzero(~changed))
-    moved = _take(rows, np.flatnonzero(changed))
-    deleted = replace(moved, op=RowOp.DELETE, new=None, unchanged={}, key_change=True, other=moved.new)
+        yield take(rows, np.flatnonzero(~changed))
+    moved = take(rows, np.flatnonzero(changed))
+    deleted = replace(moved, op=RowOp.DELETE, new=None, unchanged=None, key_change=True, other=moved.new)
     inserted = replace(moved, op=RowOp.INSERT, old=None, key_change=True, other=moved.old)
     yield from (deleted, inserted)
 
 
-def _key_changed(rows: Rows) -> NDArray[np.bool_]:
+def _key_changed(rows: Rows) -> Mask:
     changed = np.zeros(len(rows), np.bool_)
     if rows.new is None or rows.old is None:
         return changed
-    for column in rows.key:
-        new, old = rows.new.arrays[column], rows.old.arrays[column]
-        differs = pc.fill_null(pc.not_equal(new, old), fill_value=False)
-        one_null = pc.xor(pc.is_null(new), pc.is_null(old))
-        known = ~rows.old.absent.get(column, np.zeros(len(rows), np.bool_))
-        known &= ~rows.new.absent.get(column, np.zeros(len(rows), np.bool_))
-        changed |= pc.or_(differs, one_null).to_numpy(zero_copy_only=False) & known
+    new_cells, _, begins = _key_cells(rows, rows.new)
+    old_cells, _, _ = _key_cells(rows, rows.old)
+    new, old = rows.new.tuples, rows.old.tuples
+    differs = _differ(new.values.take(pa.array(new_cells)), old.values.take(pa.array(old_cells)))
+    for one in new.typed:
+        for other in old.typed:
+            if one.values.type.equals(other.values.type):
+                differs |= _differ_in_type(one.find(new_cells), one.values, other.find(old_cells), other.values)
+    for image, cells in ((new, new_cells), (old, old_cells)):
+        if image.absent is not None:
+            differs &= ~image.absent[cells]
+    changed[np.repeat(np.arange(len(rows)), np.diff(begins))[differs]] = True
     return changed
 
 
-def _take(rows: Rows, at: Index) -> Rows:
+def _differ(new: pa.Array, old: pa.Array) -> Mask:
+    differs = pc.fill_null(pc.not_equal(new, old), fill_value=False)
+    if new.null_count or old.null_count:
+        differs = pc.or_(differs, pc.xor(pc.is_null(new), pc.is_null(old)))
+    found: Mask = differs.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _differ_in_type(at: Index, values: pa.Array, at_old: Index, old_values: pa.Array) -> Mask:
+    """The same of Arrow's values. at, at_old: for each cell which of the values it is, -1 for none of them."""
+    both = (at >= 0) & (at_old >= 0)
+    found = np.zeros(len(at), np.bool_)
+    if both.any():
+        found[both] = _differ(values.take(pa.array(at[both])), old_values.take(pa.array(at_old[both])))
+    return found
+
+
+def _key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
+    """The cells of the keys, which column of its relation each is, and where those of each row begin."""
+    counts = np.array([len(key) for key in rows.keys], np.int64)
+    columns = np.array([column for key in rows.keys for column in key], np.int64)
+    begins = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(counts[rows.shape], out=begins[1:])
+    place = columns[ragged((np.cumsum(counts) - counts)[rows.shape], begins)]
+    return np.repeat(image.tuples.begins[:-1], np.diff(begins)) + place, place, begins
+
+
+def take(rows: Rows, at: Index) -> Rows:
+    """Some of the rows. at: which, increasing."""
     if len(at) == len(rows):
         return rows
+    unchanged = rows.unchanged
+    if unchanged is not None and rows.new is not None:
+        begins = rows.new.tuples.begins
+        widths = np.append(0, np.cumsum(np.diff(begins)[at]))
+        unchanged = _unless_empty(unchanged[ragged(begins[:-1][at], widths)])
     return replace(
         rows,
+        shape=rows.shape[at],
         ordinal=rows.ordinal[at],
         seq=rows.seq[at],
         tx=rows.tx[at],
         place=None if rows.place is None else rows.place[at],
         table_seq=None if rows.table_seq is None else rows.table_seq[at],
-        new=_take_values(rows.new, at),
-        old=_take_values(rows.old, at),
-        unchanged=_take_flags(rows.unchanged, at),
+        new=rows.new and rows.new.take(at),
+        old=rows.old and rows.old.take(at),
+        unchanged=unchanged,
     )
 
 
-def _take_values(values: Values | None, at: Index) -> Values | None:
-    if values is None:
-        return None
-    return Values(
-        tuple(array.take(pa.array(at)) for array in values.arrays),
-        _take_flags(values.absent, at),
-        _take_flags(values.marked, at),
-        values.marker,
-    )
-
-
-def _take_flags(flags: Absent, at: Index) -> Absent:
-    return {column: flagged[at] for column, flagged in flags.items() if flagged[at].any()}
+def _unless_empty(flags: Mask) -> Mask | None:
+    return flags if flags.any() else None

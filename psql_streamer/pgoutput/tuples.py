@@ -66,9 +66,9 @@ class Walked:
 def walk(wire: Wire, at: Index, frame_end: Index, widths: Index, name: Callable[[int], str]) -> Walked:
     """Read one tuple of each row.
 
-    at: where each row's TupleData begins. frame_end: the byte past each row's frame; no cursor gets beyond it, so that a
-    broken row cannot take bytes of its neighbour. widths: how many columns each has. name: what the relation of a row is
-    called.
+    at: where each row's TupleData begins. frame_end: the byte past each row's frame; no cursor gets beyond it, so that
+    a broken row cannot take bytes of its neighbour. widths: how many columns each has. name: what the relation of a row
+    is called.
     """
     begins = np.zeros(len(at) + 1, np.int64)
     np.cumsum(widths, out=begins[1:])

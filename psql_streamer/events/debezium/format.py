@@ -8,7 +8,9 @@ tests/data/debezium has.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -26,13 +28,14 @@ from psql_streamer.events.debezium.schemas import (
     transaction_schema,
 )
 from psql_streamer.events.debezium.source import source_block
-from psql_streamer.events.debezium.types import connect_type, placeholder
+from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
 from psql_streamer.events.format import BatchFormat, Boundaries, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Piece, join, name
+from psql_streamer.events.json.objects import Lost, Objects, columns_of, of_keyed
+from psql_streamer.events.json.text import Piece, Render, join, name, quoted
 from psql_streamer.events.per_transaction import Part
-from psql_streamer.events.rows import Rows, Values
-from psql_streamer.model import Batch, Column, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
+from psql_streamer.events.rows import Cells, Rows
+from psql_streamer.model import Batch, Column, Index, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
 
 _CODES = {RowOp.INSERT: b"c", RowOp.UPDATE: b"u", RowOp.DELETE: b"d", RowOp.READ: b"r"}
 
@@ -73,9 +76,10 @@ class DebeziumBatch(BatchFormat):
         self.schemas = schemas
         self.transactions = transactions
         self._source = source_block(batch)
+        self._objects = _OBJECTS[schemas]
 
     def keys(self, rows: Rows) -> pa.Array:
-        return self._keys(rows.image, rows) if rows.key else super().keys(rows)
+        return of_keyed(rows, lambda: self._keys(rows.image, rows))
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
         if rows.other is None:
@@ -83,20 +87,22 @@ class DebeziumBatch(BatchFormat):
         return {_NEW_KEY if rows.op is RowOp.DELETE else _OLD_KEY: self._keys(rows.other, rows)}
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - values are written otherwise here
-        # A field that an old row lacks is null: Connect's converter writes every field of a struct.
         event = join(
             b'{"before":',
-            self._image(rows.old and Values(rows.old.arrays), rows),
+            b"null" if rows.old is None else self._image(_whole(rows.old), rows),
             b',"after":',
-            self._image(rows.new, rows),
-            *self._source.of_rows(rows.tx, rows.place, rows.relation, rows.op),
+            b"null" if rows.new is None else self._image(rows.new, rows),
+            *self._source.of_rows(rows),
             b',"transaction":',
             blocks.of_rows(self.batch.transactions, rows) if self.transactions else b"null",
             b',"op":"%s",' % _CODES[rows.op],
             self._source.times(rows.tx),
             b"}",
         )
-        return self._wrapped(event, lambda: envelope_schema(self.batch.source, rows.relation, rows.columns))
+        return self._wrapped(
+            event,
+            lambda: rows.of_shapes(lambda shape, _: envelope_schema(self.batch.source, shape.relation, shape.columns)),
+        )
 
     def truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
@@ -138,61 +144,77 @@ class DebeziumBatch(BatchFormat):
         keys = self._wrapped(blocks.keys(self.batch.transactions, marks), transaction_key_schema)
         return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
-    def _image(self, values: Values | None, rows: Rows) -> Part:
-        return b"null" if values is None else self._struct(values, rows.columns, rows, lambda column: column.key)
+    def _image(self, image: Cells, rows: Rows) -> pa.Array:
+        return self._objects.images.write(image, rows, self._objects.placeholder, self._note_lost(image, rows))
 
-    def _keys(self, image: Values, rows: Rows) -> pa.Array:
-        columns = [rows.columns[index] for index in rows.key]
-        values = Values(tuple(image.arrays[index] for index in rows.key))
+    def _keys(self, image: Cells, rows: Rows) -> pa.Array:
         return self._wrapped(
-            self._struct(values, columns, rows, lambda _: True),
-            lambda: key_schema(self.batch.source.name, rows.relation, rows.columns, rows.key),
+            self._objects.keys.write(rows.key_cells(image), rows, self._objects.placeholder),
+            lambda: rows.of_shapes(
+                lambda shape, key: key_schema(self.batch.source.name, shape.relation, shape.columns, key)
+            ),
         )
 
-    def _struct(
-        self, values: Values, columns: Sequence[Column], rows: Rows, required: Callable[[Column], bool]
-    ) -> pa.Array:
-        """The JSON of every row; what its image lacks is left out, or where a marker stands for it Debezium's.
+    def _note_lost(self, image: Cells, rows: Rows) -> Lost:
+        def note(cells: Index) -> None:
+            columns, which, row = columns_of(cells, image, rows)
+            relations = rows.shape[row]
+            kinds, counts = np.unique(relations.astype(np.int64) << 32 | which, return_counts=True)
+            for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+                column = columns[kind & 0xFFFF_FFFF]
+                self.nulled[f"{rows.shapes[kind >> 32].relation}.{column.name}"] += count
 
-        required: whether a column's values must not become null, nor any two of them the same.
-        """
-        absent = values.absent
-        held = [index for index in range(len(columns)) if index not in absent or not absent[index].all()]
-        if not held:
-            return pa.array([b"{}"] * len(rows), pa.binary())
-        names = [name(columns[index].name) for index in held]
-        pieces = [
-            self._member(values.arrays[index], columns[index], values.marked.get(index), rows, required(columns[index]))
-            for index in held
-        ]
-        if not absent:
-            return join(*json_text.members(names, pieces))
-        return join(*json_text.members_with_gaps(names, pieces, [absent.get(index) for index in held]))
+        return note
 
-    def _member(
-        self, values: pa.Array, column: Column, unavailable: NDArray[np.bool_] | None, rows: Rows, required: bool
-    ) -> Piece:
-        kind = connect_type(column.type, flat=self.schemas, distinct=required)
-        piece = kind.render(values)
-        lost = json_text.lost(piece, values)
-        if lost is not None:
-            if required:
-                piece = _texts_for_lost(piece, lost, kind.text(values.filter(lost)))
-            else:
-                self.nulled[f"{rows.relation}.{column.name}"] += lost.true_count
-        if unavailable is None:
-            return piece
-        return json_text.replaced(piece, unavailable, placeholder(kind.schema, strict=self.schemas))
-
-    def _wrapped(self, payload: pa.Array, schema: Callable[[], bytes]) -> pa.Array:
+    def _wrapped(self, payload: pa.Array, schema: Callable[[], Part]) -> pa.Array:
         return join(b'{"schema":', schema(), b',"payload":', payload, b"}") if self.schemas else payload
 
     def _wrapped_one(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:
         return b'{"schema":%s,"payload":%s}' % (schema(), payload) if self.schemas else payload
 
 
-def _texts_for_lost(piece: Piece, lost: pa.BooleanArray, texts: pa.Array) -> Piece:
-    """A key is never null, or rows that PostgreSQL tells apart would be one: the text form stands in for a value that
-    the type cannot hold."""
-    rendered = join(piece.open, piece.values, piece.close, nulls=None)
-    return Piece(pc.replace_with_mask(rendered, lost, texts))
+def _whole(image: Cells) -> Cells:
+    """A field that an old row lacks is null: Connect's converter writes every field of a struct."""
+    return image if image.tuples.absent is None else replace(image, tuples=replace(image.tuples, absent=None))
+
+
+class _Objects:
+    """Images and keys as Connect's structs. flat: as connect_type has it, for schemas.
+
+    A value of a key is never null, nor are two of them the same, or rows that PostgreSQL tells apart would be one: the
+    text form stands in for a value that the type cannot hold.
+    """
+
+    def __init__(self, flat: bool) -> None:
+        self._flat = flat
+        self.images = Objects(lambda column: self._required(column) if column.key else self._kind(column).render)
+        self.keys = Objects(self._required)
+
+    def placeholder(self, column: Column) -> bytes:
+        """What stands for a value that an update left alone."""
+        return placeholder(self._kind(column).schema, strict=self._flat)
+
+    def _kind(self, column: Column) -> ConnectType:
+        return connect_type(column.type, flat=self._flat)
+
+    def _required(self, column: Column) -> Render:
+        kind = connect_type(column.type, flat=self._flat, distinct=True)
+        return kind.render if kind.render in _NEVER_LOST else _never_null(kind.render, kind.text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _never_null(render: Render, text: Callable[[pa.Array], pa.Array]) -> Render:
+    def render_or_text(values: pa.Array) -> Piece:
+        piece = render(values)
+        lost = json_text.lost(piece, values)
+        if lost is None or not lost.true_count:
+            return piece
+        rendered = join(piece.open, piece.values, piece.close, nulls=None)
+        return Piece(pc.replace_with_mask(rendered, lost, text(values.filter(lost))))
+
+    return render_or_text
+
+
+_NEVER_LOST = (quoted,)
+
+_OBJECTS = {flat: _Objects(flat) for flat in (False, True)}

@@ -18,9 +18,8 @@ from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.events.rows import Rows
 from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
-
-Places = NDArray[np.uint64]
 
 
 class SourceBlock(ABC):
@@ -39,10 +38,8 @@ class SourceBlock(ABC):
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
 
     @abstractmethod
-    def of_rows(
-        self, tx: NDArray[np.int32], places: Places | None, relation: Relation, op: RowOp = RowOp.INSERT
-    ) -> tuple[Part, ...]:
-        """tx: each row's transaction. places: where each lies in its source. op: what happened to all of them."""
+    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
+        """Of each row's event."""
 
     @abstractmethod
     def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
@@ -74,30 +71,24 @@ def source_block(batch: Batch) -> SourceBlock:
 class OtherBlock(SourceBlock):
     """What every connector's block has, and the table."""
 
-    def of_rows(
-        self,
-        tx: NDArray[np.int32],
-        places: Places | None,  # noqa: ARG002 - Debezium's common fields have none
-        relation: Relation,
-        op: RowOp = RowOp.INSERT,
-    ) -> tuple[Part, ...]:
+    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
         return self._parts(
-            self._millis.of_rows(tx), self._fine_times.of_rows(tx), relation.schema, relation.table, op is RowOp.READ
+            self._millis.of_rows(rows.tx),
+            self._fine_times.of_rows(rows.tx),
+            rows.of_relations(lambda relation: _names(relation.schema, relation.table)),
+            rows.op is RowOp.READ,
         )
 
     def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
-        parts = self._parts(self._millis.of(tx), self._fine_times.of(tx), relation.schema, relation.table)
-        return _joined(parts)
+        names = _names(relation.schema, relation.table)
+        return _joined(self._parts(self._millis.of(tx), self._fine_times.of(tx), names))
 
     def of_message(self, message: LogicalMessage) -> bytes:
         micros = np.array([message.moment], np.int64)
-        return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), "", ""))
+        return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", "")))
 
-    def _parts(
-        self, millis: Part, fine_times: Part, schema: str, table: str, snapshot: bool = False
-    ) -> tuple[Part, ...]:
-        table_names = b',"schema":%s,"table":%s}' % (name(schema), name(table))
-        return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, table_names
+    def _parts(self, millis: Part, fine_times: Part, names: Part, snapshot: bool = False) -> tuple[Part, ...]:
+        return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, names, b"}"
 
 
 _NO_ORIGIN = b'null,"origin_lsn":null'
@@ -117,29 +108,28 @@ class PostgresBlock(SourceBlock):
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
 
-    def of_rows(
-        self, tx: NDArray[np.int32], places: Places | None, relation: Relation, op: RowOp = RowOp.INSERT
-    ) -> tuple[Part, ...]:
+    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
+        tx = rows.tx
         return self._parts(
-            (self._read_position if op is RowOp.READ else self._position).of_rows(tx),
-            b"null" if places is None else numbers(places),
+            (self._read_position if rows.op is RowOp.READ else self._position).of_rows(tx),
+            b"null" if rows.place is None else numbers(rows.place),
             self._fine_times.of_rows(tx),
-            _table(relation.schema, relation.table),
+            rows.of_relations(lambda relation: _names(relation.schema, relation.table)),
             self._xid.of_rows(tx),
             self._origin.of_rows(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
 
     def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
-        return self._in_transaction(tx, place, _table(relation.schema, relation.table))
+        return self._in_transaction(tx, place, _names(relation.schema, relation.table))
 
     def of_message(self, message: LogicalMessage) -> bytes:
         """Outside of a transaction it has its own LSN as the commit's."""
         if message.tx >= 0:
-            return self._in_transaction(message.tx, message.place, _table("", ""))
+            return self._in_transaction(message.tx, message.place, _names("", ""))
         lsn = b"%d" % message.place
         position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
-        return _joined(self._parts(position, lsn, fine_times, _table("", ""), b"null", _NO_ORIGIN))
+        return _joined(self._parts(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
 
     def _positions(self, snapshot: bool) -> pa.Array:
         return join(self._millis.all(), self._until_commit(snapshot), numbers(self._batch.transactions.commit))
@@ -147,20 +137,20 @@ class PostgresBlock(SourceBlock):
     def _until_commit(self, snapshot: bool) -> bytes:
         return self._until_sequence(snapshot) + b'"[\\"'
 
-    def _in_transaction(self, tx: int, lsn: int, table: bytes) -> bytes:
+    def _in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
         return _joined(
             self._parts(
                 self._position.of(tx),
                 b"%d" % lsn,
                 self._fine_times.of(tx),
-                table,
+                names,
                 self._xid.of(tx),
                 _origin(self._batch.transactions.origins.get(tx)),
             )
         )
 
     def _parts(
-        self, position: Part, lsn: Part, fine_times: Part, table: bytes, xid: Part, origin: Part
+        self, position: Part, lsn: Part, fine_times: Part, names: Part, xid: Part, origin: Part
     ) -> tuple[Part, ...]:
         return (
             self._head,
@@ -169,7 +159,8 @@ class PostgresBlock(SourceBlock):
             lsn,
             rb'\"]"',
             fine_times,
-            table,
+            names,
+            b',"txId":',
             xid,
             b',"lsn":',
             lsn,
@@ -183,8 +174,8 @@ def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
     return join(b',"ts_us":', numbers(micros), b',"ts_ns":', numbers(micros * 1000))
 
 
-def _table(schema: str, table: str) -> bytes:
-    return b',"schema":%s,"table":%s,"txId":' % (name(schema), name(table))
+def _names(schema: str, table: str) -> bytes:
+    return b',"schema":%s,"table":%s' % (name(schema), name(table))
 
 
 def _origin(origin: ReplicationOrigin | None) -> bytes:

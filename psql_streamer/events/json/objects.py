@@ -1,78 +1,345 @@
-"""Rows as JSON objects: whole images and keys."""
+"""Rows as JSON objects: whole images and keys, of many relations at once.
+
+Columns of all relations are numbered as they are met. A cell's number says what stands before its value, and how its
+value is written; values that are written alike are written together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import offsets
+from psql_streamer.cells import Tuples
 from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Piece
-from psql_streamer.events.json.values import json_values
-from psql_streamer.events.rows import Absent, Values
-from psql_streamer.model import Column
-from psql_streamer.pgtype import JsonForm, PostgresType
+from psql_streamer.events.json.text import Piece, Render, quoted
+from psql_streamer.events.json.values import plain_in, render_of
+from psql_streamer.events.rows import Cells, Mask, Rows
+from psql_streamer.model import Column, Index
+from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 
-_EMPTY = pa.scalar(b"", pa.binary())
+Marker: TypeAlias = Callable[[Column], bytes]
+"""What stands for a value of a column that the image lacks, as JSON."""
+
+Lost: TypeAlias = Callable[[Index], None]
+"""Told which cells of an image became null, or hold a null, for want of a way to write their values."""
+
+_MOST_COLUMNS = 1 << 17
+"""Columns that are numbered at a time; behind this many all are forgotten, and numbered anew."""
+
+_TAILS = pa.array([b"", b'"', b"}", b'"}'], pa.binary())
+_NOTHING = pa.scalar(b"{}", pa.binary())
+_NO_TEXT = pa.scalar(None, pa.binary())
 
 
-def image_json(values: Values, columns: Sequence[Column], rows: int) -> pa.Array:
+def image_json(cells: Cells, rows: Rows) -> pa.Array:
     """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless a marker stands there."""
-    held = [index for index in range(len(columns)) if not _always(values.absent.get(index))]
-    pieces = [_member(values, index, columns[index]) for index in held]
-    names = [json_text.name(columns[index].name) for index in held]
-    if not held:
-        return pa.array([b"{}"] * rows, pa.binary())
-    if not values.absent.keys() & set(held):
-        return json_text.join(*json_text.members(names, pieces))
-    absent = [values.absent.get(index) for index in held]
-    return json_text.join(*json_text.members_with_gaps(names, pieces, absent))
+    literal = json_text.name(rows.marker)
+    return _IMAGES.write(cells, rows, lambda _: literal)
 
 
-def key_json(values: Values, columns: Sequence[Column], key: Sequence[int], rows: int) -> pa.Array:
-    """`{"id":1}` of the key columns; null (no key) where there are none.
+def key_json(rows: Rows) -> pa.Array:
+    """`{"id":1}` of the key columns of every row; null (no key) where there are none.
 
     Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does not
     say, or of JSON documents stands as its text form.
     """
-    if not key:
-        return pa.nulls(rows, pa.binary())
-    names = [json_text.name(columns[index].name) for index in key]
-    pieces = [_key_member(values.arrays[index], columns[index]) for index in key]
-    return json_text.join(*json_text.members(names, pieces))
+    return of_keyed(rows, lambda: _KEYS.write(rows.key_cells(rows.image), rows))
 
 
-def names_json(flags: Absent, columns: Sequence[Column]) -> pa.Array:
-    """`["a","b"]` of every row: the names of the columns flagged there."""
-    parts = [
-        pc.if_else(pa.array(flagged), pa.scalar(b"," + json_text.name(columns[index].name), pa.binary()), _EMPTY)
-        for index, flagged in sorted(flags.items())
-    ]
-    return json_text.join(b"[", pc.binary_replace_slice(json_text.join(*parts), 0, 1, b""), b"]")
+def of_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
+    """What is written of the keys; null for rows that have none."""
+    keyed = rows.keyed
+    if not keyed.any():
+        return pa.nulls(len(rows), pa.binary())
+    return write() if keyed.all() else pc.if_else(pa.array(keyed), write(), _NO_TEXT)
 
 
-def _member(values: Values, index: int, column: Column) -> Piece:
-    piece = json_values(values.arrays[index], column.type)
-    marked = values.marked.get(index)
-    return piece if marked is None else json_text.replaced(piece, marked, values.marker)
+def unchanged_json(rows: Rows) -> pa.Array:
+    """`["a","b"]` of every row: the columns that it lacks because an update left their TOASTed values alone; null for a
+    row that lacks none.
+    """
+    if rows.new is None or rows.unchanged is None:
+        return pa.nulls(len(rows), pa.binary())
+    cells = np.flatnonzero(rows.unchanged)
+    columns, which, row = columns_of(cells, rows.new, rows)
+    names = pa.array([json_text.name(column.name) for column in columns], pa.binary()).take(pa.array(which))
+    counts = np.bincount(row, minlength=len(rows))
+    begins = np.append(0, np.cumsum(counts)).astype(np.int32)
+    of_rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(begins), names), b",")
+    return pc.if_else(pa.array(counts > 0), json_text.join(b"[", of_rows, b"]"), _NO_TEXT)
 
 
-def _key_member(values: pa.Array, column: Column) -> Piece:
-    piece = json_values(values, column.type)
+def unchanged_member(lead: bytes, rows: Rows) -> pa.Array:
+    """The same as a member of the row's event, behind its lead; nothing for a row that lacks none."""
+    return pc.fill_null(json_text.join(lead, unchanged_json(rows), nulls=None), b"")
+
+
+def columns_of(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], Index, Index]:
+    """The columns that some cells are of, which of these each is of, and its row."""
+    row = np.searchsorted(cells.tuples.begins, at, side="right") - 1
+    code = rows.shape[row].astype(np.int64) << 16 | cells.places()[at]
+    distinct, which = np.unique(code, return_inverse=True)
+    return [rows.shapes[one >> 16].columns[one & 0xFFFF] for one in distinct.tolist()], which, row
+
+
+class Objects:
+    """Writes cells as objects. render: how the values of a column are written; equal renders are called together.
+
+    Columns keep their numbers from batch to batch. May be shared between threads.
+    """
+
+    def __init__(self, render: Callable[[Column], Render]) -> None:
+        self._render = render
+        self._lock = Lock()
+        self._seen: dict[int, tuple[int, tuple[Column, ...]]] = {}
+        self._equal: dict[tuple[Column, ...], int] = {}
+        self._leads: list[pa.Array] = []
+        self._kinds: list[int] = []
+        self._renders: dict[Render, int] = {}
+        self._numbered: _Numbered | None = None
+
+    def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
+        """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
+        with self._lock:
+            if max(len(self._kinds), len(self._seen)) > _MOST_COLUMNS:
+                self._forget()
+            firsts = np.array([self._first(shape.columns) for shape in rows.shapes], np.int32)
+            known = self._known()
+        numbers = np.repeat(firsts[rows.shape], cells.tuples.widths) + cells.places()
+        return _Writing(known, cells, numbers, rows, marker, lost).write()
+
+    def _first(self, columns: tuple[Column, ...]) -> int:
+        """The number of the first of a relation's columns; the others follow."""
+        seen = self._seen.get(id(columns))
+        if seen is not None:
+            return seen[0]
+        first = self._equal.get(columns)
+        if first is None:
+            first = self._equal[columns] = self._add(columns)
+        self._seen[id(columns)] = first, columns
+        return first
+
+    def _add(self, columns: tuple[Column, ...]) -> int:
+        first = len(self._kinds)
+        names = [json_text.name(column.name) for column in columns]
+        self._leads.append(pa.array([lead for name in names for lead in _leads(name)], pa.binary()))
+        for column in columns:
+            self._kinds.append(self._renders.setdefault(self._render(column), len(self._renders)))
+        self._numbered = None
+        return first
+
+    def _known(self) -> _Numbered:
+        if self._numbered is None:
+            leads = pa.concat_arrays(self._leads) if self._leads else pa.array([], pa.binary())
+            self._leads = [leads]
+            self._numbered = _Numbered(leads, np.array(self._kinds, np.int32), list(self._renders))
+        return self._numbered
+
+    def _forget(self) -> None:
+        for held in (self._seen, self._equal, self._leads, self._kinds, self._renders):
+            held.clear()
+        self._numbered = None
+
+
+def _leads(name: bytes) -> tuple[bytes, ...]:
+    """What stands before a value: behind others, as the first one; the same before one in quotes."""
+    return b"," + name + b":", b"{" + name + b":", b"," + name + b':"', b"{" + name + b':"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Columns by number. leads: four for each column. kinds: for each its render's place in renders."""
+
+    leads: pa.Array
+    kinds: NDArray[np.int32]
+    renders: list[Render]
+
+
+class _Writing:
+    """One image of rows on its way to JSON. numbers: of the column of each cell."""
+
+    def __init__(
+        self,
+        known: _Numbered,
+        cells: Cells,
+        numbers: NDArray[np.int64],
+        rows: Rows,
+        marker: Marker | None,
+        lost: Lost | None,
+    ) -> None:
+        self._known = known
+        self._cells = cells
+        self._rows = rows
+        self._marker = marker
+        self._lost = lost
+        self._numbers = numbers
+        self._tuples = cells.tuples
+        self._marked = cells.marked
+        self._at: Index | None = None  # which cells of the image these are; None: all
+
+    def write(self) -> pa.Array:
+        """An object for each row."""
+        self._leave_out_absent()
+        begins = self._tuples.begins
+        held = begins[1:] > begins[:-1]
+        if not held.any():
+            return pa.repeat(_NOTHING, len(held))
+        texts, in_quotes = self._texts()
+        first, last = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int8)
+        first[begins[:-1][held]] = 1
+        last[begins[1:][held] - 1] = 2
+        members = json_text.join(
+            self._known.leads.take(pa.array(self._numbers * 4 + 2 * in_quotes + first)),
+            texts,
+            _TAILS.take(pa.array(last + in_quotes)),
+        )
+        objects = _regrouped(members, begins)
+        return objects if held.all() else pc.if_else(pa.array(held), objects, _NOTHING)
+
+    def _leave_out_absent(self) -> None:
+        absent = self._tuples.absent
+        if absent is None:
+            return
+        self._at = np.flatnonzero(~absent)
+        self._tuples = without_absent(self._tuples, self._at)
+        self._numbers = self._numbers[self._at]
+        self._marked = None if self._marked is None else self._marked[self._at]
+
+    def _texts(self) -> tuple[pa.Array, Mask]:
+        """The JSON of each value, null for a null, without its quotes; and whether it stands in quotes."""
+        values, kinds = self._tuples.values, self._known.kinds[self._numbers]
+        usable = self._usable()
+        there = np.flatnonzero(np.bincount(kinds)).tolist()
+        plain = plain_in(values, {self._known.renders[kind] for kind in there})
+        in_quotes = np.zeros(len(values), np.bool_)
+        changed: list[tuple[Index, pa.Array]] = []
+        for kind in there:
+            render = self._known.renders[kind]
+            mine = kinds == kind if usable is None else (kinds == kind) & usable
+            if render in plain:
+                if plain[render]:
+                    in_quotes |= mine
+                continue
+            at = np.flatnonzero(mine)
+            if len(at):
+                changed.append(self._rendered(render, at, _taken(values, at), in_quotes))
+        changed += self._typed(kinds, in_quotes)
+        changed += self._markers()
+        return _replaced(values, changed), in_quotes
+
+    def _usable(self) -> Mask | None:
+        """Which cells have a value; None: all of them."""
+        values = self._tuples.values
+        usable = None if not values.null_count else values.is_valid().to_numpy(zero_copy_only=False)
+        if self._marked is None:
+            return usable
+        return ~self._marked if usable is None else usable & ~self._marked
+
+    def _rendered(self, render: Render, at: Index, values: pa.Array, in_quotes: Mask) -> tuple[Index, pa.Array]:
+        piece = render(values)
+        if self._lost is not None and (lost := json_text.lost(piece, values)) is not None and lost.true_count:
+            lost_at = at[lost.to_numpy(zero_copy_only=False)]
+            self._lost(lost_at if self._at is None else self._at[lost_at])
+        if piece.open == piece.close == b'"':
+            in_quotes[at] = True
+            return at, piece.values
+        return at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)
+
+    def _typed(self, kinds: NDArray[np.int32], in_quotes: Mask) -> Iterator[tuple[Index, pa.Array]]:
+        for cells in self._tuples.typed:
+            usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
+            if self._marked is not None:
+                usable &= ~self._marked[cells.at]
+            of_kinds = kinds[cells.at]
+            for kind in np.unique(of_kinds[usable]).tolist():
+                mine = np.flatnonzero(usable & (of_kinds == kind))
+                render = self._known.renders[kind]
+                yield self._rendered(render, cells.at[mine], _taken(cells.values, mine), in_quotes)
+
+    def _markers(self) -> Iterator[tuple[Index, pa.Array]]:
+        if self._marked is None or self._marker is None:
+            return
+        at = np.flatnonzero(self._marked)
+        columns, which, _ = columns_of(at if self._at is None else self._at[at], self._cells, self._rows)
+        yield at, pa.array([self._marker(column) for column in columns], pa.binary()).take(pa.array(which))
+
+
+def without_absent(tuples: Tuples, present: Index) -> Tuples:
+    """Tuples without the cells that they lack; they no longer have one for each column."""
+    before = np.zeros(len(tuples.values) + 1, np.int64)
+    before[1:][present] = 1
+    return Tuples(
+        tuples.rows,
+        np.cumsum(before)[tuples.begins],
+        tuples.values.take(pa.array(present)),
+        None,
+        tuple(typed.chosen(present) for typed in tuples.typed),
+    )
+
+
+def _taken(values: pa.Array, at: Index) -> pa.Array:
+    return values if len(at) == len(values) else values.take(pa.array(at))
+
+
+def _replaced(values: pa.Array, changed: Sequence[tuple[Index, pa.Array]]) -> pa.Array:
+    """The values with others at some places, which may be all of them."""
+    if not changed:
+        return values
+    at, others = changed[0]
+    if len(changed) > 1:
+        at = np.concatenate([places for places, _ in changed])
+        order = np.argsort(at)
+        others = pa.concat_arrays([array for _, array in changed]).take(pa.array(order))
+    if len(at) == len(values):
+        return others
+    where = np.zeros(len(values), np.bool_)
+    where[at] = True
+    return pc.replace_with_mask(values, pa.array(where), others)
+
+
+def _regrouped(members: pa.Array, begins: Index) -> pa.Array:
+    """What lies between each two of the bounds as one text, without a copy."""
+    bounds = offsets(members)[begins]
+    return pa.Array.from_buffers(
+        members.type, len(begins) - 1, [None, pa.py_buffer(np.ascontiguousarray(bounds)), members.buffers()[2]]
+    )
+
+
+def _image_render(column: Column) -> Render:
+    return render_of(column.type)
+
+
+def _key_render(column: Column) -> Render:
     known = column.type.known if isinstance(column.type, PostgresType) else None
-    if known is None or known.element is None:
-        return piece
-    if known.element.form is JsonForm.EMBEDDED:
-        return Piece(json_text.quote(values))  # a null or an array of its own would look like one of PostgreSQL's
-    bounded = pc.fill_null(pc.starts_with(values, b"["), False)
-    if not bounded.true_count:
-        return piece
-    rendered = json_text.join(piece.open, piece.values, piece.close, nulls=None)
-    return Piece(pc.replace_with_mask(rendered, bounded, json_text.quote(values.filter(bounded))))
+    return render_of(column.type) if known is None or known.element is None else _array_in_key(known)
 
 
-def _always(absent: NDArray[np.bool_] | None) -> bool:
-    return absent is not None and bool(absent.all())
+@lru_cache(maxsize=1 << 10)
+def _array_in_key(kind: PgType) -> Render:
+    """A null or an array inside of a document would look like one of PostgreSQL's; JSON arrays have no bounds."""
+    assert kind.element is not None  # noqa: S101 - it is an array
+    if kind.element.form is JsonForm.EMBEDDED:
+        return quoted
+    render = render_of(PostgresType(0, -1, kind))
+
+    def render_unless_bounded(values: pa.Array) -> Piece:
+        piece = render(values)
+        bounded = pc.fill_null(pc.starts_with(values, b"["), False)
+        if not bounded.true_count:
+            return piece
+        rendered = json_text.join(piece.open, piece.values, piece.close, nulls=None)
+        return Piece(pc.replace_with_mask(rendered, bounded, json_text.quote(values.filter(bounded))))
+
+    return render_unless_bounded
+
+
+_IMAGES, _KEYS = Objects(_image_render), Objects(_key_render)

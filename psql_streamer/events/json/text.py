@@ -6,9 +6,10 @@ U+001F only; everything else, U+2028 included, stands as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,10 @@ class Piece:
     lossy: pa.BooleanArray | None = None
 
 
+Render: TypeAlias = Callable[[pa.Array], Piece]
+"""Writes a column of values of one type as JSON; null stays null."""
+
+
 def lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
     """Which values are null in their JSON, or have a null inside of it, that are none themselves; None: none of them.
 
@@ -52,7 +57,7 @@ def lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
 
 def escape(texts: pa.Array) -> pa.Array:
     """What stands between the quotes of JSON string literals; nulls stay."""
-    for code in _to_escape(texts):
+    for code in to_escape(texts):
         texts = pc.replace_substring(texts, bytes([code]), _ESCAPES[code])
     return texts
 
@@ -119,7 +124,7 @@ def members_with_gaps(
     return [b"{", pc.binary_replace_slice(join(*parts), 0, 1, b""), b"}"]
 
 
-def _to_escape(texts: pa.Array) -> list[int]:
+def to_escape(texts: pa.Array) -> list[int]:
     """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
     held = held_bytes(texts)
     if not len(held):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, assert_never
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.made import made_json
 from psql_streamer.events.json.nested import array_json, object_json
 from psql_streamer.events.json.plain_arrays import array_json_by_columns
-from psql_streamer.events.json.text import TO_THE_END, Piece, join, quoted
+from psql_streamer.events.json.text import TO_THE_END, Piece, Render, join, quoted
 from psql_streamer.model import ArrowType, ColumnType
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 from psql_streamer.pgtypes import casts
@@ -27,14 +28,40 @@ _T, _TRUE, _FALSE = (pa.scalar(text, pa.binary()) for text in (b"t", b"true", b"
 
 def json_values(values: pa.Array, kind: ColumnType) -> Piece:
     """The JSON of every value of a type; null stays null."""
+    return render_of(kind)(values)
+
+
+def render_of(kind: ColumnType) -> Render:
+    """What writes the values of a type as JSON; equal for types whose values are written alike."""
     match kind:
         case ArrowType():
-            return made_json(values, _of_arrow)
+            return _made
         case PostgresType():
             known = kind.known or BY_OID.get(kind.oid)
-            return quoted(values) if known is None else _typed(values, known)
+            return quoted if known is None else _render_of(known)
         case _:
             assert_never(kind)
+
+
+def plain_in(values: pa.Array, renders: Collection[Render]) -> Mapping[Render, bool]:
+    """Those of the renders that leave all of these values as they are; for each whether it puts them in quotes."""
+    plain: dict[Render, bool] = {render: False for render in (_integers, _embedded) if render in renders}
+    if _numbers in renders and _is_finite(values):
+        plain[_numbers] = False
+    if quoted in renders and not json_text.to_escape(values):
+        plain[quoted] = True
+    return plain
+
+
+@lru_cache(maxsize=1 << 12)
+def _render_of(kind: PgType) -> Render:
+    if kind.element is None and kind.form is not JsonForm.OBJECT:
+        return FORMS[kind.form]
+    return lambda values: _typed(values, kind)
+
+
+def _made(values: pa.Array) -> Piece:
+    return made_json(values, _of_arrow)
 
 
 def _typed(values: pa.Array, kind: PgType) -> Piece:
@@ -59,11 +86,15 @@ def _integers(values: pa.Array) -> Piece:
 
 def _numbers(values: pa.Array) -> Piece:
     """Digits as they are; only NaN and the infinities hold letters other than an exponent's e."""
-    held = held_bytes(values).tobytes()
-    if b"N" not in held and b"I" not in held:
+    if _is_finite(values):
         return Piece(values)
     special = pc.is_in(values, pa.array(_NOT_FINITE, pa.binary()))
     return Piece(pc.if_else(special, join(b'"', values, b'"', nulls=None), values))
+
+
+def _is_finite(values: pa.Array) -> bool:
+    held = held_bytes(values).tobytes()
+    return b"N" not in held and b"I" not in held
 
 
 def _booleans(values: pa.Array) -> Piece:
