@@ -35,7 +35,13 @@ Lost: TypeAlias = Callable[[Index], None]
 _MOST_COLUMNS = 1 << 17
 """Columns that are numbered at a time; behind this many all are forgotten, and numbered anew."""
 
-_TAILS = pa.array([b"", b'"', b"}", b'"}'], pa.binary())
+_Changed: TypeAlias = tuple[Index, pa.Array]
+"""Cells, and what stands in place of their values."""
+
+_TAILS = pa.array([b"", b'"', b"}", b'"}', b"null"], pa.binary())
+_NULL = 4
+"""Where it stands among the tails."""
+
 _NOTHING = pa.scalar(b"{}", pa.binary())
 _NO_TEXT = pa.scalar(None, pa.binary())
 
@@ -193,17 +199,46 @@ class _Writing:
         held = begins[1:] > begins[:-1]
         if not held.any():
             return pa.repeat(_NOTHING, len(held))
-        texts, in_quotes = self._texts()
-        first, last = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int8)
-        first[begins[:-1][held]] = 1
-        last[begins[1:][held] - 1] = 2
+        every = bool(held.all())
+        changed, in_quotes = self._changed()
+        leads, tails = self._numbers * 4, np.zeros(len(self._numbers), np.int32)
+        leads[begins[:-1] if every else begins[:-1][held]] += 1
+        tails[(begins[1:] if every else begins[1:][held]) - 1] = 2
+        if in_quotes is not None:
+            leads += 2 * in_quotes
+            tails += in_quotes
+        long = json_text.are_long(self._tuples.values)
+        objects = self._joined(leads, tails, changed) if long else self._gathered(leads, tails, changed)
+        return objects if every else pc.if_else(pa.array(held), objects, _NOTHING)
+
+    def _gathered(self, leads: Index, tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+        values = self._tuples.values
+        base = len(_TAILS) + len(self._known.leads)
+        pieces = np.empty((len(values), 3), np.int32)
+        np.add(leads, len(_TAILS), out=pieces[:, 0], casting="same_kind")
+        pieces[:, 1] = np.arange(base, base + len(values), dtype=np.int32)
+        pieces[:, 2] = tails
+        if values.null_count:
+            pieces[values.is_null().to_numpy(zero_copy_only=False), 1] = _NULL
+        base += len(values)
+        for at, others in changed:
+            pieces[at, 1] = np.arange(base, base + len(others), dtype=np.int32)
+            if others.null_count:
+                pieces[at[others.is_null().to_numpy(zero_copy_only=False)], 1] = _NULL
+            base += len(others)
+        pool = [_TAILS, self._known.leads, values, *(others for _, others in changed)]
+        return json_text.gather(pool, pieces.reshape(-1), 3 * self._tuples.begins)
+
+    def _joined(self, leads: Index, tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         members = json_text.join(
-            self._known.leads.take(pa.array(self._numbers * 4 + 2 * in_quotes + first)),
-            texts,
-            _TAILS.take(pa.array(last + in_quotes)),
+            self._known.leads.take(pa.array(leads)),
+            _replaced(self._tuples.values, changed),
+            _TAILS.take(pa.array(tails)),
         )
-        objects = _regrouped(members, begins)
-        return objects if held.all() else pc.if_else(pa.array(held), objects, _NOTHING)
+        bounds = np.ascontiguousarray(offsets(members)[self._tuples.begins])
+        return pa.Array.from_buffers(
+            members.type, len(self._tuples), [None, pa.py_buffer(bounds), members.buffers()[2]]
+        )
 
     def _leave_out_absent(self) -> None:
         absent = self._tuples.absent
@@ -214,16 +249,20 @@ class _Writing:
         self._numbers = self._numbers[self._at]
         self._marked = None if self._marked is None else self._marked[self._at]
 
-    def _texts(self) -> tuple[pa.Array, Mask]:
-        """The JSON of each value, null for a null, without its quotes; and whether it stands in quotes."""
+    def _changed(self) -> tuple[Sequence[_Changed], Mask | None]:
+        """The values whose JSON is not their text as it is, without their quotes; and which cells stand in quotes."""
         values, kinds = self._tuples.values, self._known.kinds[self._numbers]
         usable = self._usable()
         there = np.flatnonzero(np.bincount(kinds)).tolist()
-        plain = plain_in(values, {self._known.renders[kind] for kind in there})
+        renders = self._known.renders
+        plain = plain_in(values, {renders[kind] for kind in there})
+        if usable is None and all(renders[kind] in plain for kind in there):
+            quoted_kinds = np.array([plain.get(render, False) for render in renders], np.bool_)
+            return (), quoted_kinds[kinds]
         in_quotes = np.zeros(len(values), np.bool_)
-        changed: list[tuple[Index, pa.Array]] = []
+        changed: list[_Changed] = []
         for kind in there:
-            render = self._known.renders[kind]
+            render = renders[kind]
             mine = kinds == kind if usable is None else (kinds == kind) & usable
             if render in plain:
                 if plain[render]:
@@ -234,7 +273,7 @@ class _Writing:
                 changed.append(self._rendered(render, at, _taken(values, at), in_quotes))
         changed += self._typed(kinds, in_quotes)
         changed += self._markers()
-        return _replaced(values, changed), in_quotes
+        return changed, in_quotes
 
     def _usable(self) -> Mask | None:
         """Which cells have a value; None: all of them."""
@@ -244,7 +283,7 @@ class _Writing:
             return usable
         return ~self._marked if usable is None else usable & ~self._marked
 
-    def _rendered(self, render: Render, at: Index, values: pa.Array, in_quotes: Mask) -> tuple[Index, pa.Array]:
+    def _rendered(self, render: Render, at: Index, values: pa.Array, in_quotes: Mask) -> _Changed:
         piece = render(values)
         if self._lost is not None and (lost := json_text.lost(piece, values)) is not None and lost.true_count:
             lost_at = at[lost.to_numpy(zero_copy_only=False)]
@@ -254,7 +293,7 @@ class _Writing:
             return at, piece.values
         return at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)
 
-    def _typed(self, kinds: NDArray[np.int32], in_quotes: Mask) -> Iterator[tuple[Index, pa.Array]]:
+    def _typed(self, kinds: NDArray[np.int32], in_quotes: Mask) -> Iterator[_Changed]:
         for cells in self._tuples.typed:
             usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
             if self._marked is not None:
@@ -265,7 +304,7 @@ class _Writing:
                 render = self._known.renders[kind]
                 yield self._rendered(render, cells.at[mine], _taken(cells.values, mine), in_quotes)
 
-    def _markers(self) -> Iterator[tuple[Index, pa.Array]]:
+    def _markers(self) -> Iterator[_Changed]:
         if self._marked is None or self._marker is None:
             return
         at = np.flatnonzero(self._marked)
@@ -290,7 +329,7 @@ def _taken(values: pa.Array, at: Index) -> pa.Array:
     return values if len(at) == len(values) else values.take(pa.array(at))
 
 
-def _replaced(values: pa.Array, changed: Sequence[tuple[Index, pa.Array]]) -> pa.Array:
+def _replaced(values: pa.Array, changed: Sequence[_Changed]) -> pa.Array:
     """The values with others at some places, which may be all of them."""
     if not changed:
         return values
@@ -304,14 +343,6 @@ def _replaced(values: pa.Array, changed: Sequence[tuple[Index, pa.Array]]) -> pa
     where = np.zeros(len(values), np.bool_)
     where[at] = True
     return pc.replace_with_mask(values, pa.array(where), others)
-
-
-def _regrouped(members: pa.Array, begins: Index) -> pa.Array:
-    """What lies between each two of the bounds as one text, without a copy."""
-    bounds = offsets(members)[begins]
-    return pa.Array.from_buffers(
-        members.type, len(begins) - 1, [None, pa.py_buffer(np.ascontiguousarray(bounds)), members.buffers()[2]]
-    )
 
 
 def _image_render(column: Column) -> Render:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import held_bytes
+from psql_streamer.binary_columns import held_bytes, offsets
 
 _ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
 _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
@@ -83,10 +83,61 @@ def replaced(piece: Piece, where: NDArray[np.bool_], value: bytes) -> Piece:
 
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
-    arguments = [_constant(part) if isinstance(part, bytes) else part for part in _merged(parts)]
+    merged = _merged(parts)
+    if nulls is not None and _are_short(merged):
+        return _gather(merged, nulls)
+    arguments = [_constant(part) if isinstance(part, bytes) else part for part in merged]
     if nulls is None:
         return pc.binary_join_element_wise(*arguments, _EMPTY)
     return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
+
+
+def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64]) -> pa.Array:
+    """Texts put together of pieces: one behind the other, as bytes, without a step for each text.
+
+    pieces: indexes into the pool, as if its arrays were one. ends: behind which piece each text ends, from 0 on.
+    """
+    taken = pa.concat_arrays(pool).take(pa.array(pieces))
+    bounds = offsets(taken)[ends]
+    return pa.Array.from_buffers(taken.type, len(ends) - 1, [None, pa.py_buffer(bounds), taken.buffers()[2]])
+
+
+LONG = 512
+"""Bytes from which on a text is better copied once than picked out of a pool, which copies it twice."""
+
+
+def are_long(texts: pa.Array) -> bool:
+    """Whether the texts are, on average."""
+    return bool(texts.nbytes > LONG * len(texts))
+
+
+def _are_short(parts: Sequence[pa.Array | bytes]) -> bool:
+    arrays = [part for part in parts if not isinstance(part, bytes)]
+    return bool(arrays) and not any(map(are_long, arrays))
+
+
+def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
+    constants = _pool((nulls, *(part for part in parts if isinstance(part, bytes))))
+    pool, base, constant = [constants], len(constants), 0
+    rows = next(len(part) for part in parts if not isinstance(part, bytes))
+    pieces = np.empty((rows, len(parts)), np.int32)
+    every = np.arange(rows, dtype=np.int32)
+    for place, part in enumerate(parts):
+        if isinstance(part, bytes):
+            constant += 1
+            pieces[:, place] = constant
+            continue
+        np.add(every, base, out=pieces[:, place])
+        if part.null_count:
+            pieces[part.is_null().to_numpy(zero_copy_only=False), place] = 0
+        pool.append(part)
+        base += rows
+    return gather(pool, pieces.reshape(-1), np.arange(0, pieces.size + 1, len(parts)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _pool(constants: tuple[bytes, ...]) -> pa.Array:
+    return pa.array(constants, pa.binary())
 
 
 @lru_cache(maxsize=1 << 12)
