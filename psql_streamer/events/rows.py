@@ -88,6 +88,12 @@ class Rows:
         return len(self.ordinal)
 
     @property
+    def only(self) -> int | None:
+        """The shape of all rows, if they have one."""
+        first = int(self.shape[0])
+        return None if np.count_nonzero(self.shape != first) else first
+
+    @property
     def image(self) -> Cells:
         """The row that the action left, or (delete) the one that it removed."""
         image = self.old if self.new is None else self.new
@@ -120,8 +126,8 @@ class Rows:
 
     def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Part:
         """The same of its shape and the columns of its key."""
-        if not np.count_nonzero(self.shape != self.shape[0]):
-            only = int(self.shape[0])
+        only = self.only
+        if only is not None:
             return make(self.shapes[only], self.keys[only])
         there = np.flatnonzero(np.bincount(self.shape, minlength=len(self.shapes)))
         texts = pa.array([make(self.shapes[at], self.keys[at]) for at in there.tolist()], pa.binary())

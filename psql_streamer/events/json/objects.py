@@ -38,6 +38,9 @@ _MOST_COLUMNS = 1 << 17
 _Changed: TypeAlias = tuple[Index, pa.Array]
 """Cells, and what stands in place of their values."""
 
+_InQuotes: TypeAlias = tuple[Mask, Sequence[Index], Sequence[Index]]
+"""What of a pattern stands in quotes; cells that do besides, and cells that do not though their columns do."""
+
 _TAILS = pa.array([b"", b'"', b"}", b'"}', b"null"], pa.binary())
 _NULL = 4
 """Where it stands among the tails."""
@@ -120,8 +123,7 @@ class Objects:
                 self._forget()
             firsts = np.array([self._first(shape.columns) for shape in rows.shapes], np.int32)
             known = self._known()
-        numbers = np.repeat(firsts[rows.shape], cells.tuples.widths) + cells.places()
-        return _Writing(known, cells, numbers, rows, marker, lost).write()
+        return _Writing(known, firsts, cells, rows, marker, lost).write()
 
     def _first(self, columns: tuple[Column, ...]) -> int:
         """The number of the first of a relation's columns; the others follow."""
@@ -171,13 +173,17 @@ class _Numbered:
 
 
 class _Writing:
-    """One image of rows on its way to JSON. numbers: of the column of each cell."""
+    """One image of rows on its way to JSON.
+
+    Tuples of one relation that lack nothing are alike: what is known of the columns of one holds for all. `pattern` has
+    the columns' numbers, of one tuple or of all cells.
+    """
 
     def __init__(
         self,
         known: _Numbered,
+        firsts: NDArray[np.int32],
         cells: Cells,
-        numbers: NDArray[np.int64],
         rows: Rows,
         marker: Marker | None,
         lost: Lost | None,
@@ -187,35 +193,57 @@ class _Writing:
         self._rows = rows
         self._marker = marker
         self._lost = lost
-        self._numbers = numbers
-        self._tuples = cells.tuples
+        self._tuples = tuples = cells.tuples
         self._marked = cells.marked
         self._at: Index | None = None  # which cells of the image these are; None: all
+        self._alike = cells.place is None and tuples.absent is None and rows.only is not None
+        if self._alike and rows.only is not None:
+            first, width = int(firsts[rows.only]), len(rows.shapes[rows.only].columns)
+            self._pattern: NDArray[np.int32] = np.arange(first, first + width, dtype=np.int32)
+            return
+        numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.places().astype(np.int32)
+        if tuples.absent is not None:
+            self._at = np.flatnonzero(~tuples.absent)
+            self._tuples = without_absent(tuples, self._at)
+            self._marked = None if cells.marked is None else cells.marked[self._at]
+            numbers = numbers[self._at]
+        self._pattern = numbers
 
     def write(self) -> pa.Array:
         """An object for each row."""
-        self._leave_out_absent()
         begins = self._tuples.begins
         held = begins[1:] > begins[:-1]
+        every = bool(held.all())
         if not held.any():
             return pa.repeat(_NOTHING, len(held))
-        every = bool(held.all())
         changed, in_quotes = self._changed()
-        leads, tails = self._numbers * 4, np.zeros(len(self._numbers), np.int32)
-        leads[begins[:-1] if every else begins[:-1][held]] += 1
-        tails[(begins[1:] if every else begins[1:][held]) - 1] = 2
-        if in_quotes is not None:
-            leads += 2 * in_quotes
-            tails += in_quotes
+        leads, tails = self._frame(in_quotes, begins if every else begins[np.append(True, held)])
         long = json_text.are_long(self._tuples.values)
         objects = self._joined(leads, tails, changed) if long else self._gathered(leads, tails, changed)
         return objects if every else pc.if_else(pa.array(held), objects, _NOTHING)
 
-    def _gathered(self, leads: Index, tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+    def _frame(self, in_quotes: _InQuotes, begins: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """What stands before and behind each value, as places among leads and tails. begins: of tuples with cells."""
+        quoted_in_pattern, quoted_cells, bare_cells = in_quotes
+        leads = self._pattern * 4 + 2 * quoted_in_pattern
+        tails = quoted_in_pattern.astype(np.int32)
+        if self._alike:
+            begins = np.array([0, len(leads)])
+        leads[begins[:-1]] += 1
+        tails[begins[1:] - 1] += 2
+        if self._alike:
+            leads, tails = np.tile(leads, len(self._tuples)), np.tile(tails, len(self._tuples))
+        for cells, step in ((quoted_cells, 1), (bare_cells, -1)):
+            for at in cells:
+                leads[at] += 2 * step
+                tails[at] += step
+        return leads, tails
+
+    def _gathered(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         values = self._tuples.values
         base = len(_TAILS) + len(self._known.leads)
         pieces = np.empty((len(values), 3), np.int32)
-        np.add(leads, len(_TAILS), out=pieces[:, 0], casting="same_kind")
+        np.add(leads, len(_TAILS), out=pieces[:, 0])
         pieces[:, 1] = np.arange(base, base + len(values), dtype=np.int32)
         pieces[:, 2] = tails
         if values.null_count:
@@ -229,51 +257,73 @@ class _Writing:
         pool = [_TAILS, self._known.leads, values, *(others for _, others in changed)]
         return json_text.gather(pool, pieces.reshape(-1), 3 * self._tuples.begins)
 
-    def _joined(self, leads: Index, tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+    def _joined(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+        """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
+        values = self._tuples.values
+        pool = [pa.array([b"", b"null"], pa.binary())]
+        others = np.zeros(len(values), np.int64)
+        if values.null_count:
+            others[values.is_null().to_numpy(zero_copy_only=False)] = 1
+        base = 2
+        for at, texts in changed:
+            others[at] = np.arange(base, base + len(texts))
+            if texts.null_count:
+                others[at[texts.is_null().to_numpy(zero_copy_only=False)]] = 1
+            pool.append(texts)
+            base += len(texts)
         members = json_text.join(
             self._known.leads.take(pa.array(leads)),
-            _replaced(self._tuples.values, changed),
+            _only(values, others == 0),
+            pa.concat_arrays(pool).take(pa.array(others)),
             _TAILS.take(pa.array(tails)),
+            nulls=b"",
         )
         bounds = np.ascontiguousarray(offsets(members)[self._tuples.begins])
         return pa.Array.from_buffers(
             members.type, len(self._tuples), [None, pa.py_buffer(bounds), members.buffers()[2]]
         )
 
-    def _leave_out_absent(self) -> None:
-        absent = self._tuples.absent
-        if absent is None:
-            return
-        self._at = np.flatnonzero(~absent)
-        self._tuples = without_absent(self._tuples, self._at)
-        self._numbers = self._numbers[self._at]
-        self._marked = None if self._marked is None else self._marked[self._at]
-
-    def _changed(self) -> tuple[Sequence[_Changed], Mask | None]:
-        """The values whose JSON is not their text as it is, without their quotes; and which cells stand in quotes."""
-        values, kinds = self._tuples.values, self._known.kinds[self._numbers]
+    def _changed(self) -> tuple[Sequence[_Changed], _InQuotes]:
+        """The values whose JSON is not their text as it is, without their quotes; and what stands in quotes."""
+        values, renders = self._tuples.values, self._known.renders
+        kinds = self._known.kinds[self._pattern]
         usable = self._usable()
         there = np.flatnonzero(np.bincount(kinds)).tolist()
-        renders = self._known.renders
         plain = plain_in(values, {renders[kind] for kind in there})
-        if usable is None and all(renders[kind] in plain for kind in there):
-            quoted_kinds = np.array([plain.get(render, False) for render in renders], np.bool_)
-            return (), quoted_kinds[kinds]
-        in_quotes = np.zeros(len(values), np.bool_)
+        in_quotes = np.zeros(len(self._pattern), np.bool_)
         changed: list[_Changed] = []
+        quoted_cells: list[Index] = []
         for kind in there:
-            render = renders[kind]
-            mine = kinds == kind if usable is None else (kinds == kind) & usable
+            mine, render = kinds == kind, renders[kind]
             if render in plain:
                 if plain[render]:
                     in_quotes |= mine
                 continue
-            at = np.flatnonzero(mine)
+            at = self._cells_of(mine, usable)
             if len(at):
-                changed.append(self._rendered(render, at, _taken(values, at), in_quotes))
-        changed += self._typed(kinds, in_quotes)
+                one, quoted_too = self._rendered(render, at, _taken(values, at))
+                changed.append(one)
+                if quoted_too:
+                    quoted_cells.append(at)
+        bare = [] if usable is None else [np.flatnonzero(~usable & self._in_all(in_quotes))]
+        for kind_cells, quoted_too in self._typed(kinds):
+            changed.append(kind_cells)
+            if quoted_too:
+                quoted_cells.append(kind_cells[0])
         changed += self._markers()
-        return changed, in_quotes
+        return changed, (in_quotes, quoted_cells, bare)
+
+    def _in_all(self, of_pattern: Mask) -> Mask:
+        """For each cell, what is true of its place in the pattern."""
+        return np.tile(of_pattern, len(self._tuples)) if self._alike else of_pattern
+
+    def _cells_of(self, of_pattern: Mask, usable: Mask | None) -> Index:
+        """The cells of which this is true, and that have a value."""
+        if not self._alike:
+            return np.flatnonzero(of_pattern if usable is None else of_pattern & usable)
+        columns, width = np.flatnonzero(of_pattern), len(of_pattern)
+        cells = (np.arange(len(self._tuples))[:, None] * width + columns).reshape(-1)
+        return cells if usable is None else cells[usable[cells]]
 
     def _usable(self) -> Mask | None:
         """Which cells have a value; None: all of them."""
@@ -283,26 +333,25 @@ class _Writing:
             return usable
         return ~self._marked if usable is None else usable & ~self._marked
 
-    def _rendered(self, render: Render, at: Index, values: pa.Array, in_quotes: Mask) -> _Changed:
+    def _rendered(self, render: Render, at: Index, values: pa.Array) -> tuple[_Changed, bool]:
+        """These cells' JSON, and whether they stand in quotes besides."""
         piece = render(values)
         if self._lost is not None and (lost := json_text.lost(piece, values)) is not None and lost.true_count:
             lost_at = at[lost.to_numpy(zero_copy_only=False)]
             self._lost(lost_at if self._at is None else self._at[lost_at])
         if piece.open == piece.close == b'"':
-            in_quotes[at] = True
-            return at, piece.values
-        return at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)
+            return (at, piece.values), True
+        return (at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)), False
 
-    def _typed(self, kinds: NDArray[np.int32], in_quotes: Mask) -> Iterator[_Changed]:
+    def _typed(self, kinds: NDArray[np.int32]) -> Iterator[tuple[_Changed, bool]]:
         for cells in self._tuples.typed:
             usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
             if self._marked is not None:
                 usable &= ~self._marked[cells.at]
-            of_kinds = kinds[cells.at]
-            for kind in np.unique(of_kinds[usable]).tolist():
-                mine = np.flatnonzero(usable & (of_kinds == kind))
-                render = self._known.renders[kind]
-                yield self._rendered(render, cells.at[mine], _taken(cells.values, mine), in_quotes)
+            of_cells = kinds[cells.at % len(kinds)]
+            for kind in np.unique(of_cells[usable]).tolist():
+                mine = np.flatnonzero(usable & (of_cells == kind))
+                yield self._rendered(self._known.renders[kind], cells.at[mine], _taken(cells.values, mine))
 
     def _markers(self) -> Iterator[_Changed]:
         if self._marked is None or self._marker is None:
@@ -329,20 +378,13 @@ def _taken(values: pa.Array, at: Index) -> pa.Array:
     return values if len(at) == len(values) else values.take(pa.array(at))
 
 
-def _replaced(values: pa.Array, changed: Sequence[_Changed]) -> pa.Array:
-    """The values with others at some places, which may be all of them."""
-    if not changed:
-        return values
-    at, others = changed[0]
-    if len(changed) > 1:
-        at = np.concatenate([places for places, _ in changed])
-        order = np.argsort(at)
-        others = pa.concat_arrays([array for _, array in changed]).take(pa.array(order))
-    if len(at) == len(values):
-        return others
-    where = np.zeros(len(values), np.bool_)
-    where[at] = True
-    return pc.replace_with_mask(values, pa.array(where), others)
+def _only(values: pa.Array, chosen: Mask) -> pa.Array:
+    """The values with null in place of the others, without a copy."""
+    valid = np.packbits(chosen, bitorder="little")
+    held = offsets(values)
+    return pa.Array.from_buffers(
+        values.type, len(values), [pa.py_buffer(valid), pa.py_buffer(np.ascontiguousarray(held)), values.buffers()[2]]
+    )
 
 
 def _image_render(column: Column) -> Render:

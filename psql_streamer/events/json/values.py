@@ -46,7 +46,7 @@ def render_of(kind: ColumnType) -> Render:
 def plain_in(values: pa.Array, renders: Collection[Render]) -> Mapping[Render, bool]:
     """Those of the renders that leave all of these values as they are; for each whether it puts them in quotes."""
     plain: dict[Render, bool] = {render: False for render in (_integers, _embedded) if render in renders}
-    if _numbers in renders and _is_finite(values):
+    if _numbers in renders and not json_text.are_long(values) and _is_finite(values):
         plain[_numbers] = False
     if quoted in renders and not json_text.to_escape(values):
         plain[quoted] = True
