@@ -7,7 +7,7 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import numpy as np
@@ -33,7 +33,8 @@ class Cells:
     """A tuple for each row. tuples: theirs; its `absent` says where a column is not in the image at all (not NULL).
 
     marked: for each cell whether a marker stands for a value that the image lacks; None: nowhere.
-    place: which column of its relation each cell is; None: every tuple has all of them, in their order.
+    place: which column of its relation each cell is, where these are the cells of keys; None: every tuple has all of
+    them, in their order.
     """
 
     tuples: Tuples
@@ -44,6 +45,12 @@ class Cells:
         """Which column of its relation each cell is."""
         begins = self.tuples.begins
         return ragged(np.zeros(len(begins) - 1, np.int64), begins) if self.place is None else self.place
+
+    def columns_of_one(self, rows: Rows, shape: int) -> NDArray[np.int32]:
+        """The columns that the tuples of a shape have."""
+        if self.place is not None:
+            return np.array(rows.keys[shape], np.int32)
+        return np.arange(len(rows.shapes[shape].columns), dtype=np.int32)
 
     def take(self, at: Index) -> Cells:
         """The tuples of these rows. at: increasing."""
@@ -83,15 +90,15 @@ class Rows:
     other: Cells | None = None
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
+    only: int | None = field(init=False)
+    """The shape of all rows, if they have one."""
+
+    def __post_init__(self) -> None:
+        first = int(self.shape[0])
+        object.__setattr__(self, "only", None if np.count_nonzero(self.shape != first) else first)
 
     def __len__(self) -> int:
         return len(self.ordinal)
-
-    @property
-    def only(self) -> int | None:
-        """The shape of all rows, if they have one."""
-        first = int(self.shape[0])
-        return None if np.count_nonzero(self.shape != first) else first
 
     @property
     def image(self) -> Cells:
@@ -305,6 +312,10 @@ def _differ_in_type(at: Index, values: pa.Array, at_old: Index, old_values: pa.A
 
 def _key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
     """The cells of the keys, which column of its relation each is, and where those of each row begin."""
+    if rows.only is not None:
+        key = np.array(rows.keys[rows.only], np.int64)
+        cells = (image.tuples.begins[:-1, None] + key).reshape(-1)
+        return cells, np.tile(key, len(rows)), np.arange(len(rows) + 1) * len(key)
     counts = np.array([len(key) for key in rows.keys], np.int64)
     columns = np.array([column for key in rows.keys for column in key], np.int64)
     begins = np.zeros(len(rows) + 1, np.int64)

@@ -90,6 +90,7 @@ class _Walk:
         self._cursor, self._end, self._widths, self._firsts = map(self._sorted, (at, frame_end, widths, begins[:-1]))
         cells = int(begins[-1])
         self._bounds = np.empty(2 * cells, np.int64 if len(wire) > _MAX_INT32 else np.int32)
+        self._grid = None if self._order is not None else self._bounds.reshape(len(at), -1, 2)
         self._kinds = np.full(cells, _TEXT, np.uint8)
         self._all_text = True
 
@@ -117,7 +118,7 @@ class _Walk:
 
     def _read_column(self, column: int, active: int) -> None:
         """The first `active` tuples have this column."""
-        wire, cursor, cells = self._wire, self._cursor[:active], self._firsts[:active] + column
+        wire, cursor = self._wire, self._cursor[:active]
         self._check(cursor + 1)
         kind = wire.u8[cursor]
         text = kind == _TEXT
@@ -128,14 +129,19 @@ class _Walk:
         else:
             self._require_known(kind)
             self._all_text = False
-            self._kinds[cells] = kind
+            self._kinds[self._firsts[:active] + column] = kind
             start, end = cursor + 1, cursor + 1
             start[text] += 4
             self._check(start)
             end[text] = start[text] + wire.u32(cursor[text] + 1)
         self._check(end)
-        self._bounds[2 * cells] = start
-        self._bounds[2 * cells + 1] = end
+        if self._grid is None:
+            cells = self._firsts[:active] + column
+            self._bounds[2 * cells] = start
+            self._bounds[2 * cells + 1] = end
+        else:
+            self._grid[:, column, 0] = start
+            self._grid[:, column, 1] = end
         self._cursor[:active] = end
 
     def _gather(self) -> tuple[pa.Array, NDArray[np.bool_] | None]:

@@ -38,12 +38,15 @@ _MOST_COLUMNS = 1 << 17
 _Changed: TypeAlias = tuple[Index, pa.Array]
 """Cells, and what stands in place of their values."""
 
-_InQuotes: TypeAlias = tuple[Mask, Sequence[Index], Sequence[Index]]
-"""What of a pattern stands in quotes; cells that do besides, and cells that do not though their columns do."""
+_InQuotes: TypeAlias = tuple[Mask, Mask | None]
+"""What of a pattern stands in quotes; and which cells do, if they are not all as the pattern says."""
 
-_TAILS = pa.array([b"", b'"', b"}", b'"}', b"null"], pa.binary())
-_NULL = 4
-"""Where it stands among the tails."""
+_LEADS = 6
+"""In so many ways a member begins: behind a value, as the first one, behind one in quotes; the same with a quote."""
+
+_TAILS = pa.array([b"}", b'"}', b"null", b""], pa.binary())
+_NULL, _NO_TAIL = 2, 3
+"""Where they stand among the tails."""
 
 _NOTHING = pa.scalar(b"{}", pa.binary())
 _NO_TEXT = pa.scalar(None, pa.binary())
@@ -159,13 +162,14 @@ class Objects:
 
 
 def _leads(name: bytes) -> tuple[bytes, ...]:
-    """What stands before a value: behind others, as the first one; the same before one in quotes."""
-    return b"," + name + b":", b"{" + name + b":", b"," + name + b':"', b"{" + name + b':"'
+    """As _LEADS counts them."""
+    bare = b"," + name + b":", b"{" + name + b":", b'",' + name + b":"
+    return *bare, *(lead + b'"' for lead in bare)
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """Columns by number. leads: four for each column. kinds: for each its render's place in renders."""
+    """Columns by number. leads: _LEADS for each column. kinds: for each its render's place in renders."""
 
     leads: pa.Array
     kinds: NDArray[np.int32]
@@ -196,10 +200,9 @@ class _Writing:
         self._tuples = tuples = cells.tuples
         self._marked = cells.marked
         self._at: Index | None = None  # which cells of the image these are; None: all
-        self._alike = cells.place is None and tuples.absent is None and rows.only is not None
+        self._alike = rows.only is not None and tuples.absent is None
         if self._alike and rows.only is not None:
-            first, width = int(firsts[rows.only]), len(rows.shapes[rows.only].columns)
-            self._pattern: NDArray[np.int32] = np.arange(first, first + width, dtype=np.int32)
+            self._pattern = firsts[rows.only] + cells.columns_of_one(rows, rows.only)
             return
         numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.places().astype(np.int32)
         if tuples.absent is not None:
@@ -217,49 +220,60 @@ class _Writing:
         if not held.any():
             return pa.repeat(_NOTHING, len(held))
         changed, in_quotes = self._changed()
-        leads, tails = self._frame(in_quotes, begins if every else begins[np.append(True, held)])
+        frame = self._frame(in_quotes, begins if every else begins[np.append(True, held)])
         long = json_text.are_long(self._tuples.values)
-        objects = self._joined(leads, tails, changed) if long else self._gathered(leads, tails, changed)
+        objects = self._joined(*frame, changed) if long or not every else self._gathered(*frame, changed)
         return objects if every else pc.if_else(pa.array(held), objects, _NOTHING)
 
     def _frame(self, in_quotes: _InQuotes, begins: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """What stands before and behind each value, as places among leads and tails. begins: of tuples with cells."""
-        quoted_in_pattern, quoted_cells, bare_cells = in_quotes
-        leads = self._pattern * 4 + 2 * quoted_in_pattern
-        tails = quoted_in_pattern.astype(np.int32)
-        if self._alike:
-            begins = np.array([0, len(leads)])
-        leads[begins[:-1]] += 1
-        tails[begins[1:] - 1] += 2
-        if self._alike:
-            leads, tails = np.tile(leads, len(self._tuples)), np.tile(tails, len(self._tuples))
-        for cells, step in ((quoted_cells, 1), (bare_cells, -1)):
-            for at in cells:
-                leads[at] += 2 * step
-                tails[at] += step
-        return leads, tails
+        """What stands before each value, and what behind each tuple, as places among leads and tails; of one tuple if
+        all are alike. begins: of tuples with cells.
+        """
+        quoted, exceptions = in_quotes
+        pattern = self._pattern
+        if self._alike and exceptions is None:
+            begins = np.array([0, len(pattern)])
+        elif self._alike:
+            pattern = np.tile(pattern, len(self._tuples))
+        if exceptions is not None:
+            quoted = exceptions
+        leads = pattern * _LEADS + 3 * quoted
+        leads[1:] += 2 * quoted[:-1]
+        first = begins[:-1]
+        leads[first] = pattern[first] * _LEADS + 3 * quoted[first] + 1
+        return leads, quoted[begins[1:] - 1].astype(np.int32)
 
     def _gathered(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
-        values = self._tuples.values
-        base = len(_TAILS) + len(self._known.leads)
-        pieces = np.empty((len(values), 3), np.int32)
-        np.add(leads, len(_TAILS), out=pieces[:, 0])
-        pieces[:, 1] = np.arange(base, base + len(values), dtype=np.int32)
-        pieces[:, 2] = tails
+        values, begins, base = self._tuples.values, self._tuples.begins, len(_TAILS) + len(self._known.leads)
+        which = np.arange(base, base + len(values), dtype=np.int32)
         if values.null_count:
-            pieces[values.is_null().to_numpy(zero_copy_only=False), 1] = _NULL
+            which[values.is_null().to_numpy(zero_copy_only=False)] = _NULL
         base += len(values)
         for at, others in changed:
-            pieces[at, 1] = np.arange(base, base + len(others), dtype=np.int32)
+            which[at] = np.arange(base, base + len(others), dtype=np.int32)
             if others.null_count:
-                pieces[at[others.is_null().to_numpy(zero_copy_only=False)], 1] = _NULL
+                which[at[others.is_null().to_numpy(zero_copy_only=False)]] = _NULL
             base += len(others)
         pool = [_TAILS, self._known.leads, values, *(others for _, others in changed)]
-        return json_text.gather(pool, pieces.reshape(-1), 3 * self._tuples.begins)
+        rows = len(self._tuples)
+        if self._alike:
+            width = len(self._pattern)
+            pieces = np.empty((rows, 2 * width + 1), np.int32)
+            pieces[:, 0:-1:2] = leads.reshape(-1, width) + len(_TAILS)
+            pieces[:, 1:-1:2] = which.reshape(rows, width)
+            pieces[:, -1] = tails
+            return json_text.gather(pool, pieces.reshape(-1), np.arange(0, pieces.size + 1, 2 * width + 1))
+        mixed = np.empty(2 * len(values) + rows, np.int32)
+        at = 2 * np.arange(len(values)) + np.repeat(np.arange(rows), self._tuples.widths)
+        ends = 2 * begins + np.arange(rows + 1)
+        mixed[at] = leads + len(_TAILS)
+        mixed[at + 1] = which
+        mixed[ends[1:] - 1] = tails
+        return json_text.gather(pool, mixed, ends)
 
     def _joined(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
-        values = self._tuples.values
+        values, begins = self._tuples.values, self._tuples.begins
         pool = [pa.array([b"", b"null"], pa.binary())]
         others = np.zeros(len(values), np.int64)
         if values.null_count:
@@ -271,28 +285,43 @@ class _Writing:
                 others[at[texts.is_null().to_numpy(zero_copy_only=False)]] = 1
             pool.append(texts)
             base += len(texts)
+        behind = np.full(len(values), _NO_TAIL, np.int32)
+        behind[begins[1:][begins[1:] > begins[:-1]] - 1] = tails
         members = json_text.join(
-            self._known.leads.take(pa.array(leads)),
+            self._known.leads.take(pa.array(np.resize(leads, len(values)))),
             _only(values, others == 0),
             pa.concat_arrays(pool).take(pa.array(others)),
-            _TAILS.take(pa.array(tails)),
+            _TAILS.take(pa.array(behind)),
             nulls=b"",
         )
-        bounds = np.ascontiguousarray(offsets(members)[self._tuples.begins])
+        bounds = np.ascontiguousarray(offsets(members)[begins])
         return pa.Array.from_buffers(
             members.type, len(self._tuples), [None, pa.py_buffer(bounds), members.buffers()[2]]
         )
 
     def _changed(self) -> tuple[Sequence[_Changed], _InQuotes]:
         """The values whose JSON is not their text as it is, without their quotes; and what stands in quotes."""
-        values, renders = self._tuples.values, self._known.renders
-        kinds = self._known.kinds[self._pattern]
         usable = self._usable()
+        in_quotes = np.zeros(len(self._pattern), np.bool_)
+        rendered = [*self._texts(usable, in_quotes), *self._typed()]
+        changed = [one for one, _ in rendered] + list(self._markers())
+        exceptions = [at for (at, _), quoted in rendered if quoted]
+        if usable is None and not exceptions:
+            return changed, (in_quotes, None)
+        of_cells = np.tile(in_quotes, len(self._tuples)) if self._alike else in_quotes
+        if usable is not None:
+            of_cells = of_cells & usable
+        for at in exceptions:
+            of_cells[at] = True
+        return changed, (in_quotes, of_cells)
+
+    def _texts(self, usable: Mask | None, in_quotes: Mask) -> Iterator[tuple[_Changed, bool]]:
+        """Text forms that change, and whether they stand in quotes though `in_quotes`, which is filled in, does not say
+        so.
+        """
+        values, renders, kinds = self._tuples.values, self._known.renders, self._known.kinds[self._pattern]
         there = np.flatnonzero(np.bincount(kinds)).tolist()
         plain = plain_in(values, {renders[kind] for kind in there})
-        in_quotes = np.zeros(len(self._pattern), np.bool_)
-        changed: list[_Changed] = []
-        quoted_cells: list[Index] = []
         for kind in there:
             mine, render = kinds == kind, renders[kind]
             if render in plain:
@@ -300,22 +329,13 @@ class _Writing:
                     in_quotes |= mine
                 continue
             at = self._cells_of(mine, usable)
-            if len(at):
-                one, quoted_too = self._rendered(render, at, _taken(values, at))
-                changed.append(one)
-                if quoted_too:
-                    quoted_cells.append(at)
-        bare = [] if usable is None else [np.flatnonzero(~usable & self._in_all(in_quotes))]
-        for kind_cells, quoted_too in self._typed(kinds):
-            changed.append(kind_cells)
-            if quoted_too:
-                quoted_cells.append(kind_cells[0])
-        changed += self._markers()
-        return changed, (in_quotes, quoted_cells, bare)
-
-    def _in_all(self, of_pattern: Mask) -> Mask:
-        """For each cell, what is true of its place in the pattern."""
-        return np.tile(of_pattern, len(self._tuples)) if self._alike else of_pattern
+            if not len(at):
+                continue
+            one, quoted = self._rendered(render, at, _taken(values, at))
+            if quoted and usable is None:
+                in_quotes |= mine
+                quoted = False
+            yield one, quoted
 
     def _cells_of(self, of_pattern: Mask, usable: Mask | None) -> Index:
         """The cells of which this is true, and that have a value."""
@@ -343,7 +363,8 @@ class _Writing:
             return (at, piece.values), True
         return (at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)), False
 
-    def _typed(self, kinds: NDArray[np.int32]) -> Iterator[tuple[_Changed, bool]]:
+    def _typed(self) -> Iterator[tuple[_Changed, bool]]:
+        kinds = self._known.kinds[self._pattern]
         for cells in self._tuples.typed:
             usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
             if self._marked is not None:
