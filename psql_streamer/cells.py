@@ -282,7 +282,7 @@ class CellTable(BatchChanges):
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
         """By relation, the changes of some of the shapes. shapes: for each whether it is wanted."""
-        return tuple(self.take(np.flatnonzero(shapes[self.shape])))
+        return tuple(self if shapes.all() else self.take(np.flatnonzero(shapes[self.shape])))
 
     @classmethod
     def of(cls, parts: Iterable[Changes]) -> CellTable:

@@ -16,7 +16,7 @@ from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
-from psql_streamer.events.json.objects import unchanged_json
+from psql_streamer.events.json.objects import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.records import Records
@@ -139,6 +139,7 @@ class Encoder:
         self._headers = headers or format.headers
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
+        self._json = RowJson()
         self._plans: dict[tuple[str, int, int], _Plan] = {}
         policy = unchanged or Unchanged()
         self._unchanged = policy.marked() if format.marks else policy
@@ -240,9 +241,9 @@ class Encoder:
         self, form: BatchFormat, rows: Rows, plans: Sequence[_Plan], ways: Sequence[_Way]
     ) -> Iterable[_Encoded]:
         """The same records in every topic of their way."""
-        texts = RowTexts(rows)
+        texts = RowTexts(rows, self._json)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
-        keys, values = form.keys(rows), form.rows(rows, texts)
+        keys, values = form.keys(rows, texts), form.rows(rows, texts)
         most = max(len(way.topics) for way in ways)
         tombs = self._format.tombstones and rows.op is RowOp.DELETE
         for place in range(most):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
-from psql_streamer.events.json.objects import image_json, unchanged_member
+from psql_streamer.events.json.objects import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
@@ -30,7 +30,7 @@ class EnvelopeBatch(BatchFormat):
         if rows.new is None:
             before = texts.image
         elif rows.old is not None:
-            before = image_json(rows.old, rows)
+            before = texts.old
         parts: list[Part] = [
             rows.of_relations(lambda relation: self._head(relation.schema, relation.table, rows.op.name)),
             b',"before":',

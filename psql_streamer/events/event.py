@@ -8,7 +8,7 @@ import pyarrow as pa
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of, content_member, truncate_options
 from psql_streamer.events.identity import uuids
-from psql_streamer.events.json.objects import image_json, unchanged_member
+from psql_streamer.events.json.objects import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows
@@ -48,7 +48,7 @@ class EventBatch(BatchFormat):
             texts.image,
         ]
         if rows.new is not None and rows.old is not None:
-            parts += [b',"Before":', image_json(rows.old, rows)]
+            parts += [b',"Before":', texts.old]
         if rows.unchanged is not None:
             parts.append(unchanged_member(b',"Unchanged":', rows))
         return join(*parts, b"}")

@@ -28,12 +28,12 @@ class Flat(Format):
 class FlatBatch(BatchFormat):
     """The rows of a batch as they are."""
 
-    def keys(self, rows: Rows) -> pa.Array:
+    def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:
         keyed = rows.keyed
         if not keyed.all():
             relation = rows.shapes[int(rows.shape[~keyed][0])].relation
             raise SinkRefused(f'format "flat" cannot take {relation}: its rows have no key', KEYLESS_REMEDY)
-        return super().keys(rows)
+        return super().keys(rows, texts)
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         return pa.nulls(len(rows), pa.binary()) if rows.op is RowOp.DELETE else texts.image

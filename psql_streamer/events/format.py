@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.events.identity import checksums
-from psql_streamer.events.json.objects import image_json, key_json
+from psql_streamer.events.json.objects import RowJson
 from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
@@ -34,13 +34,25 @@ KEYLESS_REMEDY = (
 class RowTexts:
     """What several parts of a record are made of; made when first asked for."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, json: RowJson) -> None:
         self._rows = rows
+        self._json = json
 
     @cached_property
     def image(self) -> pa.Array:
         """The JSON of each row's image."""
-        return image_json(self._rows.image, self._rows)
+        return self._json.image(self._rows.image, self._rows)
+
+    @cached_property
+    def old(self) -> pa.Array:
+        """The JSON of each row's old image. For rows that have one."""
+        assert self._rows.old is not None  # noqa: S101 - the caller looked
+        return self._json.image(self._rows.old, self._rows)
+
+    @cached_property
+    def key(self) -> pa.Array:
+        """The JSON of each row's key; null for a row that has none."""
+        return self._json.key(self._rows)
 
     @cached_property
     def checksum(self) -> pa.Array:
@@ -130,9 +142,9 @@ class BatchFormat(ABC):
         """What every event of a transaction says of it, for each; nothing where its headers say all."""
         return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
 
-    def keys(self, rows: Rows) -> pa.Array:
+    def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - for formats that look
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
-        return key_json(rows)
+        return texts.key
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
         """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""

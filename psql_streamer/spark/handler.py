@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
 
+import numpy as np
+
 from psql_streamer.batching import SPARK_BATCHES
+from psql_streamer.cells import CellTable, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
@@ -97,8 +100,10 @@ class SparkHandler(Handler):
             warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
-        """Every table of the batch that has a rule through Spark."""
-        ruled = [changes for changes in batch.changes if len(changes) and not self._rules.of(changes.relation).identity]
+        """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        cells = cells_of(batch.changes)
+        has_rule = np.array([not self._rules.of(shape.relation).identity for shape in cells.shapes], np.bool_)
+        ruled = cells.views_of(has_rule) if has_rule.any() else ()
         if not ruled:
             return batch
         began = time.monotonic()
@@ -109,12 +114,12 @@ class SparkHandler(Handler):
             raise
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
-        made = dict(zip(map(id, ruled), done, strict=True))
-        parts = [made.get(id(changes), Done((changes,))) for changes in batch.changes]
+        made = tuple(one for part in done for one in part.made)
+        others = cells.without(has_rule)
         return replace(
             batch,
-            changes=tuple(one for part in parts for one in part.made),
-            rejections=(*batch.rejections, *(one for part in parts for one in part.rejections)),
+            changes=CellTable.merged([others, CellTable.of(made)]) if others.rows else made,
+            rejections=(*batch.rejections, *(one for part in done for one in part.rejections)),
         )
 
     def interrupt(self) -> None:
@@ -153,7 +158,7 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
-    def _through_spark(self, batch: Batch, ruled: list[Changes]) -> list[Done]:
+    def _through_spark(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
         def through(spark: SparkSession, changes: Changes) -> Done:
             return run(self._runner, self._job(spark, changes, batch))
 
@@ -209,7 +214,7 @@ class SparkHandler(Handler):
         if tables is not None:
             tables.close()
 
-    def _note(self, ruled: list[Changes], done: list[Done], seconds: float) -> None:
+    def _note(self, ruled: Sequence[Changes], done: list[Done], seconds: float) -> None:
         rows = sum(map(len, ruled))
         aside = sum(len(rejection.changes) for one in done for rejection in one.rejections)
         self._counts.add("batches")
@@ -221,7 +226,7 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, last batch: {what}")
 
 
-def _of_all(error: EngineLost, ruled: list[Changes]) -> EngineLost:
+def _of_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
     """Whichever table it was that ended the engine, the others' jobs ended with it."""
     names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
     more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""

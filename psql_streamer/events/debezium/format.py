@@ -59,26 +59,27 @@ class Debezium(Format):
         super().__init__(options)
         self.schemas = schemas
         self.transactions = transactions
+        self._structs = Structs(flat=schemas)
 
     @classmethod
     def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - it has no options
         return section.get("transactions", False)
 
     def of(self, batch: Batch) -> DebeziumBatch:
-        return DebeziumBatch(batch, self.schemas, self.transactions)
+        return DebeziumBatch(batch, self._structs, self.schemas, self.transactions)
 
 
 class DebeziumBatch(BatchFormat):
     """`{before, after, source{...}, transaction, op, ts_ms, ts_us, ts_ns}`. schemas, transactions: as Debezium."""
 
-    def __init__(self, batch: Batch, schemas: bool, transactions: bool) -> None:
+    def __init__(self, batch: Batch, structs: Structs, schemas: bool, transactions: bool) -> None:
         super().__init__(batch)
         self.schemas = schemas
         self.transactions = transactions
         self._source = source_block(batch)
-        self._objects = _OBJECTS[schemas]
+        self._structs = structs
 
-    def keys(self, rows: Rows) -> pa.Array:
+    def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - keys are written otherwise here
         return of_keyed(rows, lambda: self._keys(rows.image, rows))
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
@@ -145,11 +146,11 @@ class DebeziumBatch(BatchFormat):
         return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, image: Cells, rows: Rows) -> pa.Array:
-        return self._objects.images.write(image, rows, self._objects.placeholder, self._note_lost(image, rows))
+        return self._structs.images.write(image, rows, self._structs.placeholder, self._note_lost(image, rows))
 
     def _keys(self, image: Cells, rows: Rows) -> pa.Array:
         return self._wrapped(
-            self._objects.keys.write(rows.key_cells(image), rows, self._objects.placeholder),
+            self._structs.keys.write(rows.key_cells(image), rows, self._structs.placeholder),
             lambda: rows.of_shapes(
                 lambda shape, key: key_schema(self.batch.source.name, shape.relation, shape.columns, key)
             ),
@@ -178,7 +179,7 @@ def _whole(image: Cells) -> Cells:
     return image if image.tuples.absent is None else replace(image, tuples=replace(image.tuples, absent=None))
 
 
-class _Objects:
+class Structs:
     """Images and keys as Connect's structs. flat: as connect_type has it, for schemas.
 
     A value of a key is never null, nor are two of them the same, or rows that PostgreSQL tells apart would be one: the
@@ -216,5 +217,3 @@ def _never_null(render: Render, text: Callable[[pa.Array], pa.Array]) -> Render:
 
 
 _NEVER_LOST = (quoted,)
-
-_OBJECTS = {flat: _Objects(flat) for flat in (False, True)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
@@ -52,19 +51,24 @@ _NOTHING = pa.scalar(b"{}", pa.binary())
 _NO_TEXT = pa.scalar(None, pa.binary())
 
 
-def image_json(cells: Cells, rows: Rows) -> pa.Array:
-    """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless a marker stands there."""
-    literal = json_text.name(rows.marker)
-    return _IMAGES.write(cells, rows, lambda _: literal)
+class RowJson:
+    """Writes images and keys of rows. Remembers the columns that it met: for one thread."""
 
+    def __init__(self) -> None:
+        self._images, self._keys = Objects(_image_render), Objects(_key_render)
 
-def key_json(rows: Rows) -> pa.Array:
-    """`{"id":1}` of the key columns of every row; null (no key) where there are none.
+    def image(self, cells: Cells, rows: Rows) -> pa.Array:
+        """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless they are marked."""
+        literal = json_text.name(rows.marker)
+        return self._images.write(cells, rows, lambda _: literal)
 
-    Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does not
-    say, or of JSON documents stands as its text form.
-    """
-    return of_keyed(rows, lambda: _KEYS.write(rows.key_cells(rows.image), rows))
+    def key(self, rows: Rows) -> pa.Array:
+        """`{"id":1}` of the key columns of every row; null (no key) where there are none.
+
+        Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does
+        not say, or of JSON documents stands as its text form.
+        """
+        return of_keyed(rows, lambda: self._keys.write(rows.key_cells(rows.image), rows))
 
 
 def of_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
@@ -106,12 +110,11 @@ def columns_of(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], I
 class Objects:
     """Writes cells as objects. render: how the values of a column are written; equal renders are called together.
 
-    Columns keep their numbers from batch to batch. May be shared between threads.
+    Columns keep their numbers from batch to batch. For one thread.
     """
 
     def __init__(self, render: Callable[[Column], Render]) -> None:
         self._render = render
-        self._lock = Lock()
         self._seen: dict[int, tuple[int, tuple[Column, ...]]] = {}
         self._equal: dict[tuple[Column, ...], int] = {}
         self._leads: list[pa.Array] = []
@@ -121,12 +124,10 @@ class Objects:
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
-        with self._lock:
-            if max(len(self._kinds), len(self._seen)) > _MOST_COLUMNS:
-                self._forget()
-            firsts = np.array([self._first(shape.columns) for shape in rows.shapes], np.int32)
-            known = self._known()
-        return _Writing(known, firsts, cells, rows, marker, lost).write()
+        if max(len(self._kinds), len(self._seen)) > _MOST_COLUMNS:
+            self._forget()
+        firsts = np.array([self._first(shape.columns) for shape in rows.shapes], np.int32)
+        return _Writing(self._known(), firsts, cells, rows, marker, lost).write()
 
     def _first(self, columns: tuple[Column, ...]) -> int:
         """The number of the first of a relation's columns; the others follow."""
@@ -434,6 +435,3 @@ def _array_in_key(kind: PgType) -> Render:
         return Piece(pc.replace_with_mask(rendered, bounded, json_text.quote(values.filter(bounded))))
 
     return render_unless_bounded
-
-
-_IMAGES, _KEYS = Objects(_image_render), Objects(_key_render)
