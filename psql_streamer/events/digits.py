@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from psql_streamer import batching
+
+_EPOCH = datetime(1970, 1, 1)
+_YEAR_9999 = 253_370_764_800_000_000
 
 _STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
 
 
 def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
     """Decimal digits of each."""
+    if len(values) <= batching.FEW_ROWS:
+        return pa.array([b"%d" % value for value in values.tolist()], _BINARY)
     return pa.array(values).cast(_STRING).view(_BINARY)
 
 
 def moments(values: NDArray[np.int64]) -> pa.Array:
     """`2026-11-21T14:54:36.835048` of each, from microseconds since 1970."""
+    if len(values) <= batching.FEW_ROWS and (texts := _few_moments(values.tolist())) is not None:
+        return pa.array(texts, _BINARY)
     texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
     return pc.binary_replace_slice(texts, 10, 11, b"T")
+
+
+def _few_moments(values: list[int]) -> list[bytes] | None:
+    """The same one by one; None when one of them lies beyond Python's calendar."""
+    if not all(0 <= value < _YEAR_9999 for value in values):
+        return None
+    return [(_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").encode() for value in values]

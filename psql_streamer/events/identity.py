@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from psql_streamer import batching
 from psql_streamer.model import SourceInfo
 
 _HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
@@ -24,6 +25,11 @@ _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 2
 def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
     """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
     where = zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
+    if len(seq) <= batching.FEW_ROWS:
+        return pa.array(
+            [_uuid(one, number, part, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
+            pa.binary(),
+        )
     words = np.empty((len(seq), 2), ">u8")
     high = commit & np.uint64(0xFFFF_FFFF_FFFF_0000)
     words[:, 0] = high | np.uint64(0x8000) | ((commit >> np.uint64(4)) & np.uint64(0xFFF))
@@ -35,6 +41,14 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
     text = np.full((len(seq), 36), ord("-"), np.uint8)
     text[:, _DASHED] = digits
     return _fixed_width(text)
+
+
+def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
+    """The same of one change."""
+    high = (commit & 0xFFFF_FFFF_FFFF_0000) | 0x8000 | (commit >> 4 & 0xFFF)
+    low = 2 << 62 | (commit & 0xF) << 58 | part << 57 | where << 32 | seq & 0xFFFF_FFFF
+    digits = b"%016x%016x" % (high, low)
+    return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def lsn_texts(lsn: NDArray[np.uint64]) -> pa.Array:
@@ -52,6 +66,8 @@ def lsn_texts(lsn: NDArray[np.uint64]) -> pa.Array:
 def checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
     values = texts.to_numpy(zero_copy_only=False).tolist()
+    if len(values) <= batching.FEW_ROWS:
+        return pa.array([b"%08x" % isal_zlib.crc32(value) for value in values], pa.binary())
     sums = np.fromiter(map(isal_zlib.crc32, values), ">u4", len(values))
     return _fixed_width(_HEX[sums.view(np.uint8)].view(np.uint8).reshape(len(values), 8))
 

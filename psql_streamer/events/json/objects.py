@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer import batching
 from psql_streamer.binary_columns import offsets
 from psql_streamer.cells import Tuples
 from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.text import Piece, Render, quoted
-from psql_streamer.events.json.values import plain_in, render_of
+from psql_streamer.events.json.values import OF_ONE, plain_in, render_of
 from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.model import Column, Index
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
@@ -118,6 +119,7 @@ class Objects:
         self._seen: dict[int, tuple[int, tuple[Column, ...]]] = {}
         self._equal: dict[tuple[Column, ...], int] = {}
         self._leads: list[pa.Array] = []
+        self._names: list[bytes] = []
         self._kinds: list[int] = []
         self._renders: dict[Render, int] = {}
         self._numbered: _Numbered | None = None
@@ -126,8 +128,14 @@ class Objects:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
         if max(len(self._kinds), len(self._seen)) > _MOST_COLUMNS:
             self._forget()
-        firsts = np.array([self._first(shape.columns) for shape in rows.shapes], np.int32)
-        return _Writing(self._known(), firsts, cells, rows, marker, lost).write()
+        firsts = [self._first(shape.columns) for shape in rows.shapes]
+        known = self._known()
+        if (
+            len(cells.tuples.values) <= batching.FEW_CELLS
+            and (few := _write_few(known, firsts, cells, rows)) is not None
+        ):
+            return few
+        return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
     def _first(self, columns: tuple[Column, ...]) -> int:
         """The number of the first of a relation's columns; the others follow."""
@@ -143,6 +151,7 @@ class Objects:
     def _add(self, columns: tuple[Column, ...]) -> int:
         first = len(self._kinds)
         names = [json_text.name(column.name) for column in columns]
+        self._names += names
         self._leads.append(pa.array([lead for name in names for lead in _leads(name)], pa.binary()))
         for column in columns:
             self._kinds.append(self._renders.setdefault(self._render(column), len(self._renders)))
@@ -153,12 +162,15 @@ class Objects:
         if self._numbered is None:
             leads = pa.concat_arrays(self._leads) if self._leads else pa.array([], pa.binary())
             self._leads = [leads]
-            self._numbered = _Numbered(leads, np.array(self._kinds, np.int32), list(self._renders))
+            renders = list(self._renders)
+            of_one = [OF_ONE.get(renders[kind]) for kind in self._kinds]
+            self._numbered = _Numbered(leads, np.array(self._kinds, np.int32), renders, self._names, of_one)
         return self._numbered
 
     def _forget(self) -> None:
         for held in (self._seen, self._equal, self._leads, self._kinds, self._renders):
             held.clear()
+        self._names = []  # which a numbering of before may still hold
         self._numbered = None
 
 
@@ -170,11 +182,38 @@ def _leads(name: bytes) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """Columns by number. leads: _LEADS for each column. kinds: for each its render's place in renders."""
+    """Columns by number. leads: _LEADS for each column. kinds: for each its render's place in renders.
+
+    names: their literals. of_one: what writes a single value of them; None: they go by column always.
+    """
 
     leads: pa.Array
     kinds: NDArray[np.int32]
     renders: list[Render]
+    names: list[bytes]
+    of_one: list[Callable[[bytes], bytes] | None]
+
+
+def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array | None:
+    """As Objects.write, value by value; None where that cannot be."""
+    tuples = cells.tuples
+    if cells.marked is not None or tuples.typed:
+        return None
+    values, places, begins = tuples.values.to_pylist(), cells.places().tolist(), tuples.begins.tolist()
+    absent = None if tuples.absent is None else tuples.absent.tolist()
+    objects = []
+    for shape, begin, end in zip(rows.shape.tolist(), begins, begins[1:], strict=False):
+        first, members = firsts[shape], []
+        for cell in range(begin, end):
+            if absent is not None and absent[cell]:
+                continue
+            number, value = first + places[cell], values[cell]
+            write = known.of_one[number]
+            if write is None:
+                return None
+            members.append(known.names[number] + (b":null" if value is None else b":" + write(value)))
+        objects.append(b"{" + b",".join(members) + b"}")
+    return pa.array(objects, pa.binary())
 
 
 class _Writing:

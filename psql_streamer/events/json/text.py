@@ -6,6 +6,7 @@ U+001F only; everything else, U+2028 included, stands as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,11 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer import batching
 from psql_streamer.binary_columns import held_bytes, offsets
 
 _ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
 _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
-_EMPTY = pa.scalar(b"", pa.binary())
+_SPECIAL = re.compile(rb'[\x00-\x1f"\\]')
+_BINARY = pa.binary()
+_EMPTY = pa.scalar(b"", _BINARY)
 
 TO_THE_END = np.iinfo(np.int64).max
 """Where a slice of a text ends that leaves nothing over."""
@@ -70,6 +74,13 @@ def quoted(texts: pa.Array) -> Piece:
     return Piece(escaped, b'"', b'"')
 
 
+def quoted_one(text: bytes) -> bytes:
+    """A string literal of one text."""
+    if _SPECIAL.search(text):
+        text = _SPECIAL.sub(lambda found: _ESCAPES[found[0][0]], text)
+    return b'"%s"' % text
+
+
 def quote(texts: pa.Array) -> pa.Array:
     """JSON string literals; nulls stay."""
     return join(b'"', escape(texts.cast(pa.binary())), b'"', nulls=None)
@@ -83,6 +94,9 @@ def replaced(piece: Piece, where: NDArray[np.bool_], value: bytes) -> Piece:
 
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
+    rows = next((len(part) for part in parts if not isinstance(part, bytes)), None)
+    if rows is not None and rows <= batching.FEW_ROWS:
+        return _join_few(parts, rows, nulls)
     merged = _merged(parts)
     if nulls is not None and _are_short(merged):
         return _gather(merged, nulls)
@@ -90,6 +104,14 @@ def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     if nulls is None:
         return pc.binary_join_element_wise(*arguments, _EMPTY)
     return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
+
+
+def _join_few(parts: Sequence[pa.Array | bytes], rows: int, nulls: bytes | None) -> pa.Array:
+    columns = [[part] * rows if isinstance(part, bytes) else part.to_pylist() for part in parts]
+    if nulls is None:
+        return pa.array([None if None in row else b"".join(row) for row in zip(*columns, strict=True)], _BINARY)
+    whole = ([nulls if text is None else text for text in column] if None in column else column for column in columns)
+    return pa.array([b"".join(row) for row in zip(*whole, strict=True)], _BINARY)
 
 
 def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64]) -> pa.Array:

@@ -1,0 +1,140 @@
+"""A batch as one table of cells: views by relation, pieces and unions of it hold the same rows, and few rows are
+written as many are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psql_streamer import batching
+from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Route, Router
+from psql_streamer.events.unchanged import Unchanged
+from psql_streamer.model import Batch, Shift
+from psql_streamer.pipeline.coalescing import merge
+from psql_streamer.testing.batches import mixed_batch
+from tests.decoding import decode
+from tests.encoding import FORMATS, encoder_of
+from tests.strategies import History, histories
+
+POLICIES = (None, Unchanged({"*": "marker"}), Unchanged({"*": "omit"}))
+
+
+@given(history=histories(), size=st.integers(1, 40))
+def test_a_table_of_cells_made_of_its_views_is_the_same(history: History, size: int) -> None:
+    for batch in decode(history.session(), size):
+        assert contents(CellTable.of(tuple(batch.changes))) == contents(cells_of(batch.changes))
+
+
+@given(history=histories(), size=st.integers(1, 40), cut=st.integers(0, 40))
+def test_pieces_of_a_table_put_together_are_the_table(history: History, size: int, cut: int) -> None:
+    for batch in decode(history.session(), size):
+        table = cells_of(batch.changes)
+        pieces = [table.between(0, cut), table.between(cut, 1 << 40)]
+        assert contents(CellTable.concat(pieces)) == contents(table)
+        assert contents(CellTable.merged(pieces[::-1])) == contents(table)
+
+
+@given(history=histories(), size=st.integers(1, 40))
+def test_tables_without_and_with_some_relations_are_the_whole(history: History, size: int) -> None:
+    for batch in decode(history.session(), size):
+        table = cells_of(batch.changes)
+        some = np.arange(len(table.shapes)) % 2 == 0
+        assert contents(CellTable.merged([table.without(some), CellTable.of(table.views_of(some))])) == contents(table)
+
+
+def test_cells_of_arrow_types_survive_every_step() -> None:
+    batch = mixed_batch()
+    table = cells_of(batch.changes)
+    assert len(table.after.typed) == 2
+    (view,) = table
+    for image, original in ((view.after, batch.changes[0].after), (view.before, batch.changes[0].before)):
+        assert [column.to_pylist() for column in image.columns] == [column.to_pylist() for column in original.columns]
+    twice = CellTable.concat([table, table.moved(Shift(10, 1))])
+    (both,) = twice
+    assert both.after.columns[0].to_pylist() == [1, 2, 3, 40] * 2
+    assert twice.between(10, 11).after.typed[0].values.to_pylist() == [1]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(history=histories(), size=st.integers(1, 40), policy=st.sampled_from(POLICIES), headers=st.booleans())
+def test_few_rows_are_written_as_many_are(
+    form: str, history: History, size: int, policy: Unchanged | None, headers: bool
+) -> None:
+    def encoded() -> list[Any]:
+        router = Router({"/.*a.*/": [Route("one"), Route("two")]}, "t", "")
+        encoder = encoder_of(form, router, {"*": ()} if form == "event" else {}, headers=headers, unchanged=policy)
+        return [attempt(encoder, batch) for batch in batches]
+
+    batches = decode(history.session(), size)
+    batches = [*batches, merge(batches)] if batches else []
+    few = encoded()
+    with nothing_counts_as_few():
+        assert encoded() == few
+
+
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_few_rows_of_arrow_types_are_written_as_many_are(form: str) -> None:
+    few = lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(mixed_batch()))
+    with nothing_counts_as_few():
+        assert lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(mixed_batch())) == few
+
+
+@given(history=histories(), size=st.integers(1, 40))
+def test_events_do_not_depend_on_what_else_is_in_their_batch(history: History, size: int) -> None:
+    batches = decode(history.session(), size)
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    alone = [line for batch in batches for line in lines(encoder.encode(batch))]
+    assert not batches or lines(encoder.encode(merge(batches))) == alone
+
+
+def attempt(encoder: Any, batch: Batch) -> Any:
+    try:
+        return lines(encoder.encode(batch))
+    except Exception as error:
+        return str(error)
+
+
+def lines(records: Records) -> list[tuple[Any, ...]]:
+    columns = [records.keys, records.values, *records.headers.values()]
+    texts = zip(*(column.to_pylist() for column in columns), strict=True)
+    names = [[records.topic_of(at), records.table_of(at)] for at in range(len(records))]
+    numbers = zip(records.commit.tolist(), records.seq.tolist(), records.op.tolist(), strict=True)
+    return [(*name, *of, *text) for name, of, text in zip(names, numbers, texts, strict=True)]
+
+
+def contents(table: CellTable) -> list[tuple[Any, ...]]:
+    """Row by row, whatever the numbers of its shapes are."""
+    images = [dict(zip(image.rows.tolist(), tuples_of(image), strict=True)) for image in (table.after, table.before)]
+    return [
+        (table.shapes[shape], ordinal, op, seq, tx, *(image.get(row) for image in images))
+        for row, (shape, ordinal, op, seq, tx) in enumerate(
+            zip(*(array.tolist() for array in (table.shape, table.ordinal, table.op, table.seq, table.tx)), strict=True)
+        )
+    ]
+
+
+def tuples_of(image: Any) -> Iterator[tuple[Any, ...]]:
+    values = image.values.to_pylist()
+    absent = [False] * len(values) if image.absent is None else image.absent.tolist()
+    cells = list(zip(values, absent, strict=True))
+    for begin, end in zip(image.begins.tolist(), image.begins.tolist()[1:], strict=False):
+        yield tuple(cells[begin:end])
+
+
+@contextmanager
+def nothing_counts_as_few() -> Iterator[None]:
+    kept = batching.FEW_ROWS, batching.FEW_CELLS
+    batching.FEW_ROWS = batching.FEW_CELLS = -1
+    try:
+        yield
+    finally:
+        batching.FEW_ROWS, batching.FEW_CELLS = kept
