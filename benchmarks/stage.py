@@ -1,0 +1,67 @@
+"""What all benchmarks of a session have: a broker, the PostgreSQL to start servers of, a folder, how much to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from benchmarks.figures import Figures
+from benchmarks.topics import Topics
+from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.embedded.postgres import server_binaries
+
+_LARGEST_REQUEST = "16777216"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """binaries: of PostgreSQL. quick: smaller numbers. runs: of a backlog, each with the limit beside it. rows: in
+    place of the benchmark's own number, or 0."""
+
+    binaries: Path
+    folder: Path
+    hosts: str
+    quick: bool = False
+    runs: int = 1
+    rows: int = 0
+
+    def new_name(self) -> str:
+        """For a topic or a prefix of topics; no two are equal."""
+        return f"bench{next(_NUMBERS)}"
+
+    @contextmanager
+    def topics(self, names: tuple[str, ...], partitions: int) -> Iterator[Topics]:
+        """Topics that are there while the block runs."""
+        topics = Topics(self.hosts, names, partitions)
+        topics.make()
+        try:
+            yield topics
+        finally:
+            topics.remove()
+
+
+class Benchmark(Protocol):
+    """Something that gives figures."""
+
+    def measure(self, stage: Stage) -> Figures:
+        """BenchmarkFailed where there are none."""
+
+
+@contextmanager
+def a_stage(postgres: int = 0, **amounts: Any) -> Iterator[Stage]:
+    """A stage with a broker of its own. postgres: major version, the newest there is by default. amounts: Stage's."""
+    found = server_binaries()
+    properties = {"socket.request.max.bytes": _LARGEST_REQUEST, "auto.create.topics.enable": "false"}
+    with (
+        TemporaryDirectory(prefix="psql-streamer-bench-") as folder,
+        EmbeddedKafka(num_partitions=1, heap="512m", properties=properties) as kafka,
+    ):
+        yield Stage(found[postgres or max(found)], Path(folder), kafka.bootstrap, **amounts)
+
+
+_NUMBERS = count(1)
