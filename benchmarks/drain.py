@@ -70,14 +70,10 @@ class Drain:
                 topics.require(rows)
         seconds = ended - started.at
         limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
-        rates = {
-            "rows": rows,
-            "rate": rows / seconds,
-            "megabytes": size / seconds,
-            "limit": rows / limit,
-            "part": limit / seconds,
-        }
-        return {**rates, **cpu_figures(used.cpu_since(started.used), rows), **memory_figures(used)}
+        rates = {"rate": rows / seconds, "limit": rows / limit, "part": limit / seconds}
+        amounts = {"rows": rows, "megabytes": size / seconds}
+        cpu = cpu_figures(used.cpu_since(started.used), rows)
+        return {**amounts, **rates, **cpu, **memory_figures(used)}
 
     def _topics(self, stage: Stage, load: Load, name: str) -> AbstractContextManager[Topics | None]:
         if self.setup.sink == DISCARD:

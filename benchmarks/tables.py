@@ -28,11 +28,11 @@ ORDERS = Table(
     "name = 'renamed ' || i, amount = amount + 1",
 )
 
-# EXTERNAL: uncompressed, so that pieces can be read alone.
-FILLER = """CREATE TABLE filler (body text);
+# EXTERNAL keeps values uncompressed, and of bytea a piece can be read alone; of text the server reads all before it.
+FILLER = """CREATE TABLE filler (body bytea);
 ALTER TABLE filler ALTER body SET STORAGE EXTERNAL;
-INSERT INTO filler SELECT string_agg(md5(part::text), '') FROM generate_series(1, 34000) part"""
-"""1,088,000 characters, which compress little: large values are cut from them, because making each anew takes long."""
+INSERT INTO filler SELECT string_agg(decode(md5(part::text), 'hex'), '') FROM generate_series(1, 34000) part"""
+"""544,000 bytes that do not compress: large values are cut from them, because making each anew takes long."""
 
 
 def one_shape(tables: int) -> tuple[Table, ...]:
@@ -83,8 +83,9 @@ def _wide(columns: int) -> Table:
 
 
 def _texts(length: int) -> Table:
-    """EXTERNAL keeps the value uncompressed in the WAL."""
-    filled = f"i || substr((SELECT body FROM filler), (1 + i * 7919 % {1_080_000 - length})::int, {length})"
+    """Digits and letters, of which each character is half a byte. In the WAL they are not compressed."""
+    piece = f"substr((SELECT body FROM filler), (1 + i * 7919 % {544_000 - length // 2})::int, {length // 2})"
+    filled = f"i || encode({piece}, 'hex')"
     external = ";ALTER TABLE texts ALTER document SET STORAGE EXTERNAL"
     return replace(table("texts", ("document text", filled)), then=external)
 
