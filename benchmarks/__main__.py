@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--quick]`: what the service reaches, beside what the machine allows, and the goals.
+"""`python -m benchmarks [NAME ...] [--quick]`: what the service reaches, what the machine allows, and the goals.
 
 pg_recvlogical writing to /dev/null over the unix socket is the most that one walsender gives. It drains the same WAL
 with the same options, in turn with the service, because machines are noisy; the medians of the runs are compared. The

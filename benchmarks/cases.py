@@ -191,7 +191,7 @@ CASES = (
         (at_most(6, "p50"), at_most(15, "p99"), _MEMORY),
         quick=True,
     ),
-    Case("idle", "nothing is written", Idle(), (at_most(0.005, "core"), _MEMORY), quick=True),
+    Case("idle", "nothing is written", Idle(), (at_most(0.005, "core"), _MEMORY)),
     Case("sources-1", "one source", Drain(Load((ORDERS,), 200_000), 50_000), (_MEMORY,)),
     Case(
         "sources-4",

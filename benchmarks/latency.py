@@ -30,10 +30,10 @@ from benchmarks.stage import Stage, a_stage
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 _DATABASE = "steady"
-_WARM_UP, _QUICK_WARM_UP = 8.0, 4.0
+_WARM_UP, _QUICK_WARM_UP = 8.0, 3.0
 """Seconds not measured: a fresh broker's Java compiles for that long, beside everything else."""
 
-_LIMIT_SECONDS = 4.0
+_LIMIT_SECONDS = 3.0
 _PATIENCE_SECONDS = 60.0
 
 

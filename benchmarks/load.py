@@ -11,7 +11,8 @@ from benchmarks.tables import Table
 
 @dataclass(frozen=True)
 class Load:
-    """rows: over all tables, in turn row by row. updates: of rows that are there, under REPLICA IDENTITY FULL."""
+    """rows: over all tables, in turn row by row. rows_per_transaction: 1, or about so many: each table has as many of
+    them. updates: of rows that are there, under REPLICA IDENTITY FULL."""
 
     tables: tuple[Table, ...]
     rows: int
@@ -20,7 +21,7 @@ class Load:
 
     def with_rows(self, rows: int) -> Load:
         """At least so many: whole transactions, and as many in every table."""
-        step = math.lcm(len(self.tables), self.rows_per_transaction)
+        step = self._rounds() * len(self.tables)
         return replace(self, rows=math.ceil(rows / step) * step)
 
     def write(self) -> str:
@@ -40,11 +41,14 @@ class Load:
         """
         commit = "COMMIT;" if self.rows_per_transaction == 1 else ""
         body = "\n".join(f"i := i + 1; {statement.format(table)} {commit}" for table in self.tables)
-        rounds = max(1, self.rows_per_transaction // len(self.tables))
         return (
             f"DO $$ DECLARE i bigint := 0; BEGIN WHILE i < {self.rows} LOOP "
-            f"FOR round IN 1..{rounds} LOOP\n{body}\nEND LOOP; COMMIT; END LOOP; END $$"
+            f"FOR round IN 1..{self._rounds()} LOOP\n{body}\nEND LOOP; COMMIT; END LOOP; END $$"
         )
+
+    def _rounds(self) -> int:
+        """How often a transaction comes to each table."""
+        return max(1, self.rows_per_transaction // len(self.tables))
 
 
 _INSERT = "INSERT INTO {0.name} VALUES ({0.values});"
