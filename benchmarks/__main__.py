@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.backlog import version
 from benchmarks.cases import CASES, Case
@@ -66,7 +67,7 @@ def _chosen(names: Sequence[str], *, quick: bool) -> list[Case]:
 
 def _warm_up(stage: Stage) -> None:
     """A broker that has just started is slower than it is later."""
-    Drain(Load((ORDERS,), _WARM_UP_ROWS), _WARM_UP_ROWS).measure(Stage(stage.binaries, stage.folder, stage.hosts))
+    Drain(Load((ORDERS,), _WARM_UP_ROWS), _WARM_UP_ROWS).measure(replace(stage, runs=1, rows=0))
 
 
 def _measure(cases: Sequence[Case], stage: Stage) -> list[str]:

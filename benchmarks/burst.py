@@ -29,7 +29,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 _DATABASE = "burst"
 _SETUP = Setup(ONE_TOPIC)
-_QUIET_SECONDS = 3.0
+_QUIET_SECONDS = 2.0
 
 
 @dataclass(frozen=True)

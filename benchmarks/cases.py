@@ -103,7 +103,7 @@ CASES = (
     Case(
         "burst-10000",
         "10,000 tables with one row each in one transaction, the second time: from COMMIT to the last record",
-        Burst(10_000, 3_000),
+        Burst(10_000, 2_000),
         (at_most(1.5, "seconds"), _MEMORY),
         quick=True,
     ),
@@ -160,14 +160,14 @@ CASES = (
     Case(
         "spark-tables-1",
         "a glob rule with a derived column over one table",
-        Drain(_tables(1), 40_000, _DERIVED),
+        Drain(_tables(1), 20_000, _DERIVED),
         (_MEMORY,),
         quick=True,
     ),
     Case(
         "spark-tables-100",
         "that rule over 100 tables of one shape",
-        Drain(_tables(100), 40_000, _DERIVED),
+        Drain(_tables(100), 20_000, _DERIVED),
         (at_least(0.6, "rate", of="spark-tables-1"), _MEMORY),
         quick=True,
     ),

@@ -68,8 +68,8 @@ class Drain:
                 used = service.used()
             if topics is not None:
                 topics.require(rows)
+            limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
         seconds = ended - started.at
-        limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
         rates = {"rate": rows / seconds, "limit": rows / limit, "part": limit / seconds}
         amounts = {"rows": rows, "megabytes": size / seconds}
         cpu = cpu_figures(used.cpu_since(started.used), rows)

@@ -44,7 +44,7 @@ class Steady:
     tables: int
     rate: int
     seconds: float = 20.0
-    quick_seconds: float = 5.0
+    quick_seconds: float = 4.0
 
     def measure(self, stage: Stage) -> Figures:
         """Of one service, then of one pg_recvlogical."""

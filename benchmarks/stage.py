@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,22 +11,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+import psutil
+
 from benchmarks.figures import Figures
 from benchmarks.topics import Topics
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.postgres import server_binaries
 
 _LARGEST_REQUEST = "16777216"
+_LOOK_SECONDS, _QUIET_CORE = 0.3, 0.2
+_PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Stage:
-    """binaries: of PostgreSQL. quick: smaller numbers. runs: of a backlog, each with the limit beside it. rows: in
-    place of the benchmark's own number, or 0."""
+    """binaries: of PostgreSQL. hosts, broker: Kafka's address and process. quick: smaller numbers. runs: of a backlog,
+    each with the limit beside it. rows: in place of the benchmark's own number, or 0."""
 
     binaries: Path
     folder: Path
     hosts: str
+    broker: psutil.Process
     quick: bool = False
     runs: int = 1
     rows: int = 0
@@ -39,10 +45,22 @@ class Stage:
         """Topics that are there while the block runs."""
         topics = Topics(self.hosts, names, partitions)
         topics.make()
+        self._wait_for_the_broker()
         try:
             yield topics
         finally:
             topics.remove()
+            self._wait_for_the_broker()
+
+    def _wait_for_the_broker(self) -> None:
+        """It goes on with a thousand topics when it has said that they are there, or gone; that is nobody's figure."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            before = self.broker.cpu_times()
+            time.sleep(_LOOK_SECONDS)
+            after = self.broker.cpu_times()
+            if after.user + after.system - before.user - before.system <= _QUIET_CORE * _LOOK_SECONDS:
+                return
 
 
 class Benchmark(Protocol):
@@ -61,7 +79,7 @@ def a_stage(postgres: int = 0, **amounts: Any) -> Iterator[Stage]:
         TemporaryDirectory(prefix="psql-streamer-bench-") as folder,
         EmbeddedKafka(num_partitions=1, heap="512m", properties=properties) as kafka,
     ):
-        yield Stage(found[postgres or max(found)], Path(folder), kafka.bootstrap, **amounts)
+        yield Stage(found[postgres or max(found)], Path(folder), kafka.bootstrap, psutil.Process(kafka.pid), **amounts)
 
 
 _NUMBERS = count(1)

@@ -29,7 +29,12 @@ class Topics:
 
     def make(self) -> None:
         """Return when they are there and every partition has a leader."""
-        config = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": _LARGEST_RECORD}
+        config = {
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": _LARGEST_RECORD,
+            # A minute as shipped: files would go while the next benchmark runs.
+            "file.delete.delay.ms": "0",
+        }
         new = [NewTopic(name, self.partitions, replication_factor=1, config=config) for name in self.names]
         admin = self._admin()
         for made in admin.create_topics(new, request_timeout=60).values():
