@@ -1,6 +1,6 @@
 """`python -m benchmarks.drain [--tables N] [--rows N] ...`: a backlog, drained by the service and by pg_recvlogical.
 
-The clock runs from the moment at which the slot becomes active to the moment at which the last record is in its topic.
+The clock runs from the moment at which the slot is streamed from to the moment at which the broker has the last record.
 CPU time is of all processes of the service, within that time. There are as many records as rows, or there is no figure.
 """
 

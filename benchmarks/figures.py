@@ -20,6 +20,7 @@ SHOWN = {
     "megabytes": "{:.0f} MB/s of WAL",
     "limit": "pg_recvlogical {:,.0f}",
     "part": "part {:.2f}",
+    "commits": "{:,.0f} commits/s",
     "seconds": "{:.2f} s",
     "limit_seconds": "pg_recvlogical {:.2f} s",
     "p50": "p50 {:.1f} ms",

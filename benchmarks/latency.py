@@ -30,7 +30,7 @@ from benchmarks.stage import Stage, a_stage
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 _DATABASE = "steady"
-_WARM_UP, _QUICK_WARM_UP = 8.0, 3.0
+_WARM_UP, _QUICK_WARM_UP = 8.0, 4.0
 """Seconds not measured: a fresh broker's Java compiles for that long, beside everything else."""
 
 _LIMIT_SECONDS = 3.0
@@ -59,7 +59,7 @@ class Steady:
                 make_slot(cursor, "limit_slot")
             limit = self._of_pg_recvlogical(stage, Slot(dsn, "limit_slot"), started)
         latencies = {name: figures.pop(name) for name in ("p50", "p99", "max")}
-        return {**latencies, **limit, **figures}
+        return {"commits": figures.pop("commits"), **latencies, **limit, **figures}
 
     def _of_service(self, stage: Stage, dsn: str) -> tuple[Figures, Started]:
         name = stage.new_name()
@@ -79,8 +79,8 @@ class Steady:
             consumer.close()
             topics.require(count)
         cpu = used.cpu_since(before)
-        core = {"core": sum(cpu.values()) / (ended - began)}
-        rest = {**core, **cpu_figures(cpu, count - unmeasured), **memory_figures(used)}
+        shares = {"commits": len(latencies) / (ended - began), "core": sum(cpu.values()) / (ended - began)}
+        rest = {**shares, **cpu_figures(cpu, count - unmeasured), **memory_figures(used)}
         return {**percentiles(latencies, p50=0.5, p99=0.99, max=1.0), **rest}, started
 
     def _of_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:

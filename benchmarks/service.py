@@ -74,7 +74,7 @@ class Service:
             self._process.wait()
 
     def wait_until_streaming(self) -> Started:
-        """Return when the first slot has become active: what was used before is the start-up's."""
+        """Return when the first slot is being streamed from: what was used before is the start-up's."""
         slot, deadline = self._slots[0], time.monotonic() + _START_SECONDS
         names = tuple(each.name for each in self._slots)
         with connected(slot.dsn) as cursor:
@@ -126,8 +126,10 @@ class Service:
         return self._log.read_text(errors="replace")[-2000:].strip() or "it said nothing"
 
 
+# Whoever only looks into a slot, as a check does, makes it active, too.
 _STREAMING = """SELECT activity.query FROM pg_replication_slots slot
-JOIN pg_stat_activity activity ON activity.pid = slot.active_pid WHERE slot.active AND slot.slot_name IN %s"""
+JOIN pg_stat_activity activity ON activity.pid = slot.active_pid
+WHERE slot.slot_name IN %s AND activity.query LIKE 'START_REPLICATION%%'"""
 
 
 def _options(command: str) -> dict[str, str]:
