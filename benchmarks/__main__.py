@@ -16,7 +16,7 @@ from dataclasses import replace
 from benchmarks.backlog import version
 from benchmarks.cases import CASES, Case
 from benchmarks.drain import Drain
-from benchmarks.failures import BenchmarkFailed
+from benchmarks.failures import FAILURES
 from benchmarks.figures import Figures, shown
 from benchmarks.load import Load
 from benchmarks.stage import Stage, a_stage
@@ -80,7 +80,7 @@ def _measure(cases: Sequence[Case], stage: Stage) -> list[str]:
         try:
             results[case.name] = case.benchmark.measure(stage)
             print(f"  {shown(results[case.name])}  [{time.monotonic() - began:.0f} s]", flush=True)
-        except BenchmarkFailed as failure:
+        except FAILURES as failure:
             print(f"  FAILED: {failure}", flush=True)
         # Not in the condition, which would leave out the others' lines.
         reached = [_is_reached(case, at, results) for at in range(len(case.goals))]

@@ -20,10 +20,10 @@ import psycopg2
 from benchmarks.backlog import SERVER_SETTINGS, connected, make_slot, make_tables
 from benchmarks.drain import ONE_TOPIC
 from benchmarks.failures import BenchmarkFailed
-from benchmarks.figures import Figures, cpu_figures, memory_figures, shown
+from benchmarks.figures import Figures, cpu_figures, memory_figures
 from benchmarks.limit import streaming
 from benchmarks.service import Service, Setup, Slot, Started
-from benchmarks.stage import Stage, a_stage
+from benchmarks.stage import Stage, measure_alone
 from benchmarks.tables import Table, one_shape
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
@@ -128,9 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.burst", description=__doc__)
     parser.add_argument("--tables", type=int, default=10_000)
     arguments = parser.parse_args()
-    with a_stage() as stage:
-        print(shown(Burst(arguments.tables, arguments.tables).measure(stage)))
-    return 0
+    return measure_alone(Burst(arguments.tables, arguments.tables))
 
 
 if __name__ == "__main__":

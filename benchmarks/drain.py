@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from benchmarks.backlog import SERVER_SETTINGS, Backlog, fill
-from benchmarks.figures import MEGABYTE, Figures, cpu_figures, medians, memory_figures, shown
+from benchmarks.figures import MEGABYTE, Figures, cpu_figures, medians, memory_figures
 from benchmarks.limit import drain
 from benchmarks.load import Load
 from benchmarks.service import Service, Setup, Slot
-from benchmarks.stage import Stage, a_stage
+from benchmarks.stage import Stage, measure_alone
 from benchmarks.tables import one_shape, own_shapes
 from benchmarks.topics import Topics
 from psql_streamer.embedded.postgres import EmbeddedPostgres
@@ -100,9 +100,7 @@ def main() -> int:
     load = Load(tables, arguments.rows, arguments.rows_per_transaction, arguments.updates)
     sink = TOPIC_PER_TABLE if arguments.topics else ONE_TOPIC
     setup = with_rule(arguments.rule, sink) if arguments.rule else Setup(sink)
-    with a_stage(runs=arguments.runs) as stage:
-        print(shown(Drain(load, arguments.rows, setup, arguments.sources).measure(stage)))
-    return 0
+    return measure_alone(Drain(load, arguments.rows, setup, arguments.sources), runs=arguments.runs)
 
 
 def with_rule(sql: str, sink: str = ONE_TOPIC, tables: str = "*") -> Setup:

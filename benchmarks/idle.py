@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from benchmarks.backlog import connected, make_slot, make_tables
 from benchmarks.drain import ONE_TOPIC
-from benchmarks.figures import Figures, memory_figures, shown
+from benchmarks.figures import Figures, memory_figures
 from benchmarks.service import Service, Setup, Slot
-from benchmarks.stage import Stage, a_stage
+from benchmarks.stage import Stage, measure_alone
 from benchmarks.tables import ORDERS
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
@@ -50,9 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     arguments = parser.parse_args()
-    with a_stage() as stage:
-        print(shown(Idle(arguments.seconds).measure(stage)))
-    return 0
+    return measure_alone(Idle(arguments.seconds))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from benchmarks.backlog import connected, make_slot, make_tables
 from benchmarks.commits import ticks
 from benchmarks.drain import ONE_TOPIC
 from benchmarks.failures import BenchmarkFailed
-from benchmarks.figures import Figures, cpu_figures, memory_figures, percentiles, shown
+from benchmarks.figures import Figures, cpu_figures, memory_figures, percentiles
 from benchmarks.limit import streaming
 from benchmarks.service import Service, Setup, Slot, Started
-from benchmarks.stage import Stage, a_stage
+from benchmarks.stage import Stage, measure_alone
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 _DATABASE = "steady"
@@ -153,9 +153,7 @@ def main() -> int:
     parser.add_argument("--tables", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20.0)
     arguments = parser.parse_args()
-    with a_stage() as stage:
-        print(shown(Steady(arguments.tables, arguments.rate, arguments.seconds).measure(stage)))
-    return 0
+    return measure_alone(Steady(arguments.tables, arguments.rate, arguments.seconds))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from benchmarks.figures import Figures
+from benchmarks.failures import FAILURES
+from benchmarks.figures import Figures, shown
 from benchmarks.topics import Topics
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.postgres import server_binaries
@@ -80,6 +82,17 @@ def a_stage(postgres: int = 0, **amounts: Any) -> Iterator[Stage]:
         EmbeddedKafka(num_partitions=1, heap="512m", properties=properties) as kafka,
     ):
         yield Stage(found[postgres or max(found)], Path(folder), kafka.bootstrap, psutil.Process(kafka.pid), **amounts)
+
+
+def measure_alone(benchmark: Benchmark, **amounts: Any) -> int:
+    """Measure one that is in no list, and print it; the exit status."""
+    with a_stage(**amounts) as stage:
+        try:
+            print(shown(benchmark.measure(stage)))
+        except FAILURES as failure:
+            print(f"FAILED: {failure}", file=sys.stderr)
+            return 1
+    return 0
 
 
 _NUMBERS = count(1)

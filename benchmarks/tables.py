@@ -28,8 +28,9 @@ ORDERS = Table(
     "name = 'renamed ' || i, amount = amount + 1",
 )
 
-# EXTERNAL keeps values uncompressed, and of bytea a piece can be read alone; of text the server reads all before it.
-FILLER = """CREATE TABLE filler (body bytea);
+# An unlogged table is in no publication. EXTERNAL keeps values uncompressed; of bytea a piece can be read alone, of
+# text the server reads all that is before it.
+FILLER = """CREATE UNLOGGED TABLE filler (body bytea);
 ALTER TABLE filler ALTER body SET STORAGE EXTERNAL;
 INSERT INTO filler SELECT string_agg(decode(md5(part::text), 'hex'), '') FROM generate_series(1, 34000) part"""
 """544,000 bytes that do not compress: large values are cut from them, because making each anew takes long."""
