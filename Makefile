@@ -1,4 +1,4 @@
-# make demo [DURATION=30] | test | check | bench | image | lock | clean
+# make demo [DURATION=30] | test | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
@@ -15,7 +15,7 @@ help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone"
 	@echo "make test                 every test, on real servers; the slow ones last"
 	@echo "make check                ruff, mypy, import directions"
-	@echo "make bench                throughput against pg_recvlogical, also of other shapes of rows, and latency"
+	@echo "make bench [QUICK=1]      rates, CPU, memory, latency, and how they grow with tables; QUICK: in three minutes"
 	@echo "make image                the container image"
 	@echo "make lock                 requirements.lock anew, from pyproject.toml's ranges"
 	@echo "make clean                remove what make made"
@@ -33,8 +33,7 @@ check: $(READY)
 	$(BIN)/pytest -q tests/unit/test_import_direction.py
 
 bench: $(READY) java
-	$(BIN)/python -m benchmarks.latency
-	$(BIN)/python -m benchmarks || missed=1; $(BIN)/python -m benchmarks.shapes; exit $${missed:-0}
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 image:
 	@engine=$$(command -v docker || command -v podman) || \

@@ -1,1 +1,1 @@
-"""Throughput against pg_recvlogical: `python -m benchmarks`."""
+"""What the service reaches, beside what the machine allows: `python -m benchmarks`."""

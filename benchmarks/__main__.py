@@ -1,92 +1,101 @@
-"""`python -m benchmarks [--rows N] [--runs N] [--only NAME]`: one backlog, drained by everything in turn.
+"""`python -m benchmarks [NAME ...] [--quick]`: what the service reaches, what the machine allows, and the goals.
 
-pg_recvlogical writing to /dev/null over the unix socket is the most that one walsender gives; each line says what
-part of it a pipeline reaches. All runs are of one session on one machine, interleaved, because machines are noisy;
-the medians are compared.
+pg_recvlogical writing to /dev/null over the unix socket is the most that one walsender gives. It drains the same WAL
+with the same options, in turn with the service, because machines are noisy; the medians of the runs are compared. The
+exit status is 1 when a goal was missed or a benchmark gave no figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
-from pathlib import Path
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from benchmarks.backlog import SERVER_SETTINGS, fill, version
-from benchmarks.runs import (
-    PASSTHROUGH_TO_DISCARD,
-    PASSTHROUGH_TO_KAFKA,
-    SPARK_TO_KAFKA,
-    Pipeline,
-    Run,
-    drain,
-    pg_recvlogical,
-)
-from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from benchmarks.backlog import version
+from benchmarks.cases import CASES, Case
+from benchmarks.drain import Drain
+from benchmarks.failures import FAILURES
+from benchmarks.figures import Figures, shown
+from benchmarks.load import Load
+from benchmarks.stage import Stage, a_stage
+from benchmarks.tables import ORDERS
 
-TARGETS = {PASSTHROUGH_TO_DISCARD: 0.65, PASSTHROUGH_TO_KAFKA: 0.5, SPARK_TO_KAFKA: 0.25}
-"""Pipeline -> the part of pg_recvlogical's rate that it should reach."""
+_RUNS = 3
+_WARM_UP_ROWS = 100_000
 
 
 def main() -> int:
-    """Measure and print; 0 when every target was reached."""
+    """Measure and print; 0 when every goal was reached."""
     arguments = _arguments()
-    chosen = [pipeline for pipeline in TARGETS if arguments.only in pipeline.name]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psql-streamer-bench-")))
-        binaries = server_binaries()[arguments.postgres or max(server_binaries())]
-        server = stack.enter_context(EmbeddedPostgres(binaries, settings=SERVER_SETTINGS))
-        kafka = stack.enter_context(EmbeddedKafka(num_partitions=4, heap="512m"))
-        slots = [f"run_{run}_{place}" for run in range(arguments.runs) for place in range(len(chosen) + 1)]
-        print(
-            f"PostgreSQL {version(binaries)}, Apache Kafka on the same machine, {arguments.rows:,} inserts of 6 columns"
-        )
-        backlog = fill(server, arguments.rows, slots)
-        print(f"{backlog.wal_bytes / 1e6:.0f} MB of WAL; {arguments.runs} runs of each, interleaved; medians:\n")
-        limits: list[float] = []
-        results: dict[Pipeline, list[Run]] = {pipeline: [] for pipeline in chosen}
-        for run in range(arguments.runs):
-            limits.append(pg_recvlogical(binaries, server, backlog, f"run_{run}_0"))
-            for place, pipeline in enumerate(chosen, start=1):
-                results[pipeline].append(drain(folder, pipeline, backlog, f"run_{run}_{place}", kafka.bootstrap))
-    return _report(backlog.rows, limits, results)
+    if arguments.list:
+        print("\n".join(f"{case.name:<17}{'quick' if case.quick else '':<6}{case.what}" for case in CASES))
+        return 0
+    began = time.monotonic()
+    runs = arguments.runs or (1 if arguments.quick else _RUNS)
+    with a_stage(arguments.postgres, quick=arguments.quick, runs=runs, rows=arguments.rows) as stage:
+        print(f"PostgreSQL {version(stage.binaries)}, Apache Kafka on the same machine; medians of {runs}", flush=True)
+        _warm_up(stage)
+        missed = _measure(_chosen(arguments.names, quick=arguments.quick), stage)
+    outcome = f"missed: {', '.join(missed)}" if missed else "every goal was reached"
+    print(f"\n{time.monotonic() - began:.0f} s; {outcome}")
+    return 1 if missed else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", default="", help="pipelines whose name contains this")
+    names = [case.name for case in CASES]
+    parser.add_argument("names", nargs="*", metavar="NAME", help="those of --list; all by default")
+    parser.add_argument("--list", action="store_true", help="the names, and what each measures")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, and without names a choice: three minutes")
+    parser.add_argument("--runs", type=int, default=0, help=f"of each backlog; {_RUNS} by default, 1 with --quick")
+    parser.add_argument("--rows", type=int, default=0, help="in place of each one's own number; a burst's tables")
     parser.add_argument("--postgres", type=int, default=0, help="major version; the newest there is by default")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in names]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(names)}")
+    return arguments
 
 
-def _report(rows: int, limits: Sequence[float], results: dict[Pipeline, list[Run]]) -> int:
-    limit = rows / statistics.median(limits)
-    columns = f"{'':<30}{'rows/s':>10}{'ratio':>8}{'target':>8}"
-    print(f"{columns}   {'CPU us/event (process)':<40}peak RSS MB (process)")
-    print(f"{'pg_recvlogical > /dev/null':<30}{limit:>10,.0f}{1:>8.2f}{'':>8}   runs {_spread(rows, limits)}")
-    reached = True
-    for pipeline, runs in results.items():
-        seconds = [run.seconds for run in runs]
-        rate = rows / statistics.median(seconds)
-        reached &= rate / limit >= TARGETS[pipeline]
-        middle = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-        cpu = "  ".join(f"{name} {used / rows * 1e6:.2f}" for name, used in middle.cpu.items())
-        memory = "  ".join(f"{name} {peak / 1e6:.0f}" for name, peak in middle.peak_rss.items())
-        print(
-            f"{pipeline.name:<30}{rate:>10,.0f}{rate / limit:>8.2f}{TARGETS[pipeline]:>8.2f}   {cpu:<40}{memory}"
-            f"   runs {_spread(rows, seconds)}"
-        )
-    return 0 if reached else 1
+def _chosen(names: Sequence[str], *, quick: bool) -> list[Case]:
+    """In the table's order, with those that the goals of others refer to."""
+    chosen = set(names) or {case.name for case in CASES if case.quick or not quick}
+    chosen |= {goal.of for case in CASES if case.name in chosen for goal in case.goals if goal.of}
+    return [case for case in CASES if case.name in chosen]
 
 
-def _spread(rows: int, seconds: Sequence[float]) -> str:
-    return " ".join(f"{rows / second:,.0f}" for second in seconds)
+def _warm_up(stage: Stage) -> None:
+    """A broker that has just started is slower than it is later."""
+    Drain(Load((ORDERS,), _WARM_UP_ROWS), _WARM_UP_ROWS).measure(replace(stage, runs=1, rows=0))
+
+
+def _measure(cases: Sequence[Case], stage: Stage) -> list[str]:
+    """The names of those that missed something."""
+    results: dict[str, Figures] = {}
+    missed = []
+    for case in cases:
+        print(f"\n{case.name}: {case.what}", flush=True)
+        began = time.monotonic()
+        try:
+            results[case.name] = case.benchmark.measure(stage)
+            print(f"  {shown(results[case.name])}  [{time.monotonic() - began:.0f} s]", flush=True)
+        except FAILURES as failure:
+            print(f"  FAILED: {failure}", flush=True)
+        # Not in the condition, which would leave out the others' lines.
+        reached = [_is_reached(case, at, results) for at in range(len(case.goals))]
+        if case.name not in results or not all(reached):
+            missed.append(case.name)
+    return missed
+
+
+def _is_reached(case: Case, at: int, results: Mapping[str, Figures]) -> bool:
+    goal = case.goals[at]
+    value = goal.value(case.name, results)
+    reached = value is not None and goal.is_reached(value)
+    text = "not known" if value is None else f"{value:.3g}"
+    print(f"    {text:>9}  {goal.text():<48}{'reached' if reached else 'MISSED'}", flush=True)
+    return reached
 
 
 if __name__ == "__main__":

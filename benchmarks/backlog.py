@@ -1,4 +1,4 @@
-"""The backlog that everything drains: one table, and a slot for every run made before it was filled."""
+"""The backlog that everything drains: a database with its tables, and a slot for every run made before its rows."""
 
 from __future__ import annotations
 
@@ -6,65 +6,84 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 
+from benchmarks.load import Load
+from benchmarks.tables import FILLER, Table
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 
 PUBLICATION = "bench"
-SERVER_SETTINGS = {"max_wal_size": "8GB", "shared_buffers": "256MB", "synchronous_commit": "off"}
 
+SERVER_SETTINGS = {
+    "max_wal_size": "8GB",
+    "shared_buffers": "256MB",
+    "synchronous_commit": "off",
+    # Ten thousand tables in a transaction: each is locked, and so is its index.
+    "max_locks_per_transaction": "1024",
+    # It would take a core from whoever is measured at that moment, and make walsenders forget what they know of tables.
+    "autovacuum": "off",
+}
 
-@dataclass(frozen=True)
-class Table:
-    """columns: as CREATE TABLE takes them, the key first. values: the SQL of each in row `i`."""
-
-    name: str
-    columns: str
-    values: str
-
-
-ORDERS = Table(
-    "orders",
-    "id bigint PRIMARY KEY, name text, email text, amount numeric(12, 2), created_at timestamptz, active boolean",
-    """i, 'customer ' || i, 'customer' || i || '@example.com', (i % 100000)::numeric / 100,
-    timestamptz '2024-01-01 10:00:00+00' + i * interval '1.000001 second', i % 3 = 0""",
-)
+_TABLES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class Backlog:
     """Where it is. end_lsn: the WAL's end when all rows were in it."""
 
-    socket_dsn: str
-    rows: int
+    dsn: str
     wal_bytes: int
     end_lsn: str
 
 
-def fill(
-    server: EmbeddedPostgres, rows: int, slots: Sequence[str], table: Table = ORDERS, rows_per_transaction: int = 1000
-) -> Backlog:
-    """Make the table, the publication and the slots, then the rows."""
-    connection = psycopg2.connect(server.dsn())
-    connection.autocommit = True
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {table.name} ({table.columns})")
-        cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {table.name}")
+def fill(server: EmbeddedPostgres, database: str, load: Load, slots: Sequence[str]) -> Backlog:
+    """Make the database, its tables, the publication and the slots, then the rows."""
+    make_tables(server, database, load.tables)
+    with connected(server.dsn(database)) as cursor:
+        for statement in load.prepare():
+            cursor.execute(statement)
         for slot in slots:
-            cursor.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+            make_slot(cursor, slot)
         cursor.execute("SELECT pg_current_wal_lsn()")
         before = cursor.fetchone()[0]
-        cursor.execute(
-            f"DO $$ BEGIN FOR lowest IN 1..{rows} BY {rows_per_transaction} LOOP INSERT INTO {table.name} SELECT "
-            f"{table.values} FROM generate_series(lowest, least(lowest + {rows_per_transaction} - 1, {rows})) i; "
-            "COMMIT; END LOOP; END $$"
-        )
+        cursor.execute(load.write())
         cursor.execute("CHECKPOINT")
         cursor.execute("SELECT pg_current_wal_lsn(), pg_current_wal_lsn() - %s::pg_lsn", (before,))
         end_lsn, size = cursor.fetchone()
-    connection.close()
-    return Backlog(server.dsn(), rows, int(size), str(end_lsn))
+    return Backlog(server.dsn(database), int(size), str(end_lsn))
+
+
+def make_tables(server: EmbeddedPostgres, database: str, tables: Sequence[Table]) -> None:
+    """Make the database, what values are cut from, the tables, and a publication of all of them."""
+    with connected(server.dsn()) as cursor:
+        cursor.execute(f"CREATE DATABASE {database}")
+    with connected(server.dsn(database)) as cursor:
+        cursor.execute(FILLER)
+        for first in range(0, len(tables), _TABLES_AT_ONCE):
+            some = tables[first : first + _TABLES_AT_ONCE]
+            cursor.execute(";".join(f"CREATE TABLE {table.name} ({table.columns}){table.then}" for table in some))
+        cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+
+
+def make_slot(cursor: Any, slot: str) -> None:
+    """For pgoutput, in the database of the session."""
+    cursor.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+
+
+class connected:  # noqa: N801 - reads as a verb in `with`
+    """A cursor whose statements commit on their own; the connection ends with the block."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = psycopg2.connect(dsn)
+        self._connection.autocommit = True
+
+    def __enter__(self) -> Any:
+        return self._connection.cursor()
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
 
 def version(bin_dir: Path) -> str:

@@ -1,97 +1,112 @@
-"""One run of psql-streamer over the backlog, in a process of its own: `python -m benchmarks.drain CONFIG END_LSN`.
+"""`python -m benchmarks.drain [--tables N] [--rows N] ...`: a backlog, drained by the service and by pg_recvlogical.
 
-Prints one JSON object: seconds from the start of the source to the moment at which everything is durable and its
-position stored, CPU seconds by process, peak resident memory by process.
+The clock runs from the moment at which the slot is streamed from to the moment at which the broker has the last record.
+CPU time is of all processes of the service, within that time. There are as many records as rows, or there is no figure.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import argparse
 import sys
-import threading
-import time
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
-import psutil
+from benchmarks.backlog import SERVER_SETTINGS, Backlog, fill
+from benchmarks.figures import MEGABYTE, Figures, cpu_figures, medians, memory_figures
+from benchmarks.limit import drain
+from benchmarks.load import Load
+from benchmarks.service import Service, Setup, Slot
+from benchmarks.stage import Stage, measure_alone
+from benchmarks.tables import one_shape, own_shapes
+from benchmarks.topics import Topics
+from psql_streamer.embedded.postgres import EmbeddedPostgres
 
-from psql_streamer import logs
-from psql_streamer.config import load
-from psql_streamer.errors import StreamerError
-from psql_streamer.lsn import Lsn
-from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.pipeline.pipeline import Pipeline
-
-
-class _Watch(Metrics):
-    """ended: set when the position that is stored has reached the end, or with `failure` when a part failed."""
-
-    def __init__(self, end: Lsn) -> None:
-        super().__init__()
-        self.ended = threading.Event()
-        self.failure: StreamerError | None = None
-        self.pipeline: Pipeline | None = None
-        self._end = end
-
-    def stored_up_to(self, source: str, ticket: int) -> None:
-        super().stored_up_to(source, ticket)
-        assert self.pipeline is not None
-        if self.pipeline.stats()[f"source.{source}"]["stored_lsn"] >= self._end:
-            self.ended.set()
+_KAFKA = 'type = "kafka"\nhosts = ["{hosts}"]\n'
+ONE_TOPIC = _KAFKA + 'topicFallback = "{topic}"'
+TOPIC_PER_TABLE = _KAFKA + 'topicPrefix = "{topic}"'
+DISCARD = 'type = "stub_discard"'
 
 
-def main(config_file: str, end_lsn: str) -> None:
-    """Drain, and print what it took."""
-    config = load(Path(config_file), os.environ)
-    logs.configure(config.log, verbosity=-1)
-    watch = _Watch(Lsn.parse(end_lsn))
-    pipeline = watch.pipeline = Pipeline(config, watch)
-    try:
-        pipeline.start_sinks()
-        before = processes()
-        began = time.monotonic()
-        pipeline.start_sources()
-        threading.Thread(target=_watch_for_failure, args=(pipeline, watch), daemon=True).start()
-        if not watch.ended.wait(600):
-            raise SystemExit("the backlog was not drained in ten minutes")
-        if watch.failure is not None:
-            raise SystemExit(str(watch.failure))
-        seconds = time.monotonic() - began
-        after = processes()
-    finally:
-        pipeline.close()
-    cpu = {name: round(used - before.get(name, (0.0, 0))[0], 3) for name, (used, _) in after.items()}
-    memory = {name: peak for name, (_, peak) in after.items()}
-    print(json.dumps({"seconds": round(seconds, 3), "cpu": cpu, "peak_rss": memory}))
+@dataclass(frozen=True)
+class Drain:
+    """load: of each source, in a database of its own. quick_rows: the rows where little time is to be taken."""
+
+    load: Load
+    quick_rows: int
+    setup: Setup = Setup(ONE_TOPIC)  # noqa: RUF009 - frozen
+    sources: int = 1
+
+    def measure(self, stage: Stage) -> Figures:
+        """Medians of the stage's runs."""
+        load = self.load.with_rows(stage.rows or (self.quick_rows if stage.quick else self.load.rows))
+        slots = [f"run_{run}_{who}" for run in range(stage.runs) for who in ("service", "limit")]
+        databases = [f"bench_{at}" for at in range(self.sources)]
+        with EmbeddedPostgres(stage.binaries, settings=SERVER_SETTINGS) as server:
+            backlogs = [
+                fill(server, database, load, [f"{database}_{slot}" for slot in slots]) for database in databases
+            ]
+            runs = [self._run(stage, load, databases, backlogs, run) for run in range(stage.runs)]
+        return medians(runs)
+
+    def _run(
+        self, stage: Stage, load: Load, databases: Sequence[str], backlogs: Sequence[Backlog], run: int
+    ) -> Figures:
+        def slots(who: str) -> tuple[Slot, ...]:
+            pairs = zip(backlogs, databases, strict=True)
+            return tuple(Slot(backlog.dsn, f"{database}_run_{run}_{who}") for backlog, database in pairs)
+
+        rows, size = load.rows * self.sources, sum(backlog.wal_bytes for backlog in backlogs) / MEGABYTE
+        name = stage.new_name()
+        with self._topics(stage, load, name) as topics:
+            with Service(stage.folder, self.setup, slots("service"), stage.hosts, name) as service:
+                started = service.wait_until_streaming()
+                if topics is None:
+                    ended = service.wait_for_discarded(rows)
+                else:
+                    ended = topics.wait_for(rows, service.require_running)
+                used = service.used()
+            if topics is not None:
+                topics.require(rows)
+            limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
+        seconds = ended - started.at
+        rates = {"rate": rows / seconds, "limit": rows / limit, "part": limit / seconds}
+        amounts = {"rows": rows, "megabytes": size / seconds}
+        cpu = cpu_figures(used.cpu_since(started.used), rows)
+        return {**amounts, **rates, **cpu, **memory_figures(used)}
+
+    def _topics(self, stage: Stage, load: Load, name: str) -> AbstractContextManager[Topics | None]:
+        if self.setup.sink == DISCARD:
+            return nullcontext()
+        if self.setup.sink == TOPIC_PER_TABLE:
+            return stage.topics(tuple(f"{name}.public.{table.name}" for table in load.tables), partitions=1)
+        return stage.topics((name,), partitions=4)
 
 
-def _watch_for_failure(pipeline: Pipeline, watch: _Watch) -> None:
-    try:
-        pipeline.wait()
-    except StreamerError as error:
-        watch.failure = error
-        watch.ended.set()
+def main() -> int:
+    """Measure what the arguments say, and print it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=__doc__)
+    parser.add_argument("--tables", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=200_000, help="over all tables, which take turns row by row")
+    parser.add_argument("--rows-per-transaction", type=int, default=1000)
+    parser.add_argument("--own-shapes", action="store_true", help="every table has columns of its own")
+    parser.add_argument("--topics", action="store_true", help="every table has a topic of its own")
+    parser.add_argument("--updates", action="store_true", help="updates under REPLICA IDENTITY FULL, not inserts")
+    parser.add_argument("--rule", default="", help='Spark SQL for all tables, as "SELECT * FROM changes"')
+    parser.add_argument("--sources", type=int, default=1, help="so many slots of so many databases in one service")
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    tables = own_shapes(arguments.tables) if arguments.own_shapes else one_shape(arguments.tables)
+    load = Load(tables, arguments.rows, arguments.rows_per_transaction, arguments.updates)
+    sink = TOPIC_PER_TABLE if arguments.topics else ONE_TOPIC
+    setup = with_rule(arguments.rule, sink) if arguments.rule else Setup(sink)
+    return measure_alone(Drain(load, arguments.rows, setup, arguments.sources), runs=arguments.runs)
 
 
-def processes() -> dict[str, tuple[float, int]]:
-    """CPU seconds and peak resident bytes of this process and its descendants: main, reader, jvm."""
-    found: dict[str, tuple[float, int]] = {}
-    this = psutil.Process()
-    for process in (this, *this.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            name = "main" if process == this else "reader" if "sources.postgres.reader" in process.cmdline() else "jvm"
-            times = process.cpu_times()
-            used, peak = found.get(name, (0.0, 0))
-            found[name] = (used + times.user + times.system, max(peak, _peak_resident(process.pid)))
-    return found
-
-
-def _peak_resident(pid: int) -> int:
-    """VmHWM of proc(5), which psutil does not have on Linux."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+def with_rule(sql: str, sink: str = ONE_TOPIC, tables: str = "*") -> Setup:
+    """Spark on two threads of this machine, with one rule for the tables that a glob fits."""
+    return Setup(sink, '["spark"]', f'[spark]\nmaster = "local[2]"\n[spark.tables."{tables}"]\nsql = "{sql}"\n')
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main())

@@ -1,115 +1,159 @@
-"""`python -m benchmarks.latency [--rate N] [--seconds N]`: from COMMIT to the consumer, at a steady rate.
+"""`python -m benchmarks.latency [--rate N] [--tables N] [--seconds N]`: from COMMIT to the consumer, at a steady rate.
 
-Single-row transactions, each with the wall clock at its COMMIT in the row, through passthrough into a real Kafka;
-one machine, so one clock. synchronous_commit is on: with it off PostgreSQL itself may hold WAL back for 200 ms.
+Single-row transactions over tables in turn, each with the wall clock at its COMMIT in the row, through passthrough into
+a real Kafka; one machine, so one clock. Beside it how long they take to pg_recvlogical, which runs after the service.
+CPU time is of all processes of the service. synchronous_commit is on: with it off PostgreSQL itself may hold WAL back
+for 200 ms.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
-import psycopg2
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.backlog import PUBLICATION
-from benchmarks.runs import write_config
-from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from benchmarks.backlog import connected, make_slot, make_tables
+from benchmarks.commits import ticks
+from benchmarks.drain import ONE_TOPIC
+from benchmarks.failures import BenchmarkFailed
+from benchmarks.figures import Figures, cpu_figures, memory_figures, percentiles
+from benchmarks.limit import streaming
+from benchmarks.service import Service, Setup, Slot, Started
+from benchmarks.stage import Stage, measure_alone
+from psql_streamer.embedded.postgres import EmbeddedPostgres
 
-_WARM_UP = 8.0
+_DATABASE = "steady"
+_WARM_UP, _QUICK_WARM_UP = 8.0, 4.0
 """Seconds not measured: a fresh broker's Java compiles for that long, beside everything else."""
+
+_LIMIT_SECONDS = 3.0
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Steady:
+    """rate: commits a second, over all tables."""
+
+    tables: int
+    rate: int
+    seconds: float = 20.0
+    quick_seconds: float = 4.0
+
+    def measure(self, stage: Stage) -> Figures:
+        """Of one service, then of one pg_recvlogical."""
+        with EmbeddedPostgres(stage.binaries) as server:
+            dsn = server.dsn(_DATABASE)
+            make_tables(server, _DATABASE, ticks(self.tables))
+            with connected(dsn) as cursor:
+                make_slot(cursor, "service")
+            figures, started = self._of_service(stage, dsn)
+            with connected(dsn) as cursor:
+                cursor.execute(f"TRUNCATE {', '.join(table.name for table in ticks(self.tables))}")
+                make_slot(cursor, "limit_slot")
+            limit = self._of_pg_recvlogical(stage, Slot(dsn, "limit_slot"), started)
+        latencies = {name: figures.pop(name) for name in ("p50", "p99", "max")}
+        return {"commits": figures.pop("commits"), **latencies, **limit, **figures}
+
+    def _of_service(self, stage: Stage, dsn: str) -> tuple[Figures, Started]:
+        name = stage.new_name()
+        warm_up, seconds = (_QUICK_WARM_UP, self.quick_seconds) if stage.quick else (_WARM_UP, self.seconds)
+        unmeasured, count = int(self.rate * warm_up), int(self.rate * (warm_up + seconds))
+        with (
+            stage.topics((name,), partitions=1) as topics,
+            Service(stage.folder, Setup(ONE_TOPIC), (Slot(dsn, "service"),), stage.hosts, name) as service,
+        ):
+            started = service.wait_until_streaming()
+            consumer = _consumer(stage.hosts, name)
+            with _commits(dsn, self.tables, self.rate, count):
+                _latencies(consumer, unmeasured)
+                before, began = service.used(), time.monotonic()
+                latencies = _latencies(consumer, count - unmeasured)
+            used, ended = service.used(), time.monotonic()
+            consumer.close()
+            topics.require(count)
+        cpu = used.cpu_since(before)
+        shares = {"commits": len(latencies) / (ended - began), "core": sum(cpu.values()) / (ended - began)}
+        rest = {**shares, **cpu_figures(cpu, count - unmeasured), **memory_figures(used)}
+        return {**percentiles(latencies, p50=0.5, p99=0.99, max=1.0), **rest}, started
+
+    def _of_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:
+        count = int(self.rate * _LIMIT_SECONDS)
+        commits = _commits(slot.dsn, self.tables, self.rate, count)
+        with streaming(stage.binaries, slot, started.options) as process, commits:
+            latencies = _latencies_of_output(process.stdout, count)
+        return percentiles(latencies[count // 4 :], limit_p50=0.5, limit_p99=0.99)
+
+
+def _consumer(hosts: str, topic: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": hosts, "group.id": topic, "fetch.wait.max.ms": 100, "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    return consumer
+
+
+class _commits:  # noqa: N801 - reads as a noun in `with`
+    """The writer at work while the block runs; BenchmarkFailed when it failed."""
+
+    def __init__(self, dsn: str, tables: int, rate: int, count: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.commits", dsn, str(tables), str(rate), str(count)]
+        self._command = command
+
+    def __enter__(self) -> None:
+        self._process = subprocess.Popen(self._command)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._process.terminate()
+        if self._process.wait() and kind is None:
+            raise BenchmarkFailed("the commits failed")
+
+
+def _latencies(consumer: Consumer, count: int) -> list[float]:
+    """Of the next records, in seconds."""
+    found: list[float] = []
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while len(found) < count:
+        message = consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            now = time.time()
+            found.append(now - json.loads(message.value() or b"")["Columns"]["at"])
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+        elif time.monotonic() > deadline:
+            raise BenchmarkFailed(f"{len(found)} of {count} events arrived")
+    return found
+
+
+def _latencies_of_output(stream: Any, count: int) -> list[float]:
+    """As `_latencies`, of the rows that pg_recvlogical writes: a row ends with the text of `at`, and a newline."""
+    found: list[float] = []
+    held = b""
+    while len(found) < count:
+        if not (piece := stream.read(1 << 16)):
+            raise BenchmarkFailed(f"pg_recvlogical ended after {len(found)} of {count} rows")
+        held += piece
+        now = time.time()
+        whole, _, held = held.rpartition(b"\n")
+        found += (now - float(text) for text in _AT.findall(whole + b"\n"))
+    return found
+
+
+_AT = re.compile(rb"(\d{10}(?:\.\d+)?)\n")
 
 
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
-    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=1000, help="commits a second")
+    parser.add_argument("--tables", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20.0)
     arguments = parser.parse_args()
-    binaries = server_binaries()
-    with (
-        tempfile.TemporaryDirectory(prefix="psql-streamer-bench-") as folder,
-        EmbeddedPostgres(binaries[max(binaries)]) as server,
-        EmbeddedKafka(num_partitions=1, heap="512m") as kafka,
-    ):
-        connection = psycopg2.connect(server.dsn())
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute("CREATE TABLE ticks (id bigint PRIMARY KEY, at double precision)")
-            cursor.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE ticks")
-        sink = f'type = "kafka"\nhosts = ["{kafka.bootstrap}"]\ntopicFallback = "ticks"'
-        config = write_config(Path(folder), server.dsn(), "latency", sink, '["passthrough"]')
-        service = subprocess.Popen([sys.executable, "-m", "psql_streamer", "-q", "--config", str(config)])
-        try:
-            latencies = _measure(connection, kafka.bootstrap, arguments.rate, arguments.seconds)
-        finally:
-            service.terminate()
-            service.wait(30)
-    latencies.sort()
-    at = {name: latencies[min(len(latencies) - 1, int(len(latencies) * part))] for name, part in _PARTS.items()}
-    print(
-        f"{len(latencies)} commits at {arguments.rate}/s: " + "  ".join(f"{n} {v * 1000:.1f} ms" for n, v in at.items())
-    )
-    return 0
-
-
-_PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-
-def _measure(connection: psycopg2.extensions.connection, hosts: str, rate: int, seconds: float) -> list[float]:
-    consumer = Consumer(
-        {"bootstrap.servers": hosts, "group.id": "bench", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100,
-         "topic.metadata.refresh.interval.ms": 500, "log_level": 0, "allow.auto.create.topics": True}
-    )  # fmt: skip
-    consumer.subscribe(["ticks"])
-    wait_for_slot(connection)
-    writer = threading.Thread(target=_write, args=(connection, rate, seconds + _WARM_UP))
-    writer.start()
-    latencies: list[float] = []
-    count, expected, quiet = 0, int(rate * (seconds + _WARM_UP)), time.monotonic() + 60
-    while count < expected and time.monotonic() < quiet:
-        message = consumer.poll(0.05)
-        if message is None or message.error() is not None:
-            continue
-        now = time.time()
-        count += 1
-        columns = json.loads(message.value() or b"")["Columns"]
-        if columns["id"] >= rate * _WARM_UP:
-            latencies.append(now - columns["at"])
-    writer.join()
-    consumer.close()
-    if count < expected:
-        raise SystemExit(f"{count} of {expected} events arrived")
-    return latencies
-
-
-def wait_for_slot(connection: psycopg2.extensions.connection) -> None:
-    """Until the service streams."""
-    deadline = time.monotonic() + 30
-    with connection.cursor() as cursor:
-        while time.monotonic() < deadline:
-            cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE active")
-            if cursor.fetchone()[0]:
-                return
-            time.sleep(0.05)
-    raise SystemExit("the service did not start")
-
-
-def _write(connection: psycopg2.extensions.connection, rate: int, seconds: float) -> None:
-    began = time.monotonic()
-    with connection.cursor() as cursor:
-        for number in range(int(rate * seconds)):
-            pause = began + number / rate - time.monotonic()
-            if pause > 0:
-                time.sleep(pause)
-            cursor.execute("INSERT INTO ticks VALUES (%s, %s)", (number, time.time()))
+    return measure_alone(Steady(arguments.tables, arguments.rate, arguments.seconds))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""The service as a user runs it: a configuration file, `python -m psql_streamer`, and what is seen from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from benchmarks.backlog import PUBLICATION, connected
+from benchmarks.failures import BenchmarkFailed
+from benchmarks.processes import Used, used_by
+from psql_streamer.embedded.ports import LOOPBACK, free_ports
+
+_START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Parts of a configuration file. sink: its keys but for `sources` and `handlers`; {hosts} and {topic} stand for the
+    broker and a topic (prefix). spark: the sections of Spark, or nothing."""
+
+    sink: str
+    handlers: str = '["passthrough"]'
+    spark: str = ""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a source of the service reads."""
+
+    dsn: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """When a slot became active (time.time), what had been used until then, and the options of START_REPLICATION."""
+
+    at: float
+    used: Used
+    options: Mapping[str, str]
+
+
+class Service:
+    """A running service of one sink, `bench`. folder: for its files, of which the log is kept until the folder goes."""
+
+    def __init__(self, folder: Path, setup: Setup, slots: tuple[Slot, ...], hosts: str, topic: str) -> None:
+        self._slots = slots
+        self._port = free_ports(1)[0]
+        config = folder / f"{topic}.toml"
+        config.write_text(self._config(folder, setup, hosts, topic))
+        self._log = folder / f"{topic}.log"
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", "psql_streamer", "-q", "--config", str(config)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def wait_until_streaming(self) -> Started:
+        """Return when the first slot is being streamed from: what was used before is the start-up's."""
+        slot, deadline = self._slots[0], time.monotonic() + _START_SECONDS
+        names = tuple(each.name for each in self._slots)
+        with connected(slot.dsn) as cursor:
+            looked = time.time()
+            while time.monotonic() < deadline:
+                cursor.execute(_STREAMING, (names,))
+                if found := cursor.fetchone():
+                    return Started(looked, self.used(), _options(found[0]))
+                self.require_running()
+                looked = time.time()
+                time.sleep(0.003)
+        raise BenchmarkFailed(f"the service did not start within {_START_SECONDS:.0f} s: {self._said()}")
+
+    def used(self) -> Used:
+        """By all its processes so far."""
+        return used_by(self._process.pid)
+
+    def require_running(self) -> None:
+        """BenchmarkFailed with the end of its log when it has ended."""
+        if self._process.poll() is not None:
+            raise BenchmarkFailed(f"the service ended with {self._process.returncode}: {self._said()}")
+
+    def wait_for_discarded(self, events: int, seconds: float = 600.0) -> float:
+        """The time (time.time) at which /stats first told of so many events at a sink that has no topics."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.require_running()
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}/stats", timeout=30) as answer:
+                count = json.load(answer)["sink.bench"]["events"]
+            if count >= events:
+                return time.time()
+            time.sleep(0.05)
+        raise BenchmarkFailed(f"the sink did not take {events:,} events within {seconds:.0f} s")
+
+    def _config(self, folder: Path, setup: Setup, hosts: str, topic: str) -> str:
+        sources = "".join(
+            f'[source.bench{at}]\ntype = "postgres"\ndsn = "{slot.dsn}"\npublication = "{PUBLICATION}"\n'
+            f'replicationSlot = "{slot.name}"\n'
+            for at, slot in enumerate(self._slots)
+        )
+        names = json.dumps([f"bench{at}" for at in range(len(self._slots))])
+        return (
+            f'http = "{LOOPBACK}:{self._port}"\nlmdb = "{folder}/{topic}.lmdb"\n{sources}'
+            f"[sink.bench]\nsources = {names}\nhandlers = {setup.handlers}\n"
+            f"{setup.sink.format(hosts=hosts, topic=topic)}\n{setup.spark}"
+        )
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:].strip() or "it said nothing"
+
+
+# Whoever only looks into a slot, as a check does, makes it active, too.
+_STREAMING = """SELECT activity.query FROM pg_replication_slots slot
+JOIN pg_stat_activity activity ON activity.pid = slot.active_pid
+WHERE slot.slot_name IN %s AND activity.query LIKE 'START_REPLICATION%%'"""
+
+
+def _options(command: str) -> dict[str, str]:
+    """Of a START_REPLICATION as the server shows it: `... LOGICAL 0/0 ("proto_version" '1', ...)`."""
+    return {name: value.replace("''", "'") for name, value in re.findall(r"\"(\w+)\" '((?:[^']|'')*)'", command)}

@@ -1,0 +1,89 @@
+"""Kafka as the witness: how many records its topics have, and when the last of them came.
+
+The topics' timestamps are the broker's (LogAppendTime), so the moment of the last record does not depend on how often
+somebody looks. All clocks are this machine's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from benchmarks.failures import BenchmarkFailed
+
+_LARGEST_RECORD = "4194304"
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics of one benchmark, of as many partitions each."""
+
+    hosts: str
+    names: tuple[str, ...]
+    partitions: int
+
+    def make(self) -> None:
+        """Return when they are there and every partition has a leader."""
+        config = {
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": _LARGEST_RECORD,
+            # A minute as shipped: files would go while the next benchmark runs.
+            "file.delete.delay.ms": "0",
+        }
+        new = [NewTopic(name, self.partitions, replication_factor=1, config=config) for name in self.names]
+        admin = self._admin()
+        for made in admin.create_topics(new, request_timeout=60).values():
+            made.result()
+        deadline = time.monotonic() + 60
+        while not self._have_leaders(admin):
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"{len(self.names)} topics were not made within a minute")
+            time.sleep(0.1)
+
+    def remove(self) -> None:
+        """Let the broker have its memory and disk back."""
+        admin = self._admin()
+        for removed in admin.delete_topics(list(self.names), request_timeout=60).values():
+            removed.result()
+
+    def wait_for(self, records: int, watch: Callable[[], None], seconds: float = 600.0) -> float:
+        """The time (time.time) at which the last of so many records came. watch: called at every look."""
+        admin, deadline = self._admin(), time.monotonic() + seconds
+        pause = 0.04 + 0.0003 * len(self.names) * self.partitions
+        while (count := sum(self._offsets(admin, OffsetSpec.latest()))) < records:
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"{count:,} of {records:,} records came within {seconds:.0f} s")
+            watch()
+            time.sleep(pause)
+        return max(self._timestamps(admin)) / 1000
+
+    def require(self, records: int) -> None:
+        """There are exactly so many."""
+        count = sum(self._offsets(self._admin(), OffsetSpec.latest()))
+        if count != records:
+            raise BenchmarkFailed(f"{count:,} records for {records:,} rows")
+
+    def _have_leaders(self, admin: AdminClient) -> bool:
+        try:
+            return len(self._offsets(admin, OffsetSpec.latest())) == len(self.names) * self.partitions
+        except KafkaException:
+            return False
+
+    def _offsets(self, admin: AdminClient, which: OffsetSpec) -> list[int]:
+        return [result.offset for result in self._ask(admin, which)]
+
+    def _timestamps(self, admin: AdminClient) -> list[int]:
+        return [result.timestamp for result in self._ask(admin, OffsetSpec.max_timestamp())]
+
+    def _ask(self, admin: AdminClient, which: OffsetSpec) -> list[Any]:
+        partitions = [TopicPartition(name, at) for name in self.names for at in range(self.partitions)]
+        futures = admin.list_offsets(dict.fromkeys(partitions, which), request_timeout=30)
+        return [future.result() for future in futures.values()]
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.hosts, "log_level": 0})
