@@ -13,7 +13,6 @@ import textwrap
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,9 +99,11 @@ def test_without_rules_there_is_no_engine_and_batches_come_back_as_they_are(engi
 def test_a_table_that_no_rule_fits_does_not_go_to_spark(spark: Any) -> None:
     handler = spark(orders={"sql": "SELECT id FROM changes"})
     others = changes([INSERT], {0: [b"1", None, None, None]}, {}, table="others")
-    result = handler.handle(batch(others, shop(), replace(others)))
-    assert result.changes[0] is others
-    assert [part.relation.table for part in result.changes] == ["others", "orders", "others"]
+    result = handler.handle(batch(others, shop()))
+    parts = {part.relation.table: part for part in result.changes}
+    assert parts["others"].columns == others.columns
+    assert [column.to_pylist() for column in parts["others"].after.columns] == [[b"1"], [None], [None], [None]]
+    assert [column.name for column in parts["orders"].columns] == ["id"]
     assert handler.stats()["rows"] == 4
     alone = batch(others)
     assert handler.handle(alone) is alone

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.events import rows as kinds
+from psql_streamer.events.rows import split
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Changes, ReplicaIdentity
 from tests.spark_changes import (
@@ -54,8 +55,8 @@ def told(part: Changes) -> list[tuple[str, list[Any]]]:
     """What consumers are told: (action, values of the key) in the order of the events."""
     key = tuple(at for at, one in enumerate(part.columns) if one.key)
     return [
-        (rows.op.action, [value for at in key for value in rows.image.arrays[at].to_pylist()])
-        for rows in kinds.split(part, key, Unchanged())
+        (rows.op.action, rows.key_cells(rows.image).tuples.values.to_pylist())
+        for rows in split(CellTable.of([part]), [key], Unchanged())
     ]
 
 
