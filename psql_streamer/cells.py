@@ -7,11 +7,11 @@ cost. Views by relation, with an array a column, are made for those who ask: rul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from psql_streamer.model import (
     RowOp,
     Shift,
 )
+
+Made = TypeVar("Made")
 
 _NO_CELLS = pa.array([], pa.binary())
 
@@ -153,11 +155,12 @@ class Shape(NamedTuple):
 class CellTable(BatchChanges):
     """Row changes, in the order of their ordinals; all arrays but the images' have one element a row.
 
-    shapes: the relations, each with the columns that its cells are of. shape: index into shapes.
+    shapes: relations, each with the columns that its cells are of; some may have no rows. Batches of one session have
+    the same list, to which shapes are only added, so that what is made of a shape can be kept. shape: index into it.
     The other fields are as Changes has them.
     """
 
-    shapes: tuple[Shape, ...]
+    shapes: Sequence[Shape]
     shape: NDArray[np.int32]
     ordinal: Index
     op: NDArray[np.uint8]
@@ -198,7 +201,7 @@ class CellTable(BatchChanges):
         return self._views[index]
 
     def __len__(self) -> int:
-        return len(self._views)
+        return int(np.count_nonzero(np.bincount(self.shape)))
 
     def take(self, rows: Index) -> CellTable:
         """These rows. rows: indexes, increasing."""
@@ -225,19 +228,7 @@ class CellTable(BatchChanges):
         parts = [part for part in parts if part.rows]
         if len(parts) < 2:
             return parts[0] if parts else NO_CELLS
-        numbers: dict[tuple[str, int], list[int]] = {}
-        shapes: list[Shape] = []
-        numbered = []
-        for part in parts:
-            places = np.empty(len(part.shapes), np.int32)
-            for at, shape in enumerate(part.shapes):
-                alike = numbers.setdefault((shape.relation.id, shape.relation.version), [])
-                known = next((number for number in alike if shapes[number] == shape), len(shapes))
-                if known == len(shapes):
-                    shapes.append(shape)
-                    alike.append(known)
-                places[at] = known
-            numbered.append(places[part.shape])
+        shapes, numbered = _joined_shapes(parts)
         before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
         first = parts[0]
         arrays: dict[str, Any] = {
@@ -246,7 +237,7 @@ class CellTable(BatchChanges):
             if getattr(first, name) is not None
         }
         return cls(
-            tuple(shapes),
+            shapes,
             np.concatenate(numbered),
             **arrays,
             after=Tuples.concat([part.after for part in parts], before),
@@ -260,9 +251,11 @@ class CellTable(BatchChanges):
     @cached_property
     def _views(self) -> tuple[Changes, ...]:
         order = np.argsort(self.shape, kind="stable")
-        bounds = np.searchsorted(self.shape[order], np.arange(len(self.shapes) + 1)).tolist()
+        there = np.flatnonzero(np.bincount(self.shape))
+        bounds = np.append(np.searchsorted(self.shape[order], there), len(order)).tolist()
         return tuple(
-            self._view(number, order[begin:end]) for number, (begin, end) in enumerate(pairwise(bounds)) if begin < end
+            self._view(number, order[begin:end])
+            for number, (begin, end) in zip(there.tolist(), pairwise(bounds), strict=True)
         )
 
     def _view(self, number: int, rows: Index) -> Changes:
@@ -320,6 +313,8 @@ class CellTable(BatchChanges):
         return replace(self, **fields, after=_reordered(self.after, order), before=_reordered(self.before, order))
 
 
+_MOST_LISTS = 16
+
 _PER_ROW = ("shape", "ordinal", "op", "seq", "tx", "place", "table_seq")
 """The fields of CellTable that hold an element a row."""
 
@@ -336,6 +331,29 @@ NO_CELLS = CellTable(
     NO_TUPLES,
     NO_TUPLES,
 )
+
+
+class OfShapes(Generic[Made]):
+    """Something of each shape of a list, made once. make: of one shape. For one thread.
+
+    A few lists are remembered: one for each source's session, if it is one of theirs.
+    """
+
+    def __init__(self, make: Callable[[Shape], Made]) -> None:
+        self._make = make
+        self._of_lists: dict[int, tuple[Sequence[Shape], list[Made]]] = {}
+
+    def of(self, shapes: Sequence[Shape]) -> list[Made]:
+        """By shape. The list grows as the other does."""
+        known = self._of_lists.get(id(shapes))
+        if known is None:
+            if len(self._of_lists) >= _MOST_LISTS:
+                self._of_lists.pop(next(iter(self._of_lists)))
+            known = self._of_lists[id(shapes)] = (shapes, [])
+        found = known[1]
+        while len(found) < len(shapes):
+            found.append(self._make(shapes[len(found)]))
+        return found
 
 
 def cells_of(changes: Sequence[Changes]) -> CellTable:
@@ -387,6 +405,27 @@ def _reordered_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
 def _between(typed: ArrowCells, low: int, high: int) -> ArrowCells:
     first, last = np.searchsorted(typed.at, (low, high)).tolist()
     return ArrowCells(typed.at[first:last] - low, typed.values[first:last])
+
+
+def _joined_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[NDArray[np.int32]]]:
+    """The shapes of all parts, and the shape of each row of each part among them."""
+    if all(part.shapes is parts[0].shapes for part in parts):
+        return parts[0].shapes, [part.shape for part in parts]
+    numbers: dict[tuple[str, int], list[int]] = {}
+    shapes: list[Shape] = []
+    numbered = []
+    for part in parts:
+        places = np.zeros(len(part.shapes), np.int32)
+        for at in np.flatnonzero(np.bincount(part.shape)).tolist():
+            shape = part.shapes[at]
+            alike = numbers.setdefault((shape.relation.id, shape.relation.version), [])
+            known = next((number for number in alike if shapes[number] == shape), len(shapes))
+            if known == len(shapes):
+                shapes.append(shape)
+                alike.append(known)
+            places[at] = known
+        numbered.append(places[part.shape])
+    return shapes, numbered
 
 
 def _none_if_false(flags: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

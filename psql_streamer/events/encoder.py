@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import CellTable, Shape, cells_of
+from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
@@ -21,7 +22,7 @@ from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
-from psql_streamer.events.rows import Rows, split
+from psql_streamer.events.rows import Keys, Rows, split
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.events.unchanged import Unchanged
@@ -102,15 +103,52 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What becomes of the rows of one shape. shape: kept, because plans are found by its identity."""
+    """What becomes of the rows of one shape. table: as records name it."""
 
-    shape: Shape
     table: str
     ways: tuple[_Way, ...]
 
 
-_MOST_PLANS = 1 << 16
-"""Shapes whose plans are remembered; behind this many all are made anew."""
+class _Ways:
+    """One way of each shape. topics: for each place in a way, names, and for each shape which it is or -1."""
+
+    def __init__(self, ways: Sequence[_Way]) -> None:
+        self.keys = Keys([way.key for way in ways])
+        most = max((len(way.topics) for way in ways), default=0)
+        self.topics = [
+            _numbers_of([way.topics[place] if place < len(way.topics) else None for way in ways])
+            for place in range(most)
+        ]
+
+
+class _Plans:
+    """What becomes of the rows of all shapes of a list, as it was. of_way: the first way of each shape, the second."""
+
+    def __init__(self, plans: Sequence[_Plan]) -> None:
+        self.tables = [plan.table for plan in plans]
+        self.ways = np.array([len(plan.ways) for plan in plans], np.int64)
+        self.of_way = [
+            _Ways([plan.ways[number] if number < len(plan.ways) else _NO_WAY for plan in plans])
+            for number in range(int(self.ways.max(initial=0)))
+        ]
+
+
+_NO_WAY = _Way((), ())
+
+
+class _SourcePlans:
+    """Plans for the shapes of one source's batches."""
+
+    def __init__(self, make: Callable[[Shape], _Plan]) -> None:
+        self._of_shapes = OfShapes(make)
+        self._last: tuple[Sequence[Shape], int, _Plans] | None = None
+
+    def of(self, shapes: Sequence[Shape]) -> _Plans:
+        """For the shapes that the list has now."""
+        if self._last is None or self._last[0] is not shapes or self._last[1] != len(shapes):
+            plans = self._of_shapes.of(shapes)
+            self._last = shapes, len(plans), _Plans(plans)
+        return self._last[2]
 
 
 class Encoder:
@@ -140,7 +178,7 @@ class Encoder:
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
         self._json = RowJson()
-        self._plans: dict[tuple[str, int, int], _Plan] = {}
+        self._plans: dict[str, _SourcePlans] = {}
         policy = unchanged or Unchanged()
         self._unchanged = policy.marked() if format.marks else policy
 
@@ -194,64 +232,51 @@ class Encoder:
     def _rows(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Iterable[_Encoded]:
         """Records of the row changes, in each of the ways that their relations have."""
         table = cells_of(batch.changes)
-        plans = [self._plan(batch.source.name, shape) for shape in table.shapes]
-        ways = np.array([len(plan.ways) for plan in plans], np.int64)
-        self._leave_out_rows(table, plans, ways == 0, left_out)
-        for number in range(int(ways.max(initial=0))):
-            has_it = ways > number
-            of_way = table if has_it.all() else table.without(~has_it)
-            chosen = [plan.ways[number] if number < len(plan.ways) else _NO_WAY for plan in plans]
-            for rows in split(of_way, [way.key for way in chosen], self._unchanged):
-                yield from self._to_topics(form, rows, plans, chosen)
+        if not table.rows:
+            return
+        plans = self._plans_of(batch.source.name).of(table.shapes)
+        if len(plans.of_way) != 1 or not plans.ways.all():
+            self._leave_out_rows(table, plans, left_out)
+        for number, ways in enumerate(plans.of_way):
+            for rows in split(_having(table, plans.ways > number), ways.keys, self._unchanged):
+                yield from self._to_topics(form, rows, plans.tables, ways)
+
+    def _plans_of(self, source: str) -> _SourcePlans:
+        if source not in self._plans:
+            self._plans[source] = _SourcePlans(partial(self._plan, source))
+        return self._plans[source]
+
+    def _plan(self, source: str, shape: Shape) -> _Plan:
+        topics: dict[tuple[int, ...], list[str]] = {}
+        for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
+            topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
+        return _Plan(str(shape.relation), tuple(_Way(key, tuple(names)) for key, names in topics.items()))
 
     def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
         return self._router.topics(batch.source.name, relation.schema, relation.table)
 
-    def _plan(self, source: str, shape: Shape) -> _Plan:
-        key = (source, id(shape.relation), id(shape.columns))
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._make_plan(source, shape)
-        return plan
-
-    def _make_plan(self, source: str, shape: Shape) -> _Plan:
-        topics: dict[tuple[int, ...], list[str]] = {}
-        for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
-            topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
-        return _Plan(shape, str(shape.relation), tuple(_Way(key, tuple(names)) for key, names in topics.items()))
-
-    def _leave_out_rows(
-        self, table: CellTable, plans: Sequence[_Plan], left: NDArray[np.bool_], left_out: _LeftOut
-    ) -> None:
+    def _leave_out_rows(self, table: CellTable, plans: _Plans, left_out: _LeftOut) -> None:
         """Count the rows that have no topic."""
-        if left.any():
-            counts = np.bincount(table.shape, minlength=len(plans)).tolist()
-            for at in np.flatnonzero(left).tolist():
-                self._leave_out(plans[at].shape.relation, counts[at], left_out)
+        counts = np.bincount(table.shape, minlength=len(plans.ways))
+        for at in np.flatnonzero((plans.ways == 0) & (counts > 0)).tolist():
+            self._leave_out(table.shapes[at].relation, int(counts[at]), left_out)
 
     def _leave_out(self, relation: Relation, rows: int, left_out: _LeftOut) -> None:
         if self._router.excludes(relation.schema, relation.table):
             left_out.excluded += rows
-        elif rows:
+        else:
             left_out.skipped[str(relation)] += rows
 
-    def _to_topics(
-        self, form: BatchFormat, rows: Rows, plans: Sequence[_Plan], ways: Sequence[_Way]
-    ) -> Iterable[_Encoded]:
+    def _to_topics(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: _Ways) -> Iterable[_Encoded]:
         """The same records in every topic of their way."""
         texts = RowTexts(rows, self._json)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
         keys, values = form.keys(rows, texts), form.rows(rows, texts)
-        most = max(len(way.topics) for way in ways)
-        tombs = self._format.tombstones and rows.op is RowOp.DELETE
-        for place in range(most):
-            names, number = _numbers_of([way.topics[place] if place < len(way.topics) else None for way in ways])
+        for names, number in ways.topics:
             encoded = _Encoded(
                 names,
                 number[rows.shape],
-                [plan.table for plan in plans],
+                tables,
                 rows.shape,
                 rows.ordinal,
                 keys,
@@ -261,10 +286,10 @@ class Encoder:
                 rows.op,
                 headers,
             )
-            if most > 1:
+            if len(ways.topics) > 1:
                 encoded = encoded.take(np.flatnonzero(encoded.topics >= 0))
             yield encoded
-            if tombs:
+            if self._format.tombstones and rows.op is RowOp.DELETE:
                 keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
                 yield replace(keyed, values=pa.nulls(len(keyed.ordinal), pa.binary()))
 
@@ -386,11 +411,13 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     }
 
 
+def _having(table: CellTable, has_it: NDArray[np.bool_]) -> CellTable:
+    """The rows of shapes of which this is true."""
+    return table if has_it.all() else table.without(~has_it)
+
+
 def _repeated(text: Part | None, count: int) -> pa.Array:
     return text if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)
-
-
-_NO_WAY = _Way((), ())
 
 
 def _numbers_of(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
@@ -438,7 +465,7 @@ def _joined_names(
     numbers: dict[str, int] = {}
     found = []
     for names, which in parts:
-        there = np.flatnonzero(np.bincount(which, minlength=len(names)))
+        there = np.flatnonzero(np.bincount(which))
         place = np.empty(len(names), np.int32)
         place[there] = [numbers.setdefault(names[at], len(numbers)) for at in there.tolist()]
         found.append(place[which])

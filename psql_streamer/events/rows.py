@@ -21,8 +21,23 @@ from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Index, Relation, RowOp
 
 Mask = NDArray[np.bool_]
-Keys = Sequence[tuple[int, ...]]
-"""For each shape of a table the indexes of the columns that its events are keyed by."""
+
+
+class Keys:
+    """For each shape of a table the indexes of the columns that its events are keyed by.
+
+    counts: of these. columns: of all shapes, one behind the other; firsts: where those of each shape begin.
+    """
+
+    def __init__(self, of_shapes: Sequence[tuple[int, ...]]) -> None:
+        self.of_shapes = of_shapes
+        self.counts = np.array([len(key) for key in of_shapes], np.int64)
+        self.columns = np.array([column for key in of_shapes for column in key], np.int64)
+        self.firsts = np.cumsum(self.counts) - self.counts
+
+    def __getitem__(self, shape: int) -> tuple[int, ...]:
+        return self.of_shapes[shape]
+
 
 _PLACE_BITS = 16
 """More than the columns of any relation take (PostgreSQL source, MaxHeapAttributeNumber)."""
@@ -75,7 +90,7 @@ class Rows:
     place, table_seq: as Changes has them.
     """
 
-    shapes: tuple[Shape, ...]
+    shapes: Sequence[Shape]
     shape: NDArray[np.int32]
     keys: Keys
     op: RowOp
@@ -110,7 +125,8 @@ class Rows:
     @property
     def keyed(self) -> Mask:
         """Which rows have a key."""
-        return np.array([bool(key) for key in self.keys], np.bool_)[self.shape]
+        found: Mask = self.keys.counts[self.shape] > 0
+        return found
 
     def key_cells(self, image: Cells) -> Cells:
         """The cells of an image that make the keys: none for rows that have no key. What is absent is null."""
@@ -136,15 +152,15 @@ class Rows:
         only = self.only
         if only is not None:
             return make(self.shapes[only], self.keys[only])
-        there = np.flatnonzero(np.bincount(self.shape, minlength=len(self.shapes)))
+        there = np.flatnonzero(np.bincount(self.shape))
         texts = pa.array([make(self.shapes[at], self.keys[at]) for at in there.tolist()], pa.binary())
-        number = np.empty(len(self.shapes), np.int64)
+        number = np.empty(int(there[-1]) + 1, np.int64)
         number[there] = np.arange(len(there))
         return texts.take(pa.array(number[self.shape]))
 
     def relations(self) -> Iterator[tuple[Relation, Index]]:
         """Every relation that has rows among these, and which."""
-        for at in np.flatnonzero(np.bincount(self.shape, minlength=len(self.shapes))).tolist():
+        for at in np.flatnonzero(np.bincount(self.shape)).tolist():
             yield self.shapes[at].relation, np.flatnonzero(self.shape == at)
 
 
@@ -316,11 +332,10 @@ def _key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
         key = np.array(rows.keys[rows.only], np.int64)
         cells = (image.tuples.begins[:-1, None] + key).reshape(-1)
         return cells, np.tile(key, len(rows)), np.arange(len(rows) + 1) * len(key)
-    counts = np.array([len(key) for key in rows.keys], np.int64)
-    columns = np.array([column for key in rows.keys for column in key], np.int64)
+    keys = rows.keys
     begins = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(counts[rows.shape], out=begins[1:])
-    place = columns[ragged((np.cumsum(counts) - counts)[rows.shape], begins)]
+    np.cumsum(keys.counts[rows.shape], out=begins[1:])
+    place = keys.columns[ragged(keys.firsts[rows.shape], begins)]
     return np.repeat(image.tuples.begins[:-1], np.diff(begins)) + place, place, begins
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.cells import Shape
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Relation, RowOp, Transactions
 from psql_streamer.pgoutput.frames import HEADER
@@ -63,28 +65,78 @@ class Frames:
         return self.wire.u64(self.start[at] + 22).view(np.int64)
 
 
-class Shapes:
-    """The shapes that relations have within one block; keeps `current` up to date for the next one."""
+class SessionShapes:
+    """The shapes that relations have had in a session, numbered; a number stands for the same shape for ever."""
 
-    def __init__(self, current: dict[int, Relation]) -> None:
-        self._current = current
-        self._changed: dict[int, list[tuple[int, Relation]]] = {}
+    def __init__(self) -> None:
+        self.shapes: list[Shape] = []
+        self.current: dict[int, Relation] = {}
+        self._numbers: dict[int, int] = {}
+        self._by_oid: tuple[Index, NDArray[np.int32]] | None = None
+
+    def add(self, relation: Relation) -> int:
+        """The number of a new shape of a relation, which holds from now on."""
+        if len(self.shapes) > _MOST_OLD * (len(self.current) + _FEW_RELATIONS):
+            self._begin_anew()
+        oid = oid_of(relation)
+        self._numbers[oid] = len(self.shapes)
+        self.current[oid] = relation
+        self.shapes.append(Shape(relation, relation.columns))
+        self._by_oid = None
+        return self._numbers[oid]
+
+    def number(self, oid: int) -> int:
+        """The number of the shape that a relation has now."""
+        return self._numbers[oid]
+
+    def numbers_of(self, oids: Index) -> NDArray[np.int32]:
+        """The same of many; -1 for a relation that has none."""
+        if self._by_oid is None:
+            known = np.array(sorted(self._numbers), np.int64)
+            self._by_oid = known, np.array([self._numbers[oid] for oid in known.tolist()], np.int32)
+        known, numbers = self._by_oid
+        if not len(known):
+            return np.full(len(oids), -1, np.int32)
+        at = np.minimum(np.searchsorted(known, oids), len(known) - 1)
+        return np.where(known[at] == oids, numbers[at], np.int32(-1))
+
+    def _begin_anew(self) -> None:
+        """Another list, of the shapes that hold: batches keep the one that they were made with."""
+        self.shapes = [Shape(relation, relation.columns) for relation in self.current.values()]
+        self._numbers = {oid: number for number, oid in enumerate(self.current)}
+
+
+_MOST_OLD, _FEW_RELATIONS = 4, 64
+"""Shapes for each relation, behind which those that no longer hold are forgotten."""
+
+
+class Shapes:
+    """The shapes that relations have within one block; keeps those of the session up to date for the next one."""
+
+    def __init__(self, session: SessionShapes) -> None:
+        self.session = session
+        self._changed: dict[int, list[tuple[int, Relation, int]]] = {}
 
     def change(self, index: int, shape: Relation) -> None:
         """From frame `index` on the relation has this shape."""
         oid = oid_of(shape)
-        self._changed.setdefault(oid, self.history(oid)).append((index, shape))
-        self._current[oid] = shape
+        history = self._changed.setdefault(oid, [])
+        if not history and oid in self.session.current:
+            history.append((-1, self.session.current[oid], self.session.number(oid)))
+        history.append((index, shape, self.session.add(shape)))
 
-    def history(self, oid: int) -> list[tuple[int, Relation]]:
-        """The shapes in order, each with the frame index from which it holds; empty when none is known."""
-        if oid in self._changed:
-            return self._changed[oid]
-        return [(-1, self._current[oid])] if oid in self._current else []
+    def changed(self) -> Mapping[int, Sequence[tuple[int, Relation, int]]]:
+        """oid -> the shapes that it had before and since, with the frames from which they hold, and their numbers."""
+        return self._changed
 
     def of_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
-        """The same for a relation that has changes from frame `first` on. ProtocolError when it has no shape there."""
-        history = self.history(oid)
+        """The shapes of a relation that has changes from frame `first` on, in order, each with the frame index from
+        which it holds. ProtocolError when it has no shape there.
+        """
+        if oid in self._changed:
+            history = [(since, shape) for since, shape, _ in self._changed[oid]]
+        else:
+            history = [(-1, self.session.current[oid])] if oid in self.session.current else []
         if not history or first < history[0][0]:
             raise ProtocolError(f"a change of relation {oid} arrived before its Relation message")
         return history

@@ -52,7 +52,7 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.pgoutput import messages
-from psql_streamer.pgoutput.block import Frames, Shapes, count_changes, read_tags
+from psql_streamer.pgoutput.block import Frames, SessionShapes, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
 from psql_streamer.pgoutput.rows import find_rows, read_rows
@@ -110,7 +110,7 @@ class Decoder:
         self._lsn = resume.lsn
         self._open: _OpenTransaction | None = None
         self._commit_ts = 0  # of the last transaction; 0: the session has seen none
-        self._relations: dict[int, Relation] = {}
+        self._shapes = SessionShapes()
         # Never what rows are decoded by: a session sends a table's shape before its first row.
         self._remembered = dict(remembered or {})
         self._transactions = TransactionReader() if transaction_metadata else None
@@ -131,7 +131,7 @@ class Decoder:
         """
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
         keep = self._not_yet_durable(frames)
-        shapes = Shapes(self._relations)
+        shapes = Shapes(self._shapes)
         schema_changes = tuple(self._read_relations(frames, keep, shapes))
         rows, truncates = find_rows(frames), _read_truncates(frames)
         told = BlockMetadata()
@@ -276,7 +276,7 @@ class Decoder:
         keys = self._keys_of(described, [int(frames.transactions.id_of(tx) or 0) for tx in frames.tx[at].tolist()])
         for index, seen in zip(at, described, strict=True):
             oid = messages.oid_of(seen)
-            known = self._relations.get(oid)
+            known = self._shapes.current.get(oid)
             before = known or self._remembered.get(oid)
             if seen.replica_identity is ReplicaIdentity.FULL:
                 seen, certain = with_primary_key(seen, next(keys), before, known is not None)

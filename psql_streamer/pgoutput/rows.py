@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_CELLS, CellTable, Shape, Tuples, ragged
 from psql_streamer.errors import ProtocolError
-from psql_streamer.model import Relation, RowOp
+from psql_streamer.model import RowOp
 from psql_streamer.pgoutput.block import Frames, Shapes
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.tuples import Index, Walked, walk
@@ -22,19 +22,17 @@ _NEW, _KEY, _OLD = ord("N"), ord("K"), ord("O")
 
 @dataclass(frozen=True, slots=True)
 class RowFrames:
-    """The frames of a block that are rows. oids: the relations of the block; which: index into these, by frame."""
+    """The frames of a block that are rows, and the oid of the relation of each."""
 
     at: Index
     oids: Index
-    which: Index
 
     def by_table(self) -> Mapping[int, Index]:
         """Relation oid -> the frames of its rows, in order."""
-        if len(self.oids) < 2:
-            return {int(oid): self.at for oid in self.oids}
-        order = np.argsort(self.which, kind="stable")
-        bounds = np.searchsorted(self.which[order], np.arange(1, len(self.oids)))
-        return dict(zip(self.oids.tolist(), np.split(self.at[order], bounds), strict=True))
+        distinct, which = np.unique(self.oids, return_inverse=True)
+        order = np.argsort(which, kind="stable")
+        bounds = np.searchsorted(which[order], np.arange(1, len(distinct)))
+        return dict(zip(distinct.tolist(), np.split(self.at[order], bounds), strict=True)) if len(distinct) else {}
 
 
 def find_rows(frames: Frames) -> RowFrames:
@@ -42,11 +40,7 @@ def find_rows(frames: Frames) -> RowFrames:
     at = frames.rows()
     if np.count_nonzero(frames.end[at] - frames.start[at] < HEADER + 8):
         raise ProtocolError("a row message is shorter than its header")
-    oids = frames.wire.u32(frames.start[at] + HEADER + 1)
-    if not np.count_nonzero(oids != oids[:1]):
-        return RowFrames(at, oids[:1], np.zeros(len(at), np.int64))
-    distinct, which = np.unique(oids, return_inverse=True)
-    return RowFrames(at, distinct, which)
+    return RowFrames(at, frames.wire.u32(frames.start[at] + HEADER + 1))
 
 
 def read_rows(
@@ -59,7 +53,7 @@ def read_rows(
     """
     if not len(rows.at):
         return NO_CELLS
-    relations, which = _relations(shapes, rows)
+    which = _shapes_of(shapes, rows)
     table_seq = _in_order(rows, table_seqs) if table_seqs else None
     at = rows.at
     if np.count_nonzero(keep) < len(keep):
@@ -68,48 +62,44 @@ def read_rows(
         table_seq = table_seq if table_seq is None else table_seq[kept]
         if not len(at):
             return NO_CELLS
-    return _Block(frames, relations, which, at).table(table_seq)
+    return _Block(frames, shapes.session.shapes, which, at).table(table_seq)
 
 
-def _relations(shapes: Shapes, rows: RowFrames) -> tuple[Sequence[Relation], NDArray[np.int32]]:
-    """The relations of the rows, in each of their shapes, and which of them each row is of."""
-    firsts = np.zeros(len(rows.oids), np.int64)
-    if len(rows.oids) > 1:
-        firsts[rows.which[::-1]] = np.arange(len(rows.at))[::-1]
-    relations: list[Relation] = []
-    base = np.empty(len(rows.oids), np.int32)
-    changed: list[tuple[int, Sequence[int]]] = []
-    for number, (oid, first) in enumerate(zip(rows.oids.tolist(), rows.at[firsts].tolist(), strict=True)):
-        history = shapes.of_changes(oid, first)
-        base[number] = len(relations)
-        relations += [relation for _, relation in history]
-        if len(history) > 1:
-            changed.append((number, [since for since, _ in history[1:]]))
-    which = base[rows.which]
-    for number, since in changed:
-        mine = rows.which == number
-        which[mine] += np.searchsorted(since, rows.at[mine]).astype(np.int32)
-    return relations, which
+def _shapes_of(shapes: Shapes, rows: RowFrames) -> NDArray[np.int32]:
+    """The number of each row's shape."""
+    which = shapes.session.numbers_of(rows.oids)
+    unknown = np.flatnonzero(which < 0)
+    if len(unknown):
+        shapes.of_changes(int(rows.oids[unknown[0]]), int(rows.at[unknown[0]]))  # which raises
+    for oid, history in shapes.changed().items():
+        mine = np.flatnonzero(rows.oids == oid)
+        if len(mine):
+            shapes.of_changes(oid, int(rows.at[mine[0]]))
+            holds = np.searchsorted([since for since, *_ in history[1:]], rows.at[mine])
+            which[mine] = np.array([number for *_, number in history], np.int32)[holds]
+    return which
 
 
 def _in_order(rows: RowFrames, table_seqs: Mapping[int, Index]) -> Index:
     """By row, what is known by table."""
     found = np.empty(len(rows.at), np.int64)
-    order = np.argsort(rows.which, kind="stable") if len(rows.oids) > 1 else slice(None)
-    found[order] = np.concatenate([table_seqs[oid] for oid in rows.oids.tolist()])
+    for oid, at in rows.by_table().items():
+        found[np.searchsorted(rows.at, at)] = table_seqs[oid]
     return found
 
 
 class _Block:
-    """Rows of one block. relations: all that there are; which: of each row; rows: their frames."""
+    """Rows of one block. shapes: of the session; which: of each row; rows: their frames."""
 
-    def __init__(self, frames: Frames, relations: Sequence[Relation], which: NDArray[np.int32], rows: Index) -> None:
+    def __init__(self, frames: Frames, shapes: Sequence[Shape], which: NDArray[np.int32], rows: Index) -> None:
         self._frames = frames
-        self._relations = relations
+        self._shapes = shapes
         self._which = which
         self._rows = rows
-        widths = [len(relation.columns) for relation in relations]
-        self._width = np.array(widths, np.int64)[which]
+        there = np.flatnonzero(np.bincount(which))
+        widths = np.zeros(int(there[-1]) + 1, np.int64)
+        widths[there] = [len(shapes[at].columns) for at in there.tolist()]
+        self._width = widths[which]
 
     def table(self, table_seq: Index | None) -> CellTable:
         """The rows as cells."""
@@ -137,7 +127,7 @@ class _Block:
         after_at[after_rows] = after.end
         self._refuse(after_at != end, "a row of {} is shorter than its message")
         return CellTable(
-            tuple(Shape(relation, relation.columns) for relation in self._relations),
+            self._shapes,
             self._which,
             frames.ordinal[rows],
             op,
@@ -156,9 +146,9 @@ class _Block:
         """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
         if not key_only.any():
             return Tuples(rows, walked.begins, walked.values, walked.unchanged)
-        firsts = np.cumsum([0, *(len(relation.columns) for relation in self._relations)])[:-1]
-        is_key = np.array([column.key for relation in self._relations for column in relation.columns], np.bool_)
-        absent = ~is_key[ragged(firsts[self._which[rows]], walked.begins)]
+        place = ragged(np.zeros(len(rows), np.int64), walked.begins)
+        shape = np.repeat(self._which[rows], np.diff(walked.begins))
+        absent = ~self._flags_of_keys(shape)[shape, place]
         if not key_only.all():
             absent &= np.repeat(key_only, np.diff(walked.begins))
         values = pc.if_else(pa.array(absent), pa.scalar(None, pa.binary()), walked.values)
@@ -166,9 +156,17 @@ class _Block:
             absent |= walked.unchanged
         return Tuples(rows, walked.begins, values, absent if absent.any() else None)
 
+    def _flags_of_keys(self, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """By shape and column, whether it is of the key; of the shapes that are there."""
+        there = np.flatnonzero(np.bincount(shape)).tolist()
+        keys = np.zeros((there[-1] + 1, max(len(self._shapes[at].columns) for at in there)), np.bool_)
+        for at in there:
+            keys[at, list(self._shapes[at].relation.key_columns)] = True
+        return keys
+
     def _refuse(self, wrong: NDArray[np.bool_], message: str) -> None:
         if np.count_nonzero(wrong):
             raise ProtocolError(message.format(self._name(int(np.flatnonzero(wrong)[0]))))
 
     def _name(self, row: int) -> str:
-        return str(self._relations[int(self._which[row])])
+        return str(self._shapes[int(self._which[row])].relation)

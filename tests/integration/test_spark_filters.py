@@ -10,7 +10,7 @@ import pytest
 
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.events.rows import split
+from psql_streamer.events.rows import Keys, split
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Changes, ReplicaIdentity
 from tests.spark_changes import (
@@ -56,7 +56,7 @@ def told(part: Changes) -> list[tuple[str, list[Any]]]:
     key = tuple(at for at, one in enumerate(part.columns) if one.key)
     return [
         (rows.op.action, rows.key_cells(rows.image).tuples.values.to_pylist())
-        for rows in split(CellTable.of([part]), [key], Unchanged())
+        for rows in split(CellTable.of([part]), Keys([key]), Unchanged())
     ]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from psql_streamer import batching
 from psql_streamer.binary_columns import offsets
-from psql_streamer.cells import Tuples
+from psql_streamer.cells import OfShapes, Shape, Tuples
 from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.text import Piece, Render, quoted
 from psql_streamer.events.json.values import OF_ONE, plain_in, render_of
@@ -116,7 +116,7 @@ class Objects:
 
     def __init__(self, render: Callable[[Column], Render]) -> None:
         self._render = render
-        self._seen: dict[int, tuple[int, tuple[Column, ...]]] = {}
+        self._firsts = OfShapes(self._first)
         self._equal: dict[tuple[Column, ...], int] = {}
         self._leads: list[pa.Array] = []
         self._names: list[bytes] = []
@@ -126,9 +126,9 @@ class Objects:
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
-        if max(len(self._kinds), len(self._seen)) > _MOST_COLUMNS:
+        if max(len(self._kinds), len(self._equal)) > _MOST_COLUMNS:
             self._forget()
-        firsts = [self._first(shape.columns) for shape in rows.shapes]
+        firsts = self._firsts.of(rows.shapes)
         known = self._known()
         if (
             len(cells.tuples.values) <= batching.FEW_CELLS
@@ -137,15 +137,11 @@ class Objects:
             return few
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
-    def _first(self, columns: tuple[Column, ...]) -> int:
+    def _first(self, shape: Shape) -> int:
         """The number of the first of a relation's columns; the others follow."""
-        seen = self._seen.get(id(columns))
-        if seen is not None:
-            return seen[0]
-        first = self._equal.get(columns)
+        first = self._equal.get(shape.columns)
         if first is None:
-            first = self._equal[columns] = self._add(columns)
-        self._seen[id(columns)] = first, columns
+            first = self._equal[shape.columns] = self._add(shape.columns)
         return first
 
     def _add(self, columns: tuple[Column, ...]) -> int:
@@ -168,8 +164,9 @@ class Objects:
         return self._numbered
 
     def _forget(self) -> None:
-        for held in (self._seen, self._equal, self._leads, self._kinds, self._renders):
+        for held in (self._equal, self._leads, self._kinds, self._renders):
             held.clear()
+        self._firsts = OfShapes(self._first)
         self._names = []  # which a numbering of before may still hold
         self._numbered = None
 
