@@ -398,8 +398,8 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
     of_each = {
         "op": rows.op.action.encode(),
-        "schema": rows.of_relations(lambda relation: relation.schema.encode()),
-        "table": rows.of_relations(lambda relation: relation.table.encode()),
+        "schema": rows.of_relations(lambda schema, _: schema.encode()),
+        "table": rows.of_relations(lambda _, table: table.encode()),
         "key_change": b"true" if rows.key_change else None,
     }
     return {

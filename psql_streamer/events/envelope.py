@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+
 import numpy as np
 import pyarrow as pa
 
@@ -32,7 +34,7 @@ class EnvelopeBatch(BatchFormat):
         elif rows.old is not None:
             before = texts.old
         parts: list[Part] = [
-            rows.of_relations(lambda relation: self._head(relation.schema, relation.table, rows.op.name)),
+            rows.of_relations(partial(_head, rows.op.name)),
             b',"before":',
             before,
             b',"after":',
@@ -44,7 +46,7 @@ class EnvelopeBatch(BatchFormat):
         if rows.unchanged is not None:
             parts.append(unchanged_member(b',"unchanged":', rows))
         parts += [
-            rows.of_relations(lambda relation: self._source(relation.schema, relation.table)),
+            rows.of_relations(self._source),
             self.of_transactions(rows.tx),
             self.fields.place_in_envelope(rows.place),
             b',"seq":',
@@ -56,7 +58,7 @@ class EnvelopeBatch(BatchFormat):
         options = [word for word, on in truncate_options(truncate) if on]
         relation = truncate.relation
         return b'%s,"before":null,"after":null,"options":[%s]%s%s%s,"seq":%d}}' % (
-            self._head(relation.schema, relation.table, Marker.TRUNCATE.name),
+            _head(Marker.TRUNCATE.name, relation.schema, relation.table),
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
             self.of_transaction(truncate.tx),
@@ -69,7 +71,7 @@ class EnvelopeBatch(BatchFormat):
             self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_envelope(message.place)
         )
         return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s%s,"seq":%d}}' % (
-            self._head("", "", Marker.MESSAGE.name),
+            _head(Marker.MESSAGE.name, "", ""),
             name(message.prefix),
             content_member(message.content, b"content"),
             self._source("", ""),
@@ -84,15 +86,21 @@ class EnvelopeBatch(BatchFormat):
     def _place(self, place: int) -> bytes:
         return one_of(self.fields.place_in_envelope(np.array([place], np.uint64)))
 
-    def _head(self, schema: str, table: str, op: str) -> bytes:
-        return b'{"schema":%s,"table":%s,"op":"%s"' % (name(schema), name(table), op.encode())
-
     def _source(self, schema: str, table: str) -> bytes:
-        source = self.batch.source
-        return b',"source":{"version":"%s","connector":"psql-streamer","name":%s,"db":%s,"schema":%s,"table":%s' % (
-            __version__.encode(),
-            name(source.name),
-            name(source.database),
-            name(schema),
-            name(table),
-        )
+        return _source(self.batch.source.name, self.batch.source.database, schema, table)
+
+
+@lru_cache(maxsize=1 << 15)
+def _head(op: str, schema: str, table: str) -> bytes:
+    return b'{"schema":%s,"table":%s,"op":"%s"' % (name(schema), name(table), op.encode())
+
+
+@lru_cache(maxsize=1 << 15)
+def _source(source: str, database: str, schema: str, table: str) -> bytes:
+    return b',"source":{"version":"%s","connector":"psql-streamer","name":%s,"db":%s,"schema":%s,"table":%s' % (
+        __version__.encode(),
+        name(source),
+        name(database),
+        name(schema),
+        name(table),
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
+
 import numpy as np
 import pyarrow as pa
 
@@ -35,7 +38,7 @@ class EventBatch(BatchFormat):
             int(rows.key_change and rows.op is RowOp.DELETE),
         )
         parts: list[Part] = [
-            rows.of_relations(lambda relation: self._head(relation.schema, relation.table, rows.op)),
+            rows.of_relations(self._heads(rows.op)),
             self.of_transactions(rows.tx),
             self.fields.place_in_event(rows.place),
             b',"Seq":',
@@ -56,7 +59,7 @@ class EventBatch(BatchFormat):
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
-            self._head(truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE),
+            self._heads(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
             self.of_transaction(truncate.tx),
             self._place(truncate.place),
             truncate.seq,
@@ -69,7 +72,7 @@ class EventBatch(BatchFormat):
             self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_event(message.place)
         )
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
-            self._head("", "", Marker.MESSAGE),
+            self._heads(Marker.MESSAGE)("", ""),
             of_transaction,
             self._place(message.place),
             message.seq,
@@ -81,18 +84,23 @@ class EventBatch(BatchFormat):
     def of_each_transaction(self, transactions: Transactions) -> pa.Array:
         return self.fields.in_event(transactions)
 
-    def _head(self, schema: str, table: str, kind: Kind) -> bytes:
-        source = self.batch.source
-        return b'{"Host":%s,"Database":%s,"Schema":%s,"Table":%s,"Action":"%s"' % (
-            name(source.host),
-            name(source.database),
-            name(schema),
-            name(table),
-            kind.action.encode(),
-        )
+    def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
+        """How the events of a kind begin, by schema and table."""
+        return partial(_head, self.batch.source.host, self.batch.source.database, kind.action)
 
     def _uuid(self, commit: int, seq: int) -> bytes:
         return bytes(uuids(self.batch.source, np.array([commit], np.uint64), np.array([seq], np.int64))[0].as_py())
 
     def _place(self, place: int) -> bytes:
         return one_of(self.fields.place_in_event(np.array([place], np.uint64)))
+
+
+@lru_cache(maxsize=1 << 15)
+def _head(host: str, database: str, action: str, schema: str, table: str) -> bytes:
+    return b'{"Host":%s,"Database":%s,"Schema":%s,"Table":%s,"Action":"%s"' % (
+        name(host),
+        name(database),
+        name(schema),
+        name(table),
+        action.encode(),
+    )

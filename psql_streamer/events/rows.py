@@ -143,20 +143,27 @@ class Rows:
             place=place,
         )
 
-    def of_relations(self, make: Callable[[Relation], bytes]) -> Part:
-        """A text of each row's relation. make: the text of one; it is called once for each relation."""
-        return self.of_shapes(lambda shape, _: make(shape.relation))
+    def of_relations(self, make: Callable[[str, str], bytes]) -> Part:
+        """A text of each row's relation. make: the text of one, of its schema and name; called once for each."""
+        if self.only is not None:
+            relation = self.shapes[self.only].relation
+            return make(relation.schema, relation.table)
+        there = np.flatnonzero(np.bincount(self.shape))
+        relations = [self.shapes[at].relation for at in there.tolist()]
+        return self._repeated(there, [make(relation.schema, relation.table) for relation in relations])
 
     def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Part:
         """The same of its shape and the columns of its key."""
-        only = self.only
-        if only is not None:
-            return make(self.shapes[only], self.keys[only])
+        if self.only is not None:
+            return make(self.shapes[self.only], self.keys[self.only])
         there = np.flatnonzero(np.bincount(self.shape))
-        texts = pa.array([make(self.shapes[at], self.keys[at]) for at in there.tolist()], pa.binary())
+        return self._repeated(there, [make(self.shapes[at], self.keys[at]) for at in there.tolist()])
+
+    def _repeated(self, there: Index, texts: Sequence[bytes]) -> pa.Array:
+        """The texts of some shapes, by row."""
         number = np.empty(int(there[-1]) + 1, np.int64)
         number[there] = np.arange(len(there))
-        return texts.take(pa.array(number[self.shape]))
+        return pa.array(texts, pa.binary()).take(pa.array(number[self.shape]))
 
     def relations(self) -> Iterator[tuple[Relation, Index]]:
         """Every relation that has rows among these, and which."""

@@ -8,7 +8,7 @@ connector, name, ts_ms, snapshot, db, sequence, ts_us, ts_ns) is io.debezium.con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +75,7 @@ class OtherBlock(SourceBlock):
         return self._parts(
             self._millis.of_rows(rows.tx),
             self._fine_times.of_rows(rows.tx),
-            rows.of_relations(lambda relation: _names(relation.schema, relation.table)),
+            rows.of_relations(_names),
             rows.op is RowOp.READ,
         )
 
@@ -114,7 +114,7 @@ class PostgresBlock(SourceBlock):
             (self._read_position if rows.op is RowOp.READ else self._position).of_rows(tx),
             b"null" if rows.place is None else numbers(rows.place),
             self._fine_times.of_rows(tx),
-            rows.of_relations(lambda relation: _names(relation.schema, relation.table)),
+            rows.of_relations(_names),
             self._xid.of_rows(tx),
             self._origin.of_rows(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
@@ -174,6 +174,7 @@ def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
     return join(b',"ts_us":', numbers(micros), b',"ts_ns":', numbers(micros * 1000))
 
 
+@lru_cache(maxsize=1 << 15)
 def _names(schema: str, table: str) -> bytes:
     return b',"schema":%s,"table":%s' % (name(schema), name(table))
 

@@ -94,11 +94,11 @@ def replaced(piece: Piece, where: NDArray[np.bool_], value: bytes) -> Piece:
 
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
-    rows = next((len(part) for part in parts if not isinstance(part, bytes)), None)
-    if rows is not None and rows <= batching.FEW_ROWS:
+    short = _are_short(parts)
+    if short and (rows := _count_rows(parts)) <= batching.FEW_ROWS:
         return _join_few(parts, rows, nulls)
     merged = _merged(parts)
-    if nulls is not None and _are_short(merged):
+    if short and nulls is not None:
         return _gather(merged, nulls)
     arguments = [_constant(part) if isinstance(part, bytes) else part for part in merged]
     if nulls is None:
@@ -138,10 +138,14 @@ def _are_short(parts: Sequence[pa.Array | bytes]) -> bool:
     return bool(arrays) and not any(map(are_long, arrays))
 
 
+def _count_rows(parts: Sequence[pa.Array | bytes]) -> int:
+    return next(len(part) for part in parts if not isinstance(part, bytes))
+
+
 def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
     constants = _pool((nulls, *(part for part in parts if isinstance(part, bytes))))
     pool, base, constant = [constants], len(constants), 0
-    rows = next(len(part) for part in parts if not isinstance(part, bytes))
+    rows = _count_rows(parts)
     pieces = np.empty((rows, len(parts)), np.int32)
     every = np.arange(rows, dtype=np.int32)
     for place, part in enumerate(parts):
