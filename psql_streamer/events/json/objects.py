@@ -130,11 +130,10 @@ class Objects:
             self._forget()
         firsts = self._firsts.of(rows.shapes)
         known = self._known()
-        if (
-            len(cells.tuples.values) <= batching.FEW_CELLS
-            and (few := _write_few(known, firsts, cells, rows)) is not None
-        ):
-            return few
+        values = cells.tuples.values
+        few = len(values) <= batching.FEW_CELLS and not json_text.are_long(values)
+        if few and (objects := _write_few(known, firsts, cells, rows)) is not None:
+            return objects
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
     def _first(self, shape: Shape) -> int:
