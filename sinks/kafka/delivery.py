@@ -120,19 +120,19 @@ class Delivery:
 
     def _hand_over(self, producer: Producer, shipment: Shipment) -> None:
         """Queue all that waits, in as many turns as the client's queue asks for."""
-        for topic, at in shipment.by_topic():
-            while len(at):
-                before = producer.outstanding
-                errors = producer.produce(topic, shipment.records, at)
-                full = errors == KafkaError._QUEUE_FULL
-                shipment.hand_over(producer, at[~full], errors[~full])
-                at = at[full]
-                if full.all() and len(at) and not before:
-                    too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
-                    shipment.reject(int(at[0]), too_large)
-                    at = at[1:]
-                elif len(at):
-                    self._settle(producer, producer.outstanding.__gt__, shipment)
+        at = shipment.by_topic()
+        while len(at):
+            before = producer.outstanding
+            errors = producer.produce(shipment.records, at)
+            full = errors == KafkaError._QUEUE_FULL
+            shipment.hand_over(producer, at[~full], errors[~full])
+            at = at[full]
+            if full.all() and not before:
+                too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
+                shipment.reject(int(at[0]), too_large)
+                at = at[1:]
+            elif len(at) and (left := producer.outstanding):
+                self._settle(producer, left.__gt__, shipment)
 
     def _settle(self, producer: Producer, enough: Callable[[int], bool], shipment: Shipment) -> None:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""

@@ -139,10 +139,10 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 """Name without its prefix -> result, arguments."""
 
 
-def _functions() -> SimpleNamespace:
-    """The functions of _FUNCTIONS by name; each lets go of the interpreter's lock while it runs."""
+def _functions(library: ctypes.CDLL) -> SimpleNamespace:
+    """The functions of _FUNCTIONS by name."""
     # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
-    library, found = ctypes.CDLL(cimpl.__file__), SimpleNamespace()
+    found = SimpleNamespace()
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, f"rd_kafka_{name}", None)
         if function is None:
@@ -152,7 +152,13 @@ def _functions() -> SimpleNamespace:
     return found
 
 
-rdkafka = _functions()
+rdkafka = _functions(ctypes.CDLL(cimpl.__file__))
+"""Each lets go of the interpreter's lock while it runs."""
+
+rdkafka_at_once = _functions(ctypes.PyDLL(cimpl.__file__))
+"""The same, for calls that wait for nothing and take microseconds. Each keeps the lock: another thread that is at work
+gives it back after sys.getswitchinterval(), 5 ms. No callback into Python is set in any client, so none waits for it.
+"""
 
 
 def configuration(properties: Mapping[str, str]) -> Handle:

@@ -24,8 +24,8 @@ from sinks.kafka.check import KafkaCheck
 from sinks.kafka.dead_letters import DeadLetters, advice, describe
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.options import KafkaSinkOptions
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.partitioner import NO_PARTITION, partitions
-from sinks.kafka.producer import Outgoing
 from sinks.kafka.rejected_rows import RejectedRows
 from sinks.kafka.review import KafkaReview
 from sinks.kafka.shipment import Shipment
