@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.batching import DELIVERY_LOOK_SECONDS
@@ -125,13 +126,16 @@ class Delivery:
             before = producer.outstanding
             errors = producer.produce(shipment.records, at)
             full = errors == KafkaError._QUEUE_FULL
+            if not np.count_nonzero(full):
+                shipment.hand_over(producer, at, errors)
+                return
             shipment.hand_over(producer, at[~full], errors[~full])
             at = at[full]
             if full.all() and not before:
                 too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
                 shipment.reject(int(at[0]), too_large)
                 at = at[1:]
-            elif len(at) and (left := producer.outstanding):
+            elif left := producer.outstanding:
                 self._settle(producer, left.__gt__, shipment)
 
     def _settle(self, producer: Producer, enough: Callable[[int], bool], shipment: Shipment) -> None:
@@ -211,6 +215,8 @@ class Delivery:
     def _sort(self, shipment: Shipment) -> list[Failed]:
         """Reject what was alone in a rejected request. The other failures wait again; they are returned."""
         failed = shipment.land()
+        if not failed:
+            return failed
         own = {one.place: one.error for one in failed if shipment.singly and one.error.code() in REJECTED}
         shipment.rejected.update(own)
         left = [one for one in failed if one.place not in own]

@@ -35,15 +35,18 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self.topics)
 
+    def directed(self, partitions: NDArray[np.int32]) -> Outgoing:
+        """The same records, to these partitions."""
+        return Outgoing(self.topic_names, self.topics, self.keys, self.values, partitions, self.headers)
+
 
 def runs(records: Outgoing, at: Index) -> Iterator[tuple[int, int, int]]:
     """Where a topic begins and where it ends in `at`: the topic's number, first place, place behind the last."""
     if len(records.topic_names) == 1:
         return iter([(0, 0, len(at))])
     topics = records.topics[at]
-    starts = np.concatenate(([0], np.flatnonzero(topics[1:] != topics[:-1]) + 1))
-    ends = [*starts[1:].tolist(), len(at)]
-    return zip(topics[starts].tolist(), starts.tolist(), ends, strict=True)
+    starts = [0, *((topics[1:] != topics[:-1]).nonzero()[0] + 1).tolist()]
+    return zip(topics[starts].tolist(), starts, [*starts[1:], len(at)], strict=True)
 
 
 def lay_out(records: Outgoing, at: Index) -> NDArray[np.void]:

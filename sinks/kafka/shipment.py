@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 from confluent_kafka import KafkaError
@@ -57,11 +56,11 @@ class Shipment:
 
     def direct(self, partitions: NDArray[np.int32]) -> None:
         """Send what waits to these partitions. Nothing may be under way."""
-        self.records = replace(self.records, partitions=partitions)
+        self.records = self.records.directed(partitions)
 
     def by_topic(self) -> Index:
         """The places of the records that wait: topic by topic, and in order within each."""
-        places = np.flatnonzero(self._waiting)
+        places: Index = self._waiting.nonzero()[0]
         number = len(self.records.topic_names)
         if number < 2:
             return places
@@ -73,8 +72,9 @@ class Shipment:
         """The client was given these records. errors: for each 0, or why it does not take it."""
         self.client = client
         self._waiting[at] = False
-        self._under_way[at] = errors == 0
-        refused = np.flatnonzero(errors)
+        self._under_way[at] = True
+        refused: Index = errors.nonzero()[0]
+        self._under_way[at[refused]] = False
         for place, code in zip(at[refused].tolist(), errors[refused].tolist(), strict=True):
             if code in REJECTED:
                 self.rejected[place] = KafkaError(code)

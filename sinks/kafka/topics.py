@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
@@ -41,6 +43,23 @@ class _Known:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for last: most batches have the topics of the one before. until: when one of them is due."""
+
+    topics: tuple[str, ...]
+    partitions: NDArray[np.int32]
+    until: float
+
+    @classmethod
+    def of(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
+        counts = np.array([one.partitions for one in known], np.int32)
+        return cls(topics, counts, min((one.until for one in known), default=0.0))
+
+
+_NOTHING_ASKED = _Asked.of((), [])
+
+
 class Topics:
     """Partition counts by topic, each remembered for `interval` seconds.
 
@@ -67,23 +86,27 @@ class Topics:
         self._create = create
         self._admin = admin
         self._known: dict[str, _Known] = {}
+        self._last = _NOTHING_ASKED
 
-    def partitions(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """The partitions of each topic, every one above zero.
+    def partitions(self, topics: tuple[str, ...]) -> NDArray[np.int32]:
+        """The partitions of each topic, in their order, every one above zero.
 
         Raises SinkUnavailable for a topic that does not appear, TopicRefused for one that cannot, and SinkRefused for
         one that may not be used.
         """
-        wanted = tuple(topics)
         now = time.monotonic()
-        due = [topic for topic in wanted if topic not in self._known or self._known[topic].until < now]
-        if due:
-            self._refresh(due)
-        return {topic: self._known[topic].partitions for topic in wanted}
+        last = self._last
+        if last.until < now or last.topics != topics:
+            due = [topic for topic in topics if topic not in self._known or self._known[topic].until < now]
+            if due:
+                self._refresh(due)
+            last = self._last = _Asked.of(topics, [self._known[topic] for topic in topics])
+        return last.partitions
 
     def forget(self) -> None:
         """Look everything up again: what was known proved wrong."""
         self._known.clear()
+        self._last = _NOTHING_ASKED
 
     def _refresh(self, topics: list[str]) -> None:
         found = self._look_up_together(topics) if len(topics) > _FEW or self._create else {}
