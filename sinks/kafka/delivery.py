@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,13 +78,13 @@ class Delivery:
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """As Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
-        try:
+        with self._asking(timeout):
             return self._producer.metadata(topic, timeout)
-        except KafkaException as error:
-            with suppress(KafkaException):  # for the complaints
-                self._producer.poll()
-            self.abandon()
-            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
+
+    def metadata_of(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """As Producer.metadata_of. Raises as `metadata` does."""
+        with self._asking(timeout):
+            return self._producer.metadata_of(topics, timeout)
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless interrupted: then SinkUnavailable."""
@@ -104,6 +104,16 @@ class Delivery:
         """Forget what is not delivered, and disconnect."""
         self._producer.close()
         self._close_single()
+
+    @contextmanager
+    def _asking(self, timeout: float) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            with suppress(KafkaException):  # for the complaints
+                self._producer.poll()
+            self.abandon()
+            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
 
     def _producer_for(self, shipment: Shipment) -> Producer:
         if shipment.client is not None:

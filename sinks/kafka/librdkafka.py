@@ -199,12 +199,13 @@ def client(conf: Handle) -> Handle:
     return handle
 
 
-def metadata(handle: Handle, only: Handle, milliseconds: int) -> list[tuple[str, int, int]]:
-    """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all.
+def metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = False) -> list[tuple[str, int, int]]:
+    """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all that exist;
+    of all that the client knows with `known`, whether they exist or not.
 
     KafkaException when no broker answers in time.
     """
-    with _metadata(handle, only, milliseconds) as topics:
+    with _metadata(handle, only, milliseconds, only is None and not known) as topics:
         return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
 
 
@@ -212,14 +213,14 @@ def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dic
     """Of those of the wanted topics that exist, every partition: whether it has a leader, how many replicas, how many
     of them are in sync. Makes no topic. KafkaException when no broker answers in time.
     """
-    with _metadata(handle, None, milliseconds) as topics:
+    with _metadata(handle, None, milliseconds, True) as topics:
         return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}
 
 
 @contextmanager
-def _metadata(handle: Handle, only: Handle, milliseconds: int) -> Iterator[Sequence[MetadataTopic]]:
+def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> Iterator[Sequence[MetadataTopic]]:
     found = ctypes.POINTER(Metadata)()
-    code = rdkafka.metadata(handle, only is None, only, ctypes.byref(found), milliseconds)
+    code = rdkafka.metadata(handle, every, only, ctypes.byref(found), milliseconds)
     if code:
         raise KafkaException(KafkaError(code))
     try:

@@ -6,7 +6,7 @@ import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -172,10 +172,15 @@ class Producer:
         with self._in_use:
             client = self._open()
             only = None if topic is None else self._topic(topic)
-            topics = librdkafka.metadata(client, only, round(timeout * 1000))
-        return {
-            name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics
-        }
+            return _by_name(librdkafka.metadata(client, only, round(timeout * 1000)))
+
+    def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """Of these topics and others, with one question, which may create them as in `metadata`. Raises as it does."""
+        with self._in_use:
+            client = self._open()
+            for topic in topics:
+                self._topic(topic)
+            return _by_name(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
 
     def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
@@ -268,6 +273,10 @@ class Producer:
         for address in range(first, first + fields.nbytes, fields.strides[0]):
             error = produce(self._client, address, width)
             yield 0 if error is None else _code_of(error)
+
+
+def _by_name(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
+    return {name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics}
 
 
 def _report(message: librdkafka.Message) -> Report:
