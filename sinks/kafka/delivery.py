@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
+from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.shipment import Shipment
@@ -53,7 +54,7 @@ class Delivery:
         self._complaints = _Complaints(log)
         self._fruitless = 0
         self._producer = self._make_producer({})
-        self._single: Producer | None = None
+        self._single: Clients | None = None
 
     def deliver(self, shipment: Shipment) -> Rejections:
         """Return when all are durable but those returned. Records of one partition keep their order.
@@ -115,7 +116,7 @@ class Delivery:
             self.abandon()
             raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
 
-    def _producer_for(self, shipment: Shipment) -> Producer:
+    def _producer_for(self, shipment: Shipment) -> Clients:
         if shipment.client is not None:
             return shipment.client
         if not shipment.singly:
@@ -129,7 +130,7 @@ class Delivery:
             self._single.close()
             self._single = None
 
-    def _hand_over(self, producer: Producer, shipment: Shipment) -> None:
+    def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue all that waits, in as many turns as the client's queue asks for."""
         at = shipment.by_topic()
         while len(at):
@@ -148,7 +149,7 @@ class Delivery:
             elif left := producer.outstanding:
                 self._settle(producer, left.__gt__, shipment)
 
-    def _settle(self, producer: Producer, enough: Callable[[int], bool], shipment: Shipment) -> None:
+    def _settle(self, producer: Clients, enough: Callable[[int], bool], shipment: Shipment) -> None:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
         self._serve(producer, shipment)
         left = producer.outstanding
@@ -164,7 +165,7 @@ class Delivery:
                 self._fruitless = 0
                 deadline = time.monotonic() + self._patience
 
-    def _serve(self, producer: Producer, shipment: Shipment) -> None:
+    def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Take delivery reports and complaints."""
         try:
             shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
@@ -172,7 +173,7 @@ class Delivery:
             self._replace(producer, shipment)
             raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
 
-    def _standstill(self, producer: Producer, shipment: Shipment, left: int) -> SinkError:
+    def _standstill(self, producer: Clients, shipment: Shipment, left: int) -> SinkError:
         """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
         sends again the brokers know by its number. A new client's repeats they do not know.
         """
@@ -188,7 +189,7 @@ class Delivery:
             self._replace(producer, shipment)
         return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
 
-    def _replace(self, producer: Producer, shipment: Shipment) -> None:
+    def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
         self._fruitless = 0
         failed = producer.give_up()
@@ -199,7 +200,7 @@ class Delivery:
             self._sort(shipment)
         self.abandon()
 
-    def _judge(self, producer: Producer, shipment: Shipment) -> None:
+    def _judge(self, producer: Clients, shipment: Shipment) -> None:
         """Look at what failed of the records that were under way. Raises if some did for another reason than their own.
 
         One bad record fails its whole request (KIP-467; a request larger than the topic allows fails likewise), and
@@ -247,9 +248,9 @@ class Delivery:
             return sink_error(what, told)
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
-    def _make_producer(self, more: Mapping[str, str]) -> Producer:
+    def _make_producer(self, more: Mapping[str, str]) -> Clients:
         try:
-            return Producer({**self._properties, **more}, self._complaints.add, self._log)
+            return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log))
         except KafkaException as error:
             raise sink_error("the Kafka client does not start", error.args[0]) from None
 

@@ -16,6 +16,9 @@ from sinks.kafka.librdkafka import FIELD, MESSAGE
 
 Index: TypeAlias = NDArray[np.int64]
 
+Run: TypeAlias = tuple[int, int, int]
+"""Records of one topic that stand together: the topic's number, place of the first, place behind the last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -40,8 +43,8 @@ class Outgoing:
         return Outgoing(self.topic_names, self.topics, self.keys, self.values, partitions, self.headers)
 
 
-def runs(records: Outgoing, at: Index) -> Iterator[tuple[int, int, int]]:
-    """Where a topic begins and where it ends in `at`: the topic's number, first place, place behind the last."""
+def runs(records: Outgoing, at: Index) -> Iterator[Run]:
+    """The runs that these records make, by their places in `at`."""
     if len(records.topic_names) == 1:
         return iter([(0, 0, len(at))])
     topics = records.topics[at]

@@ -19,7 +19,7 @@ from psql_streamer.batching import REPORTS_LOOK_SECONDS
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
-from sinks.kafka.outgoing import Index, Outgoing, lay_out, lay_out_fields, runs
+from sinks.kafka.outgoing import Index, Outgoing, Run, lay_out, lay_out_fields, runs
 
 _HEADED_AT_ONCE = 1000
 """Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
@@ -54,7 +54,7 @@ class Written(NamedTuple):
 
 Report: TypeAlias = Failed | Written
 
-Topics: TypeAlias = Sequence[librdkafka.Handle]
+Topics: TypeAlias = Mapping[int, librdkafka.Handle]
 """rd_kafka_topic_t by the number of a topic in Outgoing."""
 
 
@@ -121,10 +121,12 @@ class Producer:
         """
         with self._in_use:
             self._open()
-            topics = [self._topic(name) for name in records.topic_names]
+            pieces = list(runs(records, at))
+            topics = {number: self._topic(records.topic_names[number]) for number, _, _ in pieces}
             self._lent += (records.keys, records.values)
-            produce = self._produce_with_headers if records.headers else self._produce_together
-            return produce(topics, records, at)
+            if records.headers:
+                return self._produce_with_headers(topics, records, at)
+            return self._produce_together(topics, pieces, records, at)
 
     def flush(self, seconds: float) -> list[Report]:
         """Send what is queued and wait for its fate, for so long at most; then as `poll`."""
@@ -163,6 +165,12 @@ class Producer:
             with suppress(KafkaException):  # that it failed for good is why it is given up
                 reports += self.flush(REPORTS_LOOK_SECONDS)
         return None if self.outstanding else reports + self._reports
+
+    def open(self, topic: str) -> None:
+        """Make the topic known to the client, which asks the brokers for it. KafkaException for a name that is none."""
+        with self._in_use:
+            self._open()
+            self._topic(topic)
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
@@ -235,10 +243,12 @@ class Producer:
                 raise KafkaException(error)
             self._on_error(error)
 
-    def _produce_together(self, topics: Topics, records: Outgoing, at: Index) -> NDArray[np.int32]:
+    def _produce_together(
+        self, topics: Topics, pieces: Sequence[Run], records: Outgoing, at: Index
+    ) -> NDArray[np.int32]:
         messages = lay_out(records, at)
         first = messages.ctypes.data
-        for topic, start, end in runs(records, at):
+        for topic, start, end in pieces:
             produce = rdkafka_at_once.produce_batch if end - start < _FEW else rdkafka.produce_batch
             address = first + start * MESSAGE.itemsize
             taken = produce(topics[topic], -1, librdkafka.EACH_ITS_PARTITION, address, end - start)
@@ -257,7 +267,8 @@ class Producer:
         errors = np.zeros(len(at), np.int32)
         names = {name: ctypes.create_string_buffer(name.encode()) for name in records.headers}
         addresses = {name: ctypes.addressof(text) for name, text in names.items()}
-        handles = np.array(topics, np.uint64)
+        handles = np.zeros(len(records.topic_names), np.uint64)
+        handles[list(topics)] = list(topics.values())
         for start in range(0, len(at), _HEADED_AT_ONCE):
             fields = lay_out_fields(handles, records, at[start : start + _HEADED_AT_ONCE], addresses)
             for place, error in enumerate(self._produce_each(fields), start):

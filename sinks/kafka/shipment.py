@@ -8,9 +8,10 @@ import numpy as np
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REJECTED
 from sinks.kafka.outgoing import Index, Outgoing
-from sinks.kafka.producer import Failed, Producer, Report, Written
+from sinks.kafka.producer import Failed, Report, Written
 
 Mask = NDArray[np.bool_]
 
@@ -29,7 +30,7 @@ class Shipment:
         self.records = records
         self.singly = singly
         self.rejected: dict[int, KafkaError] = {}
-        self.client: Producer | None = None
+        self.client: Clients | None = None
         self._waiting = np.ones(len(records), np.bool_)
         self._under_way = np.zeros(len(records), np.bool_)
         self._failed: list[Failed] = []
@@ -68,7 +69,7 @@ class Shipment:
         # numpy sorts numbers of 16 bits by their digits, in a time that grows with the records alone.
         return places[np.argsort(topics.astype(np.uint16) if number <= 1 << 16 else topics, kind="stable")]
 
-    def hand_over(self, client: Producer, at: Index, errors: NDArray[np.int32]) -> None:
+    def hand_over(self, client: Clients, at: Index, errors: NDArray[np.int32]) -> None:
         """The client was given these records. errors: for each 0, or why it does not take it."""
         self.client = client
         self._waiting[at] = False

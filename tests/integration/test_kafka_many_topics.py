@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkUnavailable
+from sinks.kafka import clients
 from sinks.kafka.delivery import Delivery
 from sinks.kafka.options import CreateTopics
 from sinks.kafka.producer import TopicMetadata
+from sinks.kafka.sink import KafkaSink
 from sinks.kafka.topics import TopicRefused, Topics
 from tests.kafka_reader import Record, consume
-from tests.kafka_sinks import BATCH, Canned, Row, options, started
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until
+from tests.mock_brokers import PRODUCE, MockBrokers
 
 
 class CountingAdmin:
@@ -69,6 +74,7 @@ def test_a_batch_over_a_thousand_topics_arrives_whole_and_in_order_in_each(mock_
     with started(mock_kafka.bootstrap, Canned(rows)) as sink:
         sink.write(BATCH)
         assert sink.stats()["events"] == 4000
+        assert number_of_clients(sink) == 1000 // clients.TOPICS_A_CLIENT
     assert values_by_topic(consume(mock_kafka.bootstrap, names)) == values_by_topic_of(rows, names)
 
 
@@ -82,12 +88,21 @@ def values_by_topic(found: list[Record]) -> dict[str, list[bytes | None]]:
 def values_by_topic_of(rows: list[Row], topics: list[str]) -> dict[str, list[bytes | None]]:
     values: dict[str, list[bytes | None]] = {name: [] for name in topics}
     for topic, _, value in rows:
-        values[topic].append(value)
+        values.get(topic, []).append(value)
     return values
 
 
+def number_of_clients(sink: KafkaSink) -> int:
+    assert sink._delivery is not None
+    return len(sink._delivery._producer._all)
+
+
 @pytest.mark.parametrize("headed", [False, True], ids=["without headers", "with headers"])
-def test_a_queue_that_ends_amid_the_topics_is_filled_again_and_again(mock_kafka: MockKafka, headed: bool) -> None:
+@pytest.mark.parametrize("a_client", [3, 10])
+def test_a_queue_that_ends_amid_the_topics_is_filled_again_and_again(
+    mock_kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, a_client: int, headed: bool
+) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", a_client)
     names = [f"t{number}" for number in range(10)]
     rows: list[Row] = [(names[i * 7 % 10], b"the same partition", b"%d" % i) for i in range(500)]
     headers: dict[str, list[bytes | None]] = {"place": [value for _, _, value in rows]} if headed else {}
@@ -96,6 +111,55 @@ def test_a_queue_that_ends_amid_the_topics_is_filled_again_and_again(mock_kafka:
     found = consume(mock_kafka.bootstrap, names)
     assert all(record.headers == ({"place": record.value} if headed else {}) for record in found)
     assert values_by_topic(found) == values_by_topic_of(rows, names)
+
+
+def test_clients_are_bounded_in_number(mock_kafka: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
+    monkeypatch.setattr(clients, "MOST_CLIENTS", 3)
+    with started(mock_kafka.bootstrap, Canned([(f"t{i}", b"k", b"v") for i in range(7)])) as sink:
+        sink.write(BATCH)
+        assert number_of_clients(sink) == 3
+
+
+def test_partitions_that_are_added_are_known_to_every_client(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
+    topics = [create_topic(kafka, f"{topic_prefix}.{number}", partitions=2) for number in range(3)]
+    rows: list[Row] = [(topic, b"%d" % i, b"v") for topic in topics for i in range(50)]
+    # librdkafka itself looks as seldom as it can: only what the sink tells each client counts.
+    with started(
+        kafka, Canned(rows), rebalanceInterval="100ms", kafka={"topic.metadata.refresh.interval.ms": 3_600_000}
+    ) as sink:
+        sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": kafka})
+        for more in admin.create_partitions([NewPartitions(topic, 5) for topic in topics]).values():
+            more.result()
+        wait_until(lambda: all(len(admin.list_topics(timeout=10).topics[topic].partitions) == 5 for topic in topics))
+        time.sleep(0.2)  # the interval at which the sink looks
+        sink.write(BATCH)
+    assert {(r.topic, r.partition) for r in consume(kafka, topics)} == {(t, p) for t in topics for p in range(5)}
+
+
+def test_a_client_that_fails_for_good_costs_the_others_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
+    names = ["t0", "t1", "t2"]
+    rows: list[Row] = [(names[i % 3], b"the same partition", b"%d" % i) for i in range(90)]
+    with MockBrokers() as brokers:
+        for name in names:
+            brokers.create(name, 1)
+        with started(brokers.bootstrap, Canned(rows)) as sink:
+            sink.write(BATCH)
+            brokers.answer(PRODUCE, 0, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            with pytest.raises(SinkUnavailable, match="failed for good"):
+                sink.write(BATCH)
+            brokers.answer_well(PRODUCE)
+            sink.write(BATCH)
+        found = values_by_topic(consume(brokers.bootstrap, names))
+    for name, expected in values_by_topic_of(rows, names).items():
+        assert found[name][:30] == expected
+        assert found[name][-30:] == expected
+        assert len(found[name]) in (60, 90)
 
 
 def test_missing_topics_are_made_with_one_request(
