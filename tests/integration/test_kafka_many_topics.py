@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkUnavailable
@@ -20,7 +21,7 @@ from sinks.kafka.producer import TopicMetadata
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.topics import TopicRefused, Topics
 from tests.kafka_reader import Record, consume
-from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until
+from tests.kafka_sinks import BATCH, Canned, Row, options, started, wait_until
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 
@@ -124,15 +125,16 @@ def test_clients_are_bounded_in_number(mock_kafka: MockKafka, monkeypatch: pytes
 def test_partitions_that_are_added_are_known_to_every_client(
     kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
-    topics = [create_topic(kafka, f"{topic_prefix}.{number}", partitions=2) for number in range(3)]
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 7)
+    admin, topics = AdminClient({"bootstrap.servers": kafka}), [f"{topic_prefix}.{number}" for number in range(20)]
+    for made in admin.create_topics([NewTopic(topic, 2, 1) for topic in topics]).values():
+        made.result()
     rows: list[Row] = [(topic, b"%d" % i, b"v") for topic in topics for i in range(50)]
     # librdkafka itself looks as seldom as it can: only what the sink tells each client counts.
     with started(
         kafka, Canned(rows), rebalanceInterval="100ms", kafka={"topic.metadata.refresh.interval.ms": 3_600_000}
     ) as sink:
         sink.write(BATCH)
-        admin = AdminClient({"bootstrap.servers": kafka})
         for more in admin.create_partitions([NewPartitions(topic, 5) for topic in topics]).values():
             more.result()
         wait_until(lambda: all(len(admin.list_topics(timeout=10).topics[topic].partitions) == 5 for topic in topics))
