@@ -40,6 +40,7 @@ class Clients:
         self._client_of: dict[str, int] = {}
         self._told: dict[str, int] = {}
         self._reports: list[Report] = []
+        self._closed = False
         self._last: tuple[tuple[str, ...], NDArray[np.intp]] = ((), np.zeros(0, np.intp))
 
     @property
@@ -108,6 +109,7 @@ class Clients:
 
     def close(self) -> None:
         """As Producer.close."""
+        self._closed = True
         for client in self._all:
             client.close()
 
@@ -139,9 +141,11 @@ class Clients:
 
     def _add(self) -> int:
         client = self._make()
+        self._all.append(client)
+        self._topics.append(set())
+        if self._closed:  # by another thread, which may not have seen this one
+            client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through
             found = client.metadata(None, _FIRST_QUESTION)
             self._told.update({name: one.partitions for name, one in found.items() if name not in self._client_of})
-        self._all.append(client)
-        self._topics.append(set())
         return len(self._all) - 1

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.kafka import outgoing, producer
+from psql_streamer.errors import SinkUnavailable
+from sinks.kafka import clients, outgoing, producer
 from sinks.kafka.outgoing import Index, Outgoing, runs
 from sinks.kafka.producer import Producer
 from sinks.kafka.shipment import Shipment
@@ -75,3 +76,18 @@ def test_behind_a_full_queue_no_topic_gets_a_record(client: Producer) -> None:
     errors = client.produce(records(), Shipment(records()).by_topic())
     assert errors.nonzero()[0].tolist() == [RECORDS - 1]
     assert client.produce(records(), Shipment(records()).by_topic()).all()
+
+
+def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 0)
+    made: list[Producer] = []
+
+    def make() -> Producer:
+        made.append(Producer({}, lambda _: None, logging.getLogger(__name__)))
+        return made[-1]
+
+    several = clients.Clients(make)
+    several.close()
+    with pytest.raises(SinkUnavailable, match="closed"):
+        several.produce(records(), Shipment(records()).by_topic())
+    assert [client._client for client in made] == [None, None]
