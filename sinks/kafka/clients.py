@@ -7,6 +7,7 @@ one client takes a time that grows with the square of its topics: docs/decisions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -30,11 +31,12 @@ _FIRST_QUESTION = 2.0
 class Clients:
     """A Producer in all but its number: every method is Producer's, and raises as it does.
 
-    make: a new client.
+    make: a new client. log: for the clients that are added.
     """
 
-    def __init__(self, make: Callable[[], Producer]) -> None:
+    def __init__(self, make: Callable[[], Producer], log: logging.Logger) -> None:
         self._make = make
+        self._log = log
         self._all = [make()]
         self._topics: list[set[str]] = [set()]
         self._client_of: dict[str, int] = {}
@@ -65,9 +67,10 @@ class Clients:
         return errors
 
     def flush(self, seconds: float) -> list[Report]:
-        """As Producer.flush, for so long at most with each; what the others have is sent meanwhile."""
+        """As Producer.flush, one after the other; what the others have is sent meanwhile."""
+        share = seconds / len(self._all)
         for client in self._all:
-            self._reports += client.flush(seconds) if client.outstanding else client.poll()
+            self._reports += client.flush(share) if client.outstanding else client.poll()
         return self._reported()
 
     def poll(self) -> list[Report]:
@@ -143,6 +146,7 @@ class Clients:
         client = self._make()
         self._all.append(client)
         self._topics.append(set())
+        self._log.info("client %d for Kafka: those before it have %d topics", len(self._all), len(self._client_of))
         if self._closed:  # by another thread, which may not have seen this one
             client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through

@@ -250,7 +250,7 @@ class Delivery:
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
         try:
-            return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log))
+            return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log), self._log)
         except KafkaException as error:
             raise sink_error("the Kafka client does not start", error.args[0]) from None
 

@@ -86,7 +86,7 @@ def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> No
         made.append(Producer({}, lambda _: None, logging.getLogger(__name__)))
         return made[-1]
 
-    several = clients.Clients(make)
+    several = clients.Clients(make, logging.getLogger(__name__))
     several.close()
     with pytest.raises(SinkUnavailable, match="closed"):
         several.produce(records(), Shipment(records()).by_topic())
