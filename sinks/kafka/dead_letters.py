@@ -13,7 +13,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import fields_of
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.errors import REJECTED
-from sinks.kafka.producer import Outgoing
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.shipment import Shipment
 
 PREFIX = "dead_letter_"

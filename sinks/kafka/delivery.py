@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
+from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.shipment import Shipment
@@ -52,7 +54,7 @@ class Delivery:
         self._complaints = _Complaints(log)
         self._fruitless = 0
         self._producer = self._make_producer({})
-        self._single: Producer | None = None
+        self._single: Clients | None = None
 
     def deliver(self, shipment: Shipment) -> Rejections:
         """Return when all are durable but those returned. Records of one partition keep their order.
@@ -77,13 +79,13 @@ class Delivery:
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """As Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
-        try:
+        with self._asking(timeout):
             return self._producer.metadata(topic, timeout)
-        except KafkaException as error:
-            with suppress(KafkaException):  # for the complaints
-                self._producer.poll()
-            self.abandon()
-            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
+
+    def metadata_of(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """As Producer.metadata_of. Raises as `metadata` does."""
+        with self._asking(timeout):
+            return self._producer.metadata_of(topics, timeout)
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless interrupted: then SinkUnavailable."""
@@ -104,7 +106,17 @@ class Delivery:
         self._producer.close()
         self._close_single()
 
-    def _producer_for(self, shipment: Shipment) -> Producer:
+    @contextmanager
+    def _asking(self, timeout: float) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            with suppress(KafkaException):  # for the complaints
+                self._producer.poll()
+            self.abandon()
+            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
+
+    def _producer_for(self, shipment: Shipment) -> Clients:
         if shipment.client is not None:
             return shipment.client
         if not shipment.singly:
@@ -118,23 +130,26 @@ class Delivery:
             self._single.close()
             self._single = None
 
-    def _hand_over(self, producer: Producer, shipment: Shipment) -> None:
+    def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue all that waits, in as many turns as the client's queue asks for."""
-        for topic, at in shipment.by_topic():
-            while len(at):
-                before = producer.outstanding
-                errors = producer.produce(topic, shipment.records, at)
-                full = errors == KafkaError._QUEUE_FULL
-                shipment.hand_over(producer, at[~full], errors[~full])
-                at = at[full]
-                if full.all() and len(at) and not before:
-                    too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
-                    shipment.reject(int(at[0]), too_large)
-                    at = at[1:]
-                elif len(at):
-                    self._settle(producer, producer.outstanding.__gt__, shipment)
+        at = shipment.by_topic()
+        while len(at):
+            before = producer.outstanding
+            errors = producer.produce(shipment.records, at)
+            full = errors == KafkaError._QUEUE_FULL
+            if not np.count_nonzero(full):
+                shipment.hand_over(producer, at, errors)
+                return
+            shipment.hand_over(producer, at[~full], errors[~full])
+            at = at[full]
+            if full.all() and not before:
+                too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "larger than the client's whole queue")
+                shipment.reject(int(at[0]), too_large)
+                at = at[1:]
+            elif left := producer.outstanding:
+                self._settle(producer, left.__gt__, shipment)
 
-    def _settle(self, producer: Producer, enough: Callable[[int], bool], shipment: Shipment) -> None:
+    def _settle(self, producer: Clients, enough: Callable[[int], bool], shipment: Shipment) -> None:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
         self._serve(producer, shipment)
         left = producer.outstanding
@@ -150,7 +165,7 @@ class Delivery:
                 self._fruitless = 0
                 deadline = time.monotonic() + self._patience
 
-    def _serve(self, producer: Producer, shipment: Shipment) -> None:
+    def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Take delivery reports and complaints."""
         try:
             shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
@@ -158,7 +173,7 @@ class Delivery:
             self._replace(producer, shipment)
             raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
 
-    def _standstill(self, producer: Producer, shipment: Shipment, left: int) -> SinkError:
+    def _standstill(self, producer: Clients, shipment: Shipment, left: int) -> SinkError:
         """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
         sends again the brokers know by its number. A new client's repeats they do not know.
         """
@@ -174,7 +189,7 @@ class Delivery:
             self._replace(producer, shipment)
         return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
 
-    def _replace(self, producer: Producer, shipment: Shipment) -> None:
+    def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
         self._fruitless = 0
         failed = producer.give_up()
@@ -185,7 +200,7 @@ class Delivery:
             self._sort(shipment)
         self.abandon()
 
-    def _judge(self, producer: Producer, shipment: Shipment) -> None:
+    def _judge(self, producer: Clients, shipment: Shipment) -> None:
         """Look at what failed of the records that were under way. Raises if some did for another reason than their own.
 
         One bad record fails its whole request (KIP-467; a request larger than the topic allows fails likewise), and
@@ -211,6 +226,8 @@ class Delivery:
     def _sort(self, shipment: Shipment) -> list[Failed]:
         """Reject what was alone in a rejected request. The other failures wait again; they are returned."""
         failed = shipment.land()
+        if not failed:
+            return failed
         own = {one.place: one.error for one in failed if shipment.singly and one.error.code() in REJECTED}
         shipment.rejected.update(own)
         left = [one for one in failed if one.place not in own]
@@ -231,9 +248,9 @@ class Delivery:
             return sink_error(what, told)
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
-    def _make_producer(self, more: Mapping[str, str]) -> Producer:
+    def _make_producer(self, more: Mapping[str, str]) -> Clients:
         try:
-            return Producer({**self._properties, **more}, self._complaints.add, self._log)
+            return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log), self._log)
         except KafkaException as error:
             raise sink_error("the Kafka client does not start", error.args[0]) from None
 

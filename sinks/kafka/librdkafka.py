@@ -139,10 +139,10 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 """Name without its prefix -> result, arguments."""
 
 
-def _functions() -> SimpleNamespace:
-    """The functions of _FUNCTIONS by name; each lets go of the interpreter's lock while it runs."""
+def _functions(library: ctypes.CDLL) -> SimpleNamespace:
+    """The functions of _FUNCTIONS by name."""
     # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
-    library, found = ctypes.CDLL(cimpl.__file__), SimpleNamespace()
+    found = SimpleNamespace()
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, f"rd_kafka_{name}", None)
         if function is None:
@@ -152,7 +152,13 @@ def _functions() -> SimpleNamespace:
     return found
 
 
-rdkafka = _functions()
+rdkafka = _functions(ctypes.CDLL(cimpl.__file__))
+"""Each lets go of the interpreter's lock while it runs."""
+
+rdkafka_at_once = _functions(ctypes.PyDLL(cimpl.__file__))
+"""The same, for calls that wait for nothing and take microseconds. Each keeps the lock: another thread that is at work
+gives it back after sys.getswitchinterval(), 5 ms. No callback into Python is set in any client, so none waits for it.
+"""
 
 
 def configuration(properties: Mapping[str, str]) -> Handle:
@@ -193,12 +199,13 @@ def client(conf: Handle) -> Handle:
     return handle
 
 
-def metadata(handle: Handle, only: Handle, milliseconds: int) -> list[tuple[str, int, int]]:
-    """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all.
+def metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = False) -> list[tuple[str, int, int]]:
+    """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all that exist;
+    of all that the client knows with `known`, whether they exist or not.
 
     KafkaException when no broker answers in time.
     """
-    with _metadata(handle, only, milliseconds) as topics:
+    with _metadata(handle, only, milliseconds, only is None and not known) as topics:
         return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
 
 
@@ -206,14 +213,14 @@ def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dic
     """Of those of the wanted topics that exist, every partition: whether it has a leader, how many replicas, how many
     of them are in sync. Makes no topic. KafkaException when no broker answers in time.
     """
-    with _metadata(handle, None, milliseconds) as topics:
+    with _metadata(handle, None, milliseconds, True) as topics:
         return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}
 
 
 @contextmanager
-def _metadata(handle: Handle, only: Handle, milliseconds: int) -> Iterator[Sequence[MetadataTopic]]:
+def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> Iterator[Sequence[MetadataTopic]]:
     found = ctypes.POINTER(Metadata)()
-    code = rdkafka.metadata(handle, only is None, only, ctypes.byref(found), milliseconds)
+    code = rdkafka.metadata(handle, every, only, ctypes.byref(found), milliseconds)
     if code:
         raise KafkaException(KafkaError(code))
     try:

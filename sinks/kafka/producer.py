@@ -6,9 +6,8 @@ import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,15 +16,16 @@ from confluent_kafka import KafkaError, KafkaException
 from numpy.typing import NDArray
 
 from psql_streamer.batching import REPORTS_LOOK_SECONDS
-from psql_streamer.binary_columns import offsets
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka import librdkafka
-from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, FIELD, MESSAGE, rdkafka
-
-Index: TypeAlias = NDArray[np.int64]
+from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
+from sinks.kafka.outgoing import Index, Outgoing, Run, lay_out, lay_out_fields, runs
 
 _HEADED_AT_ONCE = 1000
 """Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
+
+_FEW = 100
+"""Records up to which a call is over before another thread could have run meanwhile."""
 
 _LAST_CALL = 3.0
 """Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
@@ -35,25 +35,6 @@ _MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 _SEVERITIES = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 """By syslog's numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """Records on their way to Kafka; all arrays have one element a record.
-
-    topics: index into topic_names. keys, values: binary, may be null. partitions: -1 leaves it to the client.
-    headers: name -> binary array (null: this record lacks the header).
-    """
-
-    topic_names: tuple[str, ...]
-    topics: NDArray[np.int32]
-    keys: pa.BinaryArray
-    values: pa.BinaryArray
-    partitions: NDArray[np.int32]
-    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.topics)
 
 
 class Failed(NamedTuple):
@@ -72,6 +53,9 @@ class Written(NamedTuple):
 
 
 Report: TypeAlias = Failed | Written
+
+Topics: TypeAlias = Mapping[int, librdkafka.Handle]
+"""rd_kafka_topic_t by the number of a topic in Outgoing."""
 
 
 class TopicMetadata(NamedTuple):
@@ -121,23 +105,28 @@ class Producer:
     @property
     def outstanding(self) -> int:
         """How many records are neither delivered nor reported as failed."""
-        with self._using() as client:
-            return int(rdkafka.outq_len(client)) - self._miscounted
+        with self._in_use:
+            return int(rdkafka_at_once.outq_len(self._open())) - self._miscounted
 
     @property
     def miscounts(self) -> bool:
         """Whether its queue will never be empty again, because librdkafka counts what it did not take."""
         return self._miscounted > 0
 
-    def produce(self, topic: str, records: Outgoing, at: Index) -> NDArray[np.int32]:
-        """Queue the records at these places, all of one topic; for each 0 or why it was not queued.
+    def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        """Queue the records at these places, in this order; for each 0 or why it was not queued.
 
-        Once the queue is full, no later record is queued either, so that the order stays.
+        Those of one topic stand together. Once the queue is full, no later record is queued either, so that the order
+        stays.
         """
-        with self._using():
+        with self._in_use:
+            self._open()
+            pieces = list(runs(records, at))
+            topics = {number: self._topic(records.topic_names[number]) for number, _, _ in pieces}
             self._lent += (records.keys, records.values)
-            produce = self._produce_with_headers if records.headers else self._produce_together
-            return produce(self._topic(topic), records, at)
+            if records.headers:
+                return self._produce_with_headers(topics, records, at)
+            return self._produce_together(topics, pieces, records, at)
 
     def flush(self, seconds: float) -> list[Report]:
         """Send what is queued and wait for its fate, for so long at most; then as `poll`."""
@@ -145,8 +134,8 @@ class Producer:
         turn = min(seconds, REPORTS_LOOK_SECONDS) if self._reports_all else seconds
         deadline = time.monotonic() + seconds
         while True:
-            with self._using() as client:
-                rdkafka.flush(client, round(turn * 1000))
+            with self._in_use:
+                rdkafka.flush(self._open(), round(turn * 1000))
                 reports = self.poll()
                 if reports or not self.outstanding or time.monotonic() >= deadline:
                     return reports
@@ -154,8 +143,9 @@ class Producer:
     def poll(self) -> list[Report]:
         """What became of records since the last call. KafkaException when the client failed for good; the call after
         it gives the reports."""
-        with self._using():
-            while event := rdkafka.queue_poll(self._queue, 0):
+        with self._in_use:
+            self._open()
+            while event := rdkafka_at_once.queue_poll(self._queue, 0):
                 try:
                     self._take(event)
                 finally:
@@ -167,8 +157,8 @@ class Producer:
 
     def give_up(self) -> list[Report] | None:
         """Forget every outstanding record: each is reported as failed. None if the client does not say in time."""
-        with self._using() as client:
-            rdkafka.purge(client, librdkafka.PURGE_ALL)
+        with self._in_use:
+            rdkafka.purge(self._open(), librdkafka.PURGE_ALL)
         reports: list[Report] = []
         deadline = time.monotonic() + _LAST_CALL
         while self.outstanding and time.monotonic() < deadline:
@@ -176,22 +166,34 @@ class Producer:
                 reports += self.flush(REPORTS_LOOK_SECONDS)
         return None if self.outstanding else reports + self._reports
 
+    def open(self, topic: str) -> None:
+        """Make the topic known to the client, which asks the brokers for it. KafkaException for a name that is none."""
+        with self._in_use:
+            self._open()
+            self._topic(topic)
+
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
 
         KafkaException when no broker answers within `timeout` seconds.
         """
-        with self._using() as client:
+        with self._in_use:
+            client = self._open()
             only = None if topic is None else self._topic(topic)
-            topics = librdkafka.metadata(client, only, round(timeout * 1000))
-        return {
-            name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics
-        }
+            return _by_name(librdkafka.metadata(client, only, round(timeout * 1000)))
+
+    def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """Of these topics and others, with one question, which may create them as in `metadata`. Raises as it does."""
+        with self._in_use:
+            client = self._open()
+            for topic in topics:
+                self._topic(topic)
+            return _by_name(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
 
     def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
-        with self._using() as client:
-            found = librdkafka.partitions(client, topics, round(timeout * 1000))
+        with self._in_use:
+            found = librdkafka.partitions(self._open(), topics, round(timeout * 1000))
         return {name: [PartitionState(*state) for state in states] for name, states in found.items()}
 
     def close(self) -> None:
@@ -205,13 +207,11 @@ class Producer:
         finally:
             self._in_use.release()
 
-    @contextmanager
-    def _using(self) -> Iterator[librdkafka.Handle]:
-        """The client, which nobody closes meanwhile."""
-        with self._in_use:
-            if self._client is None:
-                raise SinkUnavailable("the Kafka client is closed")
-            yield self._client
+    def _open(self) -> librdkafka.Handle:
+        """The client, which nobody closes while `_in_use` is held."""
+        if self._client is None:
+            raise SinkUnavailable("the Kafka client is closed")
+        return self._client
 
     def _destroy(self) -> None:
         rdkafka.purge(self._client, librdkafka.PURGE_ALL)
@@ -243,72 +243,51 @@ class Producer:
                 raise KafkaException(error)
             self._on_error(error)
 
-    def _produce_together(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> NDArray[np.int32]:
-        messages = np.zeros(len(at), MESSAGE)
-        messages["value"], messages["value_size"] = _memory(records.values, at)
-        messages["key"], messages["key_size"] = _memory(records.keys, at)
-        messages["partition"] = records.partitions[at]
-        messages["opaque"] = at
-        rdkafka.produce_batch(topic, -1, librdkafka.EACH_ITS_PARTITION, messages.ctypes.data, len(messages))
-        errors = np.ascontiguousarray(messages["error"])
-        if errors.any():
-            self._miscounted += int(np.count_nonzero(np.isin(errors, _MISCOUNTED)))
-        return errors
+    def _produce_together(
+        self, topics: Topics, pieces: Sequence[Run], records: Outgoing, at: Index
+    ) -> NDArray[np.int32]:
+        messages = lay_out(records, at)
+        first = messages.ctypes.data
+        for topic, start, end in pieces:
+            produce = rdkafka_at_once.produce_batch if end - start < _FEW else rdkafka.produce_batch
+            address = first + start * MESSAGE.itemsize
+            taken = produce(topics[topic], -1, librdkafka.EACH_ITS_PARTITION, address, end - start)
+            if taken < end - start and self._is_full(messages["error"][start:end]):
+                messages["error"][end:] = KafkaError._QUEUE_FULL
+                break
+        return np.ascontiguousarray(messages["error"])
 
-    def _produce_with_headers(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> NDArray[np.int32]:
+    def _is_full(self, errors: NDArray[np.int32]) -> bool:
+        """Whether the queue is why records were not taken; counts those that stay in its count."""
+        self._miscounted += int(np.count_nonzero(np.isin(errors, _MISCOUNTED)))
+        return bool(errors[-1] == KafkaError._QUEUE_FULL)
+
+    def _produce_with_headers(self, topics: Topics, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """One call a record: librdkafka has none that takes a batch with headers."""
         errors = np.zeros(len(at), np.int32)
+        names = {name: ctypes.create_string_buffer(name.encode()) for name in records.headers}
+        addresses = {name: ctypes.addressof(text) for name, text in names.items()}
+        handles = np.zeros(len(records.topic_names), np.uint64)
+        handles[list(topics)] = list(topics.values())
         for start in range(0, len(at), _HEADED_AT_ONCE):
-            piece = at[start : start + _HEADED_AT_ONCE]
-            for place, error in enumerate(self._produce_each(topic, records, piece), start):
-                errors[place] = error
+            fields = lay_out_fields(handles, records, at[start : start + _HEADED_AT_ONCE], addresses)
+            for place, error in enumerate(self._produce_each(fields), start):
+                if error:
+                    errors[place] = error
                 if error == KafkaError._QUEUE_FULL:
                     errors[place:] = error
                     return errors
         return errors
 
-    def _produce_each(self, topic: librdkafka.Handle, records: Outgoing, at: Index) -> Iterator[int]:
-        names = {name: ctypes.create_string_buffer(name.encode()) for name in records.headers}
-        fields = _fields(topic, records, at, {name: ctypes.addressof(text) for name, text in names.items()})
-        first, width = fields.ctypes.data, fields.shape[1]
+    def _produce_each(self, fields: NDArray[np.void]) -> Iterator[int]:
+        first, width, produce = fields.ctypes.data, fields.shape[1], rdkafka_at_once.produceva
         for address in range(first, first + fields.nbytes, fields.strides[0]):
-            error = rdkafka.produceva(self._client, address, width)
+            error = produce(self._client, address, width)
             yield 0 if error is None else _code_of(error)
 
 
-def _fields(
-    topic: librdkafka.Handle, records: Outgoing, at: Index, header_names: Mapping[str, int]
-) -> NDArray[np.void]:
-    """rd_kafka_produceva's arguments, a row a record. header_names: where in memory each stands."""
-    fields = np.zeros((len(at), 5 + len(header_names)), FIELD)
-    to_topic, to_partition, value, key, opaque = fields.T[:5]
-    partition = records.partitions[at].astype(np.int64).view(np.uint64)
-    to_topic["kind"], to_topic["pointer"] = librdkafka.FIELD_TOPIC, topic
-    to_partition["kind"], to_partition["pointer"] = librdkafka.FIELD_PARTITION, partition
-    value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, _memory(records.values, at)
-    key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, _memory(records.keys, at)
-    opaque["kind"], opaque["pointer"] = librdkafka.FIELD_OPAQUE, at
-    for header, (name, address) in zip(fields.T[5:], header_names.items(), strict=True):
-        there, size = _memory(records.headers[name], at)
-        held = there != 0
-        # A row that lacks the header says once more where it goes, which changes nothing.
-        header["kind"] = np.where(held, librdkafka.FIELD_HEADER, librdkafka.FIELD_PARTITION)
-        header["pointer"] = np.where(held, np.uint64(address), partition)
-        header["second"], header["size"] = there, size
-    return fields
-
-
-def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
-    bounds = offsets(column).astype(np.uint64)
-    # An empty value is not a null one: it needs an address, though nothing is read there.
-    _, nearest, data = column.buffers()
-    address = bounds[:-1] + np.uint64(data.address if data is not None and data.size else nearest.address)
-    size = np.diff(bounds)
-    if column.null_count:
-        missing = np.asarray(column.is_null())
-        address[missing] = size[missing] = 0
-    return (address, size) if len(at) == len(column) else (address[at], size[at])
+def _by_name(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
+    return {name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics}
 
 
 def _report(message: librdkafka.Message) -> Report:

@@ -24,8 +24,8 @@ from sinks.kafka.check import KafkaCheck
 from sinks.kafka.dead_letters import DeadLetters, advice, describe
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.options import KafkaSinkOptions
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.partitioner import NO_PARTITION, partitions
-from sinks.kafka.producer import Outgoing
 from sinks.kafka.rejected_rows import RejectedRows
 from sinks.kafka.review import KafkaReview
 from sinks.kafka.shipment import Shipment
@@ -219,10 +219,12 @@ class KafkaSink(Sink):
     def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished) -> None:
         """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
         topic = self._options.dead_letter_topic
+        if not unfinished.batch.rejections:
+            return
         if unfinished.rejected_rows is None:
             unfinished.rejected_rows = RejectedRows(topic, self._encoder.encode, unfinished.batch)
         if topic and unfinished.rejected_rows:
-            topics.partitions([topic])
+            topics.partitions((topic,))
         for records in unfinished.rejected_rows.deliver(delivery):
             self._counts["dead_lettered"] += len(records)
             self._skip(records)
@@ -233,14 +235,13 @@ class KafkaSink(Sink):
         counts = topics.partitions(records.topic_names)
         if not self._own_partitioner:
             return records.partitions
-        of_each = np.array([counts[topic] for topic in records.topic_names], np.int32)
-        return partitions(records.keys, of_each[records.topics])
+        return partitions(records.keys, counts[records.topics])
 
     def _put_aside(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished, rejected: Rejections) -> None:
         topic, records = self._options.dead_letter_topic, unfinished.records
         if topic:
             if unfinished.letters is None:
-                topics.partitions([topic])
+                topics.partitions((topic,))
                 unfinished.letters = DeadLetters(topic, records, rejected)
             refused = unfinished.letters.deliver(delivery)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
@@ -257,8 +258,9 @@ class KafkaSink(Sink):
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
         self._counts["excluded"] += records.excluded
-        self._skip(records)
-        for column in self._nulled.add(records.nulled):
+        if records.skipped or records.skipped_messages:
+            self._skip(records)
+        for column in self._nulled.add(records.nulled) if records.nulled else ():
             who = column or f"a column beyond the first {_MOST_NAMES}"
             told = "%s has a value that format %s cannot hold: it is null, or a part of it"
             self._log.warning(told, who, self._options.format)

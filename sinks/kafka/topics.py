@@ -6,23 +6,36 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
 from sinks.kafka.errors import REFUSED, sink_error
 from sinks.kafka.options import CreateTopics
+from sinks.kafka.producer import TopicMetadata
 
 _FEW = 16
-"""Up to this many topics are asked for one by one, more with one question for all of the cluster's."""
+"""Up to this many topics are asked for one by one, more with one question for all."""
 
 _NAP = 0.1
 
 _SOON = 1.0
 """Seconds in which a broker makes a topic if it does at all, with some to spare."""
 
+_MADE_AT_ONCE = 500
+"""Topics that one request makes: a broker takes a millisecond for each."""
+
+_CONTROLLER_RECORDS = 9_000
+"""A controller takes no request that would make more than 10,000 records of its log: one for a topic, for each of its
+partitions and its settings (org.apache.kafka.controller.QuorumController.MAX_RECORDS_PER_USER_OP).
+"""
+
+_PARTITIONS_BY_DEFAULT = 50
+"""More than brokers give a topic that does not ask for a number (num.partitions)."""
 
 _ANOTHER = "choose another name, for a table under tableTopicMapping"
 
@@ -39,6 +52,23 @@ class TopicRefused(SinkRefused):
 class _Known:
     partitions: int
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for last: most batches have the topics of the one before. until: when one of them is due."""
+
+    topics: tuple[str, ...]
+    partitions: NDArray[np.int32]
+    until: float
+
+    @classmethod
+    def of(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
+        counts = np.array([one.partitions for one in known], np.int32)
+        return cls(topics, counts, min((one.until for one in known), default=0.0))
+
+
+_NOTHING_ASKED = _Asked.of((), [])
 
 
 class Topics:
@@ -67,75 +97,125 @@ class Topics:
         self._create = create
         self._admin = admin
         self._known: dict[str, _Known] = {}
+        self._last = _NOTHING_ASKED
 
-    def partitions(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """The partitions of each topic, every one above zero.
+    def partitions(self, topics: tuple[str, ...]) -> NDArray[np.int32]:
+        """The partitions of each topic, in their order, every one above zero.
 
         Raises SinkUnavailable for a topic that does not appear, TopicRefused for one that cannot, and SinkRefused for
         one that may not be used.
         """
-        wanted = tuple(topics)
         now = time.monotonic()
-        due = [topic for topic in wanted if topic not in self._known or self._known[topic].until < now]
-        if due:
-            self._refresh(due)
-        return {topic: self._known[topic].partitions for topic in wanted}
+        last = self._last
+        if last.until < now or last.topics != topics:
+            if due := self._due(topics):
+                self._refresh(due)
+            last = self._last = _Asked.of(topics, [self._known[topic] for topic in topics])
+        return last.partitions
 
     def forget(self) -> None:
         """Look everything up again: what was known proved wrong."""
         self._known.clear()
+        self._last = _NOTHING_ASKED
 
     def _refresh(self, topics: list[str]) -> None:
-        found = self._look_up_together(topics) if len(topics) > _FEW or self._create else {}
-        for topic in topics:
-            count = found.get(topic) or self._await(topic)
-            self._known[topic] = _Known(count, time.monotonic() + self._interval)
+        if len(topics) > _FEW or self._create:
+            self._look_up_together(topics)
+            topics = self._due(topics)
+        if topics and self._create:
+            self._make(topics, self._create)
+            if len(topics) > _FEW:
+                self._look_up_together(topics)
+                topics = self._due(topics)
+        if topics:
+            self._await(topics)
 
-    def _look_up_together(self, topics: list[str]) -> dict[str, int]:
-        """The counts of those that exist. Asking for all topics never makes one."""
+    def _due(self, topics: Iterable[str]) -> list[str]:
+        now, known = time.monotonic(), self._known
+        return [topic for topic in topics if topic not in known or known[topic].until < now]
+
+    def _look_up_together(self, topics: list[str]) -> None:
+        """Remember the counts of those that exist. Asking for all topics never makes one."""
         metadata = self._delivery.metadata(None, self._timeout)
-        return {name: metadata[name].partitions for name in topics if name in metadata}
+        self._remember({topic: metadata[topic].partitions for topic in topics if topic in metadata})
 
-    def _await(self, topic: str) -> int:
-        """The topic's count, from when it appears; a new topic takes a moment to get its leaders."""
-        if self._create is not None:
-            self._make(topic, self._create)
+    def _remember(self, counts: Mapping[str, int]) -> None:
+        """Counts that are zero are of topics whose partitions are on their way."""
+        until = time.monotonic() + self._interval
+        self._known.update({topic: _Known(count, until) for topic, count in counts.items() if count})
+
+    def _await(self, topics: list[str]) -> None:
+        """Remember the counts when all topics have appeared; a new one takes a moment to get its leaders. The wait is
+        given up when none appeared for as long as patience lasts.
+        """
         began = time.monotonic()
         deadline, soon = began + self._patience, began + min(_SOON, self._patience)
-        while True:
-            metadata = self._delivery.metadata(topic, self._timeout)[topic]
-            if metadata.error is None and metadata.partitions:
-                return metadata.partitions
-            if metadata.error is not None and metadata.error.code() in REFUSED:
-                raise sink_error(f'topic "{topic}"', metadata.error)
+        while absent := self._absent(topics):
             now = time.monotonic()
+            if len(absent) < len(topics):
+                topics, deadline = absent, now + self._patience
             if now > soon:
-                self._refuse_likeness(topic)
+                self._refuse_likeness(topics)
                 soon = deadline
             if now > deadline:
-                raise SinkUnavailable(f'topic "{topic}" does not exist', how_to_create(topic, self._host))
+                more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
+                command = how_to_create(topics[0], self._host)
+                raise SinkUnavailable(f'topic "{topics[0]}" does not exist{more}', command)
             self._delivery.wait(_NAP)
 
-    def _refuse_likeness(self, topic: str) -> None:
+    def _absent(self, topics: list[str]) -> list[str]:
+        """Which of them brokers do not have yet; the counts of the others are remembered. SinkRefused for one that may
+        not be used.
+        """
+        metadata = self._ask(topics)
+        self._remember({name: metadata[name].partitions for name in topics if metadata[name].error is None})
+        for name in topics:
+            error = metadata[name].error
+            if error is not None and error.code() in REFUSED:
+                raise sink_error(f'topic "{name}"', error)
+        return [name for name in topics if metadata[name].error is not None or not metadata[name].partitions]
+
+    def _ask(self, topics: list[str]) -> Mapping[str, TopicMetadata]:
+        """What brokers say of each; where they make topics when asked for them, they do so now."""
+        if len(topics) > _FEW:
+            return self._delivery.metadata_of(topics, self._timeout)
+        return {topic: self._delivery.metadata(topic, self._timeout)[topic] for topic in topics}
+
+    def _refuse_likeness(self, topics: list[str]) -> None:
         """Kafka makes no topic beside one whose name differs from it in . and _ alone: names of metrics tell the two
         not apart (org.apache.kafka.common.internals.Topic.hasCollision). When a client's question makes topics, the
         answer does not say so.
         """
-        like = topic.replace(".", "_")
+        wanted = {topic.replace(".", "_"): topic for topic in reversed(topics)}
         for other in self._delivery.metadata(None, self._timeout):
-            if other != topic and other.replace(".", "_") == like:
+            topic = wanted.get(other.replace(".", "_"), other)
+            if other != topic:
                 raise TopicRefused(topic, f'it differs from "{other}" in . and _ alone')
 
-    def _make(self, topic: str, create: CreateTopics) -> None:
-        new = NewTopic(topic, create.partitions, create.replication_factor, config=dict(create.config))
+    def _make(self, topics: list[str], create: CreateTopics) -> None:
+        """Ask for as many at once as a controller takes; those that are there by now are all right."""
+        partitions = create.partitions if create.partitions > 0 else _PARTITIONS_BY_DEFAULT
+        size = min(_MADE_AT_ONCE, max(1, _CONTROLLER_RECORDS // (1 + partitions + len(create.config))))
         admin = self._admin()  # named, because its futures die with it
-        try:
-            admin.create_topics([new], request_timeout=self._timeout)[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
-                raise TopicRefused(topic, error.args[0].str()) from None
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise sink_error(f'topic "{topic}" cannot be created', error.args[0]) from None
+        for start in range(0, len(topics), size):
+            new = [
+                NewTopic(topic, create.partitions, create.replication_factor, config=dict(create.config))
+                for topic in topics[start : start + size]
+            ]
+            for topic, made in admin.create_topics(new, request_timeout=self._timeout).items():
+                _refuse(topic, made.exception())
+
+
+def _refuse(topic: str, error: BaseException | None) -> None:
+    """Raise for a topic that was not made and is not there."""
+    if error is None:
+        return
+    if not isinstance(error, KafkaException):
+        raise error
+    if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
+        raise TopicRefused(topic, error.args[0].str())
+    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        raise sink_error(f'topic "{topic}" cannot be created', error.args[0])
 
 
 def how_to_create(topic: str, host: str) -> str:

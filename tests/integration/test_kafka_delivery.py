@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.producer import Outgoing
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.shipment import Shipment
 from tests.kafka_reader import consume
 from tests.kafka_sinks import by_partition, options

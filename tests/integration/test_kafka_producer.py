@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.producer import Failed, Outgoing, Producer
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.producer import Failed, Producer
 from sinks.kafka.shipment import Shipment
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import by_partition, create_topic, random_bytes
@@ -65,7 +66,7 @@ def test_null_is_no_empty_value_in_arrays_with_and_without_bytes(
     rows: list[tuple[bytes | None, bytes | None]] = [(b"1", b""), (b"2", None), (None, b""), (b"", b"x")]
     for some in (rows, rows[:1], rows[1:2], rows[2:3]):
         records = outgoing(topic_prefix, some)
-        assert not producer.produce(topic_prefix, records, everything(records)).any()
+        assert not producer.produce(records, everything(records)).any()
     assert finish(producer) == []
     found = [(r.key, r.value) for r in consume(kafka, [topic_prefix])]
     assert sorted(map(repr, found)) == sorted(map(repr, rows + rows[:3]))
@@ -89,7 +90,7 @@ def test_slices_of_either_width_say_what_they_hold(
         {"place": column, "third": holes} if headed else {},
     )
     odd = np.arange(1, 3000, 2)
-    assert not producer.produce(topic, records, odd).any()
+    assert not producer.produce(records, odd).any()
     assert finish(producer) == []
     found = by_partition(consume(kafka, [topic]))
     for partition, of_partition in found.items():
@@ -107,7 +108,7 @@ def expected_headers(record: Record, headed: bool) -> dict[str, bytes]:
 def test_what_was_handed_over_may_be_forgotten_at_once(kafka: str, topic_prefix: str, producer: Producer) -> None:
     def hand_over(letter: bytes) -> None:
         records = outgoing(topic_prefix, [(b"%d" % i, letter * 1000) for i in range(1000)])
-        assert not producer.produce(topic_prefix, records, everything(records)).any()
+        assert not producer.produce(records, everything(records)).any()
 
     for letter in (b"a", b"b", b"c"):
         hand_over(letter)
@@ -126,7 +127,7 @@ def test_a_full_queue_takes_none_of_the_later_records(kafka: str, topic_prefix: 
         records = Outgoing(*(getattr(records, name) for name in Outgoing.__slots__[:5]), {"h": records.values})
     left = everything(records)
     while len(left):
-        errors = producer.produce(topic_prefix, records, left)
+        errors = producer.produce(records, left)
         taken = int(np.argmax(errors != 0)) if errors.any() else len(left)
         assert 0 < taken <= 10
         assert set(errors[taken:].tolist()) <= {KafkaError._QUEUE_FULL}
@@ -139,7 +140,7 @@ def test_a_full_queue_takes_none_of_the_later_records(kafka: str, topic_prefix: 
 def test_a_failed_record_is_named_by_its_place(kafka: str, topic_prefix: str, producer: Producer) -> None:
     topic = create_topic(kafka, topic_prefix, cleanup_policy="compact")
     records = outgoing(topic, [(b"k", b"fits"), (None, b"has no key")])
-    assert not producer.produce(topic, records, np.array([1])).any()
+    assert not producer.produce(records, np.array([1])).any()
     ((place, error),) = finish(producer)
     assert place == 1
     assert error.code() == KafkaError.INVALID_RECORD

@@ -45,6 +45,13 @@ def test_many_keys_at_once_hash_like_each_alone(keys: list[bytes], skipped: int)
     assert murmur2(array).tolist() == [scalar_murmur2(key) for key in keys]
 
 
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
+def test_few_keys_land_where_many_do(keys: list[bytes | None], count: int) -> None:
+    alone = [-1 if key is None else (scalar_murmur2(key) & 0x7FFFFFFF) % count for key in keys]
+    array = pa.array(keys, pa.binary())
+    assert partitions(array, np.full(len(keys), count, np.int32)).tolist() == alone
+
+
 def test_a_large_binary_array_hashes_the_same() -> None:
     keys = [b"", b"1", b"a longer key"]
     assert murmur2(pa.array(keys, pa.large_binary())).tolist() == murmur2(pa.array(keys, pa.binary())).tolist()

@@ -1,0 +1,155 @@
+"""Several clients that act as one, each with some of the topics.
+
+librdkafka goes through all partitions of a broker for every request to it (rd_kafka_broker_produce_toppars; an
+idempotent client makes one request a round), and through all of its topics for each one in an answer about topics. So
+one client takes a time that grows with the square of its topics: docs/decisions/044-many-topics.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+from confluent_kafka import KafkaException
+from numpy.typing import NDArray
+
+from sinks.kafka.outgoing import Index, Outgoing
+from sinks.kafka.producer import PartitionState, Producer, Report, TopicMetadata
+
+TOPICS_A_CLIENT = 250
+"""Up to which no other client is made."""
+
+MOST_CLIENTS = 16
+"""Each has a thread and a connection for every broker."""
+
+_FIRST_QUESTION = 2.0
+"""Seconds that brokers get to tell a new client of its topics; without an answer it asks for each by itself."""
+
+
+class Clients:
+    """A Producer in all but its number: every method is Producer's, and raises as it does.
+
+    make: a new client. log: for the clients that are added.
+    """
+
+    def __init__(self, make: Callable[[], Producer], log: logging.Logger) -> None:
+        self._make = make
+        self._log = log
+        self._all = [make()]
+        self._topics: list[set[str]] = [set()]
+        self._client_of: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._reports: list[Report] = []
+        self._closed = False
+        self._last: tuple[tuple[str, ...], NDArray[np.intp]] = ((), np.zeros(0, np.intp))
+
+    @property
+    def outstanding(self) -> int:
+        """As Producer.outstanding, of all."""
+        return sum(client.outstanding for client in self._all)
+
+    @property
+    def miscounts(self) -> bool:
+        """As Producer.miscounts, of any."""
+        return any(client.miscounts for client in self._all)
+
+    def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        """As Producer.produce. A queue that is full keeps no record from another client's."""
+        clients = self._clients_of(records.topic_names)
+        if len(self._all) == 1:
+            return self._all[0].produce(records, at)
+        chosen, errors = clients[records.topics[at]], np.zeros(len(at), np.int32)
+        for number in np.unique(chosen).tolist():
+            of_client = (chosen == number).nonzero()[0]
+            errors[of_client] = self._all[number].produce(records, at[of_client])
+        return errors
+
+    def flush(self, seconds: float) -> list[Report]:
+        """As Producer.flush, one after the other; what the others have is sent meanwhile."""
+        share = seconds / len(self._all)
+        for client in self._all:
+            self._reports += client.flush(share) if client.outstanding else client.poll()
+        return self._reported()
+
+    def poll(self) -> list[Report]:
+        """As Producer.poll."""
+        for client in self._all:
+            self._reports += client.poll()
+        return self._reported()
+
+    def give_up(self) -> list[Report] | None:
+        """As Producer.give_up: None if any does not say."""
+        reports = [client.give_up() for client in self._all]
+        return None if None in reports else self._reported() + [one for some in reports for one in some or ()]
+
+    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+        """As Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
+        if topic is not None:
+            return self._client(topic).metadata(topic, timeout)
+        found = self._all[0].metadata(None, timeout)
+        for client, topics in zip(self._all[1:], self._topics[1:], strict=True):
+            counts = {name: found[name].partitions for name in topics if name in found}
+            if any(self._told.get(name) != count for name, count in counts.items()):
+                client.metadata(None, timeout)
+                self._told.update(counts)
+        return found
+
+    def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """As Producer.metadata_of, with a question of each client that has some of them."""
+        of_clients: dict[int, list[str]] = {}
+        for topic, number in zip(topics, self._clients_of(tuple(topics)).tolist(), strict=True):
+            of_clients.setdefault(number, []).append(topic)
+        found: dict[str, TopicMetadata] = {}
+        for number, some in of_clients.items():
+            found.update(self._all[number].metadata_of(some, timeout))
+        return found
+
+    def partitions(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
+        """As Producer.partitions."""
+        return self._all[0].partitions(topics, timeout)
+
+    def close(self) -> None:
+        """As Producer.close."""
+        self._closed = True
+        for client in self._all:
+            client.close()
+
+    def _reported(self) -> list[Report]:
+        """What was reported, before one that failed for good raised, too."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def _client(self, topic: str) -> Producer:
+        return self._all[int(self._clients_of((topic,))[0])]
+
+    def _clients_of(self, topics: tuple[str, ...]) -> NDArray[np.intp]:
+        """The number of each topic's client. Most batches have the topics of the one before."""
+        if self._last[0] != topics:
+            for topic in topics:
+                if topic not in self._client_of:
+                    self._assign(topic)
+            self._last = topics, np.array([self._client_of[topic] for topic in topics], np.intp)
+        return self._last[1]
+
+    def _assign(self, topic: str) -> None:
+        """For good: records of a partition are all one client's."""
+        number = min(range(len(self._all)), key=lambda number: len(self._topics[number]))
+        if len(self._topics[number]) >= TOPICS_A_CLIENT and len(self._all) < MOST_CLIENTS:
+            number = self._add()
+        self._all[number].open(topic)
+        self._topics[number].add(topic)
+        self._client_of[topic] = number
+
+    def _add(self) -> int:
+        client = self._make()
+        self._all.append(client)
+        self._topics.append(set())
+        self._log.info("client %d for Kafka: those before it have %d topics", len(self._all), len(self._client_of))
+        if self._closed:  # by another thread, which may not have seen this one
+            client.close()
+        with suppress(KafkaException):  # what it complains of is told when records do not get through
+            found = client.metadata(None, _FIRST_QUESTION)
+            self._told.update({name: one.partitions for name, one in found.items() if name not in self._client_of})
+        return len(self._all) - 1

@@ -1,0 +1,99 @@
+"""Records on their way to Kafka, by columns, and laid out as librdkafka takes them: a row a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.binary_columns import offsets
+from sinks.kafka import librdkafka
+from sinks.kafka.librdkafka import FIELD, MESSAGE
+
+Index: TypeAlias = NDArray[np.int64]
+
+Run: TypeAlias = tuple[int, int, int]
+"""Records of one topic that stand together: the topic's number, place of the first, place behind the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Records on their way to Kafka; all arrays have one element a record.
+
+    topics: index into topic_names. keys, values: binary, may be null. partitions: -1 leaves it to the client.
+    headers: name -> binary array (null: this record lacks the header).
+    """
+
+    topic_names: tuple[str, ...]
+    topics: NDArray[np.int32]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    partitions: NDArray[np.int32]
+    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def directed(self, partitions: NDArray[np.int32]) -> Outgoing:
+        """The same records, to these partitions."""
+        return Outgoing(self.topic_names, self.topics, self.keys, self.values, partitions, self.headers)
+
+
+def runs(records: Outgoing, at: Index) -> Iterator[Run]:
+    """The runs that these records make, by their places in `at`."""
+    if len(records.topic_names) == 1:
+        return iter([(0, 0, len(at))])
+    topics = records.topics[at]
+    starts = [0, *((topics[1:] != topics[:-1]).nonzero()[0] + 1).tolist()]
+    return zip(topics[starts].tolist(), starts, [*starts[1:], len(at)], strict=True)
+
+
+def lay_out(records: Outgoing, at: Index) -> NDArray[np.void]:
+    """rd_kafka_produce_batch's messages, one a record at these places. Their bytes stay where they are."""
+    messages = np.zeros(len(at), MESSAGE)
+    messages["value"], messages["value_size"] = _memory(records.values, at)
+    messages["key"], messages["key_size"] = _memory(records.keys, at)
+    messages["partition"] = records.partitions[at]
+    messages["opaque"] = at
+    return messages
+
+
+def lay_out_fields(
+    topics: NDArray[np.uint64], records: Outgoing, at: Index, header_names: Mapping[str, int]
+) -> NDArray[np.void]:
+    """rd_kafka_produceva's arguments, a row a record. topics: rd_kafka_topic_t by the topic's number. header_names:
+    where in memory each stands.
+    """
+    fields = np.zeros((len(at), 5 + len(header_names)), FIELD)
+    to_topic, to_partition, value, key, opaque = fields.T[:5]
+    partition = records.partitions[at].astype(np.int64).view(np.uint64)
+    to_topic["kind"], to_topic["pointer"] = librdkafka.FIELD_TOPIC, topics[records.topics[at]]
+    to_partition["kind"], to_partition["pointer"] = librdkafka.FIELD_PARTITION, partition
+    value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, _memory(records.values, at)
+    key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, _memory(records.keys, at)
+    opaque["kind"], opaque["pointer"] = librdkafka.FIELD_OPAQUE, at
+    for header, (name, address) in zip(fields.T[5:], header_names.items(), strict=True):
+        there, size = _memory(records.headers[name], at)
+        held = there != 0
+        # A row that lacks the header says once more where it goes, which changes nothing.
+        header["kind"] = np.where(held, librdkafka.FIELD_HEADER, librdkafka.FIELD_PARTITION)
+        header["pointer"] = np.where(held, np.uint64(address), partition)
+        header["second"], header["size"] = there, size
+    return fields
+
+
+def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
+    bounds = offsets(column).view(np.uint64 if pa.types.is_large_binary(column.type) else np.uint32)
+    # An empty value is not a null one: it needs an address, though nothing is read there.
+    _, nearest, data = column.buffers()
+    start, end = bounds[at].astype(np.uint64), bounds[at + 1].astype(np.uint64)
+    address, size = start + np.uint64(data.address if data is not None and data.size else nearest.address), end - start
+    if column.null_count:
+        missing = np.asarray(column.is_null())[at]
+        address[missing] = size[missing] = 0
+    return address, size
