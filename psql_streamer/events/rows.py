@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psql_streamer.cells import CellTable, Shape, Tuples, ragged, rows_of
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import Index, Relation, RowOp
+from psql_streamer.model import Index, RowOp
 
 Mask = NDArray[np.bool_]
 
@@ -164,11 +164,6 @@ class Rows:
         number = np.empty(int(there[-1]) + 1, np.int64)
         number[there] = np.arange(len(there))
         return pa.array(texts, pa.binary()).take(pa.array(number[self.shape]))
-
-    def relations(self) -> Iterator[tuple[Relation, Index]]:
-        """Every relation that has rows among these, and which."""
-        for at in np.flatnonzero(np.bincount(self.shape)).tolist():
-            yield self.shapes[at].relation, np.flatnonzero(self.shape == at)
 
 
 def split(table: CellTable, keys: Keys, unchanged: Unchanged) -> Iterator[Rows]:

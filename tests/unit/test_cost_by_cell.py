@@ -1,0 +1,58 @@
+"""A row costs what its cells cost, whatever number of tables the rows of a batch are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from time import process_time
+
+from psql_streamer.events.routing import Router
+from psql_streamer.pgoutput.decoder import Decoder
+from tests import pgoutput_wire as wire
+from tests.decoding import BEGINNING, SOURCE
+from tests.encoding import encoder_of
+
+ROWS = 10_000
+MOST = 1.5
+"""Times the CPU of the same rows in one table."""
+
+COLUMNS = (("id", 20), ("note", 25), ("amount", 1700), ("paid", 16), ("at", 1184), ("place", 23))
+
+
+def test_rows_of_a_thousand_tables_cost_little_more_than_rows_of_one() -> None:
+    """Decoded and encoded, in one process. In turn, and the best of several: other processes take turns, too."""
+    one, thousand = work(1), work(1000)
+    seconds = [(one(), thousand()) for _ in range(7)]
+    best_of_one, best_of_thousand = (min(times) for times in zip(*seconds, strict=True))
+    assert best_of_thousand < MOST * best_of_one
+
+
+def work(tables: int) -> Callable[[], float]:
+    """CPU seconds of one more block, in which the rows are of so many tables in turn."""
+    relations = [relation(16_384 + table) for table in range(tables)]
+    reader, encoder = Decoder(SOURCE, BEGINNING), encoder_of("event", Router({}, "", "t"), {})
+    reader.decode(*block([wire.begin(8, 0, 7), *map(wire.relation, relations), wire.commit(8, 16, 0)]))
+    inserts = [wire.insert(relations[row % tables].oid, values(row)) for row in range(ROWS)]
+    data, offsets = block([wire.begin(24, 0, 8), *inserts, wire.commit(24, 32, 0)])
+
+    def spend() -> float:
+        began = process_time()
+        assert len(encoder.encode(reader.decode(data, offsets))) == ROWS
+        return process_time() - began
+
+    return spend
+
+
+def relation(oid: int) -> wire.WireRelation:
+    columns = tuple(wire.WireColumn(name, kind, -1, name == "id") for name, kind in COLUMNS)
+    return wire.WireRelation(oid, "public", f"t{oid}", columns)
+
+
+def values(row: int) -> list[bytes]:
+    texts = (f"{row}", f"row number {row}", f"{row}.25", "t", f"2026-11-22 00:00:00.{row:06}+00", f"{row % 1000}")
+    return [text.encode() for text in texts]
+
+
+def block(messages: list[bytes]) -> tuple[bytes, list[int]]:
+    frames = [wire.copy_data(wire.xlog_data(message, 8, 16)) for message in messages]
+    return b"".join(frames), [0, *accumulate(map(len, frames[:-1]))]
