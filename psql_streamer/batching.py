@@ -96,7 +96,11 @@ CONFIRM_SECONDS = 0.1
 """Within which the server hears of a position that was stored: a status update for each would be one every
 STORE_INTERVAL_SECONDS (decision 040)."""
 
-FEW_ROWS, FEW_CELLS = 32, 256
-"""Up to so many in a batch are written one by one: what goes by column costs some 10 microseconds a step, however few
-values there are. The events are the same.
-"""
+# Encoding.
+
+FEW_ROWS = 32
+"""Of a batch, up to which they are written one by one: what goes by cells costs some 10 microseconds a call, however few
+values there are (decision 046)."""
+
+FEW_CELLS = 256
+"""The same, of an image of these rows (decision 046)."""
