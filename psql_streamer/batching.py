@@ -99,8 +99,8 @@ STORE_INTERVAL_SECONDS (decision 040)."""
 # Encoding.
 
 FEW_ROWS = 32
-"""Of a batch, up to which they are written one by one: what goes by cells costs some 10 microseconds a call, however few
-values there are (decision 046)."""
+"""Of a batch, up to which they are written one by one: what goes by cells costs some 10 microseconds a call, however
+few values there are (decision 046)."""
 
 FEW_CELLS = 256
 """The same, of an image of these rows (decision 046)."""

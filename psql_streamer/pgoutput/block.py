@@ -129,6 +129,13 @@ class Shapes:
         """oid -> the shapes that it had before and since, with the frames from which they hold, and their numbers."""
         return self._changed
 
+    def number_at(self, oid: int, index: int) -> int:
+        """The number of the shape that a relation has at a frame. ProtocolError as of_changes."""
+        self.of_changes(oid, index)
+        if oid not in self._changed:
+            return self.session.number(oid)
+        return next(number for since, _, number in reversed(self._changed[oid]) if since < index)
+
     def of_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
         """The shapes of a relation that has changes from frame `first` on, in order, each with the frame index from
         which it holds. ProtocolError when it has no shape there.

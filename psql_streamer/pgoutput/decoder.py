@@ -133,10 +133,10 @@ class Decoder:
         keep = self._not_yet_durable(frames)
         shapes = Shapes(self._shapes)
         schema_changes = tuple(self._read_relations(frames, keep, shapes))
-        rows, truncates = find_rows(frames), _read_truncates(frames)
+        rows, truncates = find_rows(frames, shapes), _read_truncates(frames)
         told = BlockMetadata()
         if self._transactions is not None:
-            told = self._transactions.read(frames, keep, shapes, rows.by_table(), truncates, self.in_transaction)
+            told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
         batch = Batch(
             source=self._source,
             position=self._position().position,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,70 +22,51 @@ _NEW, _KEY, _OLD = ord("N"), ord("K"), ord("O")
 
 @dataclass(frozen=True, slots=True)
 class RowFrames:
-    """The frames of a block that are rows, and the oid of the relation of each."""
+    """The frames of a block that are rows, the oid of the relation of each, and the number of its shape."""
 
     at: Index
     oids: Index
-
-    def by_table(self) -> Mapping[int, Index]:
-        """Relation oid -> the frames of its rows, in order."""
-        distinct, which = np.unique(self.oids, return_inverse=True)
-        order = np.argsort(which, kind="stable")
-        bounds = np.searchsorted(which[order], np.arange(1, len(distinct)))
-        return dict(zip(distinct.tolist(), np.split(self.at[order], bounds), strict=True)) if len(distinct) else {}
+    shape: NDArray[np.int32]
 
 
-def find_rows(frames: Frames) -> RowFrames:
+def find_rows(frames: Frames, shapes: Shapes) -> RowFrames:
     """The rows of a block."""
     at = frames.rows()
     if np.count_nonzero(frames.end[at] - frames.start[at] < HEADER + 8):
         raise ProtocolError("a row message is shorter than its header")
-    return RowFrames(at, frames.wire.u32(frames.start[at] + HEADER + 1))
+    oids = frames.wire.u32(frames.start[at] + HEADER + 1)
+    return RowFrames(at, oids, _shapes_of(shapes, at, oids))
 
 
 def read_rows(
-    frames: Frames, keep: NDArray[np.bool_], shapes: Shapes, rows: RowFrames, table_seqs: Mapping[int, Index]
+    frames: Frames, keep: NDArray[np.bool_], shapes: Shapes, rows: RowFrames, table_seq: Index | None
 ) -> CellTable:
     """The changes of all tables.
 
-    keep: for each frame whether it is wanted. table_seqs: oid -> for each of its rows which change of the table in its
-    transaction it is; empty where nobody counted.
+    keep: for each frame whether it is wanted. table_seq: for each row which change of its table in its transaction it
+    is; None where nobody counted.
     """
-    if not len(rows.at):
-        return NO_CELLS
-    which = _shapes_of(shapes, rows)
-    table_seq = _in_order(rows, table_seqs) if table_seqs else None
-    at = rows.at
+    at, which = rows.at, rows.shape
     if np.count_nonzero(keep) < len(keep):
         kept = keep[at]
         at, which = at[kept], which[kept]
         table_seq = table_seq if table_seq is None else table_seq[kept]
-        if not len(at):
-            return NO_CELLS
-    return _Block(frames, shapes.session.shapes, which, at).table(table_seq)
+    return _Block(frames, shapes.session.shapes, which, at).table(table_seq) if len(at) else NO_CELLS
 
 
-def _shapes_of(shapes: Shapes, rows: RowFrames) -> NDArray[np.int32]:
-    """The number of each row's shape."""
-    which = shapes.session.numbers_of(rows.oids)
+def _shapes_of(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
+    """The number of each row's shape. at: the frames of the rows."""
+    which = shapes.session.numbers_of(oids)
     unknown = np.flatnonzero(which < 0)
     if len(unknown):
-        shapes.of_changes(int(rows.oids[unknown[0]]), int(rows.at[unknown[0]]))  # which raises
+        shapes.of_changes(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
     for oid, history in shapes.changed().items():
-        mine = np.flatnonzero(rows.oids == oid)
+        mine = np.flatnonzero(oids == oid)
         if len(mine):
-            shapes.of_changes(oid, int(rows.at[mine[0]]))
-            holds = np.searchsorted([since for since, *_ in history[1:]], rows.at[mine])
+            shapes.of_changes(oid, int(at[mine[0]]))
+            holds = np.searchsorted([since for since, *_ in history[1:]], at[mine])
             which[mine] = np.array([number for *_, number in history], np.int32)[holds]
     return which
-
-
-def _in_order(rows: RowFrames, table_seqs: Mapping[int, Index]) -> Index:
-    """By row, what is known by table."""
-    found = np.empty(len(rows.at), np.int64)
-    for oid, at in rows.by_table().items():
-        found[np.searchsorted(rows.at, at)] = table_seqs[oid]
-    return found
 
 
 class _Block:

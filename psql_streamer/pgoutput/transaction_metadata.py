@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.cells import Shape
 from psql_streamer.model import Relation, TransactionCounts, TransactionMarks, TransactionMetadata
 from psql_streamer.pgoutput.block import Frames, Shapes
 from psql_streamer.pgoutput.messages import TruncateMessage
+from psql_streamer.pgoutput.rows import RowFrames
 from psql_streamer.pgoutput.tuples import Index
 
 _MESSAGES = 0
@@ -18,158 +20,181 @@ _MESSAGES = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """A table's changes within one block: for each transaction that has some, how many it has up to there.
-
-    tables: what the table is called; which: index into these.
-    """
-
-    oid: int
-    tx: NDArray[np.int32]
-    count: Index
-    which: Index
-    tables: tuple[Relation | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class BlockMetadata:
     """What one block says of transactions.
 
-    of_batch: as Batch has it, None where nobody counts. of_rows: oid -> for each row which change of its table in its
-    transaction it is. of_truncate: the same for a truncate, by frame and oid. of_message: frame -> which of its
-    transaction's messages it is.
+    of_batch: as Batch has it, None where nobody counts. of_rows: for each row which change of its table in its
+    transaction it is; None where nobody counts. of_truncate: the same for a truncate, by frame and oid. of_message:
+    frame -> which of its transaction's messages it is.
     """
 
     of_batch: TransactionMetadata | None = None
-    of_rows: Mapping[int, Index] = field(default_factory=dict)
+    of_rows: Index | None = None
     of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
     of_message: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Changes of a block, of all tables: the frame, the table's oid, its shape's number (-1: a message)."""
+
+    at: Index
+    oid: Index
+    shape: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Changes of one table in one transaction: how many there are up to there, and the shape of the last one."""
+
+    oid: Index
+    tx: NDArray[np.int32]
+    count: Index
+    shape: NDArray[np.int32]
+
+
 class TransactionReader:
-    """Reads the blocks of a session, in order."""
+    """Reads the blocks of a session, in order.
+
+    Transactions are given by their index in the block; 0 is the one that was open when it began.
+    """
 
     def __init__(self) -> None:
-        self._counts = TableCounts()
+        self._carried: dict[int, tuple[int, Relation | None]] = {}
 
     def read(
         self,
         frames: Frames,
         keep: NDArray[np.bool_],
         shapes: Shapes,
-        rows: Mapping[int, Index],
+        rows: RowFrames,
         truncates: Iterable[tuple[int, TruncateMessage]],
         in_transaction: bool,
     ) -> BlockMetadata:
         """keep: for each frame whether its changes are still to be delivered; those that are not count, too.
 
-        rows: oid -> the frames of a table's rows. truncates: each TRUNCATE's frame, and the message.
-        in_transaction: whether the block ends inside a transaction.
+        truncates: each TRUNCATE's frame, and the message. in_transaction: whether the block ends inside a transaction.
         """
-        truncated: dict[int, list[int]] = {}
-        for index, message in truncates:
-            for oid in message.oids:
-                truncated.setdefault(oid, []).append(index)
-        of_rows: dict[int, Index] = {}
-        of_truncate: dict[tuple[int, int], int] = {}
-        for oid in dict.fromkeys((*rows, *truncated)):
-            of_table = rows.get(oid, np.empty(0, np.int64))
-            at = np.union1d(of_table, truncated[oid]) if oid in truncated else of_table
-            found = self._counts.number(oid, at, frames.tx[at], shapes.of_changes(oid, int(at[0])))
-            of_rows[oid] = found[np.searchsorted(at, of_table)] if oid in truncated else found
-            for index in truncated.get(oid, ()):
-                of_truncate[index, oid] = int(found[np.searchsorted(at, index)])
+        truncated = [(index, oid) for index, message in truncates for oid in message.oids]
         emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
-        of_message: dict[int, int] = {}
-        if len(emitted):
-            numbers = self._counts.number(_MESSAGES, emitted, frames.tx[emitted], [(-1, None)])
-            of_message = dict(zip(emitted.tolist(), numbers.tolist(), strict=True))
+        changes = _changes(shapes, rows, truncated, emitted)
+        numbers, groups = self._number(changes, frames.tx[changes.at])
+        of_rows, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
         ends = _ends(frames, keep)
-        counts = self._count_ended(frames, ends, in_transaction)
-        metadata = TransactionMetadata(_begins(frames, keep), ends, counts)
-        return BlockMetadata(metadata, of_rows, of_truncate, of_message)
+        counts = self._count_ended(groups, shapes.session.shapes, frames, ends, in_transaction)
+        return BlockMetadata(
+            TransactionMetadata(_begins(frames, keep), ends, counts),
+            of_rows,
+            dict(zip(truncated, rest, strict=False)),
+            dict(zip(emitted.tolist(), rest[len(truncated) :], strict=True)),
+        )
 
-    def _count_ended(self, frames: Frames, ends: TransactionMarks, in_transaction: bool) -> TransactionCounts:
+    def _number(self, changes: _Changes, tx: NDArray[np.int32]) -> tuple[Index, _Groups]:
+        """Which change of its table in its transaction each is, from 0; and how many there are of each table in each.
+
+        tx: the transaction of each change.
+        """
+        order = np.lexsort((changes.at, changes.oid))
+        oid, of_tx = changes.oid[order], tx[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (oid[1:] != oid[:-1]) | (of_tx[1:] != of_tx[:-1])
+        starts = np.flatnonzero(first)
+        count = np.diff(np.append(starts, len(order)))
+        before = np.zeros(len(starts), np.int64)
+        if self._carried:
+            open_ones = np.flatnonzero(of_tx[starts] == 0)
+            before[open_ones] = [self._carried.get(one, (0,))[0] for one in oid[starts[open_ones]].tolist()]
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.arange(len(order)) - np.repeat(starts - before, count)
+        last = starts + count - 1
+        return numbers, _Groups(oid[starts], of_tx[starts], count + before, changes.shape[order][last])
+
+    def _count_ended(
+        self, groups: _Groups, shapes: Sequence[Shape], frames: Frames, ends: TransactionMarks, in_transaction: bool
+    ) -> TransactionCounts:
+        """The counts of the transactions that ended in the block, by transaction and then by OID; those of the one that
+        it leaves open are kept for the next.
+        """
         ended = np.zeros(len(frames.transactions), np.bool_)
         ended[ends.tx + frames.first] = True
-        counts = self._counts.finish(ended, len(ended) - 1 if in_transaction else None)
-        return replace(counts, tx=counts.tx - np.int32(frames.first))
-
-
-class TableCounts:
-    """`number` every table of a block, then `finish` the block.
-
-    Transactions are given by their index in the block; 0 is the one that was open when it began.
-    """
-
-    def __init__(self) -> None:
-        self._block: list[_Counted] = []
-        self._carried: dict[int, tuple[int, Relation | None]] = {}
-
-    def number(
-        self, oid: int, at: Index, tx: NDArray[np.int32], shapes: Sequence[tuple[int, Relation | None]]
-    ) -> Index:
-        """Which change of its table in its transaction each is, from 0.
-
-        at: the frames of all the table's changes in the block, in order. tx: the transaction of each.
-        shapes: the table's, each with the frame from which it holds.
-        """
-        bounds = np.flatnonzero(tx[1:] != tx[:-1]) + 1
-        starts, ends = np.append(0, bounds), np.append(bounds, len(at))
-        count = ends - starts
-        numbers: Index = np.arange(len(at))
-        if len(bounds):
-            numbers -= np.repeat(starts, count)
-        if tx[0] == 0 and oid in self._carried:
-            carried, _ = self._carried[oid]
-            numbers[: ends[0]] += carried
-            count[0] += carried
-        which = np.searchsorted([since for since, _ in shapes[1:]], at[ends - 1])
-        self._block.append(_Counted(oid, tx[starts], count, which, tuple(shape for _, shape in shapes)))
-        return numbers
-
-    def finish(self, ended: NDArray[np.bool_], left_open: int | None) -> TransactionCounts:
-        """The counts of the transactions that ended in the block, by transaction and then by OID.
-
-        ended: for each transaction. left_open: the one that is open at the block's end.
-        """
-        block = [*self._block, *self._not_met()]
-        self._block = []
+        left_open = len(ended) - 1 if in_transaction else None
+        absent = self._not_met(groups)
+        if left_open is not None or ended.any():
+            counted = _Counted.of(groups, shapes, absent)
+            self._carried = counted.of_transaction(left_open)
+            return counted.of_ended(ended, frames.first)
         self._carried = {}
-        if not block:
-            return TransactionCounts()
-        if left_open is not None:
-            self._carried = {one.oid: _last(one) for one in block if one.tx[-1] == left_open}
-        return _count(block, ended) if ended.any() else TransactionCounts()
+        return TransactionCounts()
 
-    def _not_met(self) -> list[_Counted]:
+    def _not_met(self, groups: _Groups) -> dict[int, tuple[int, Relation | None]]:
         """Tables that the open transaction changed before the block, and not in it."""
-        met = {one.oid for one in self._block if one.tx[0] == 0}
-        only = np.zeros(1, np.int64)
-        return [
-            _Counted(oid, np.zeros(1, np.int32), np.array([count], np.int64), only, (relation,))
-            for oid, (count, relation) in self._carried.items()
-            if oid not in met
-        ]
+        if not self._carried:
+            return {}
+        met = set(groups.oid[groups.tx == 0].tolist())
+        return {oid: one for oid, one in self._carried.items() if oid not in met}
 
 
-def _last(one: _Counted) -> tuple[int, Relation | None]:
-    return int(one.count[-1]), one.tables[one.which[-1]]
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """How many changes transactions have of tables. table: index into tables, of which None stands for messages."""
+
+    oid: Index
+    tx: NDArray[np.int32]
+    count: Index
+    table: Index
+    tables: tuple[Relation | None, ...]
+
+    @classmethod
+    def of(
+        cls, groups: _Groups, shapes: Sequence[Shape], absent: Mapping[int, tuple[int, Relation | None]]
+    ) -> _Counted:
+        """absent: of the transaction that was open when the block began, tables that are not in the block."""
+        known, table = np.unique(groups.shape, return_inverse=True)
+        tables = [None if number < 0 else shapes[number].relation for number in known.tolist()]
+        nothing = np.zeros(len(absent), np.int32)
+        return cls(
+            np.concatenate((groups.oid, np.array(list(absent), np.int64))),
+            np.concatenate((groups.tx, nothing)),
+            np.concatenate((groups.count, np.array([count for count, _ in absent.values()], np.int64))),
+            np.concatenate((table, len(tables) + np.arange(len(absent)))),
+            (*tables, *(relation for _, relation in absent.values())),
+        )
+
+    def of_transaction(self, tx: int | None) -> dict[int, tuple[int, Relation | None]]:
+        """oid -> changes of one transaction, and the table; none for None."""
+        mine = np.flatnonzero(self.tx == (-1 if tx is None else tx))
+        counts = zip(self.count[mine].tolist(), self.table[mine].tolist(), strict=True)
+        return {
+            oid: (count, self.tables[table])
+            for oid, (count, table) in zip(self.oid[mine].tolist(), counts, strict=True)
+        }
+
+    def of_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
+        """Of the transactions that ended, by transaction and then by OID. first: the one that is number 0 outside."""
+        if not ended.any():
+            return TransactionCounts()
+        order = np.lexsort((self.oid, self.tx))
+        order = order[ended[self.tx[order]]]
+        return TransactionCounts(self.tx[order] - np.int32(first), self.table[order], self.count[order], self.tables)
 
 
-def _count(block: Sequence[_Counted], ended: NDArray[np.bool_]) -> TransactionCounts:
-    if len(block) == 1:
-        (one,) = block
-        there = ended[one.tx]
-        return TransactionCounts(one.tx[there], one.which[there], one.count[there], one.tables)
-    before = np.cumsum([0, *(len(one.tables) for one in block)])
-    tx = np.concatenate([one.tx for one in block])
-    count = np.concatenate([one.count for one in block])
-    table = np.concatenate([one.which + first for one, first in zip(block, before.tolist(), strict=False)])
-    oid = np.repeat([one.oid for one in block], [len(one.tx) for one in block])
-    order = np.lexsort((oid, tx))
-    order = order[ended[tx[order]]]
-    return TransactionCounts(tx[order], table[order], count[order], tuple(name for one in block for name in one.tables))
+def _changes(shapes: Shapes, rows: RowFrames, truncated: Sequence[tuple[int, int]], emitted: Index) -> _Changes:
+    """Rows, then truncates of a table, then messages."""
+    if not truncated and not len(emitted):
+        return _Changes(rows.at, rows.oids, rows.shape)
+    return _Changes(
+        np.concatenate((rows.at, np.array([index for index, _ in truncated], np.int64), emitted)),
+        np.concatenate(
+            (rows.oids, np.array([oid for _, oid in truncated], np.int64), np.full(len(emitted), _MESSAGES))
+        ),
+        np.concatenate(
+            (
+                rows.shape,
+                np.array([shapes.number_at(oid, index) for index, oid in truncated], np.int32),
+                np.full(len(emitted), -1, np.int32),
+            )
+        ),
+    )
 
 
 def _begins(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
