@@ -187,11 +187,12 @@ class CellTable(BatchChanges):
         sizes = np.zeros(self.rows, np.int64)
         for image in (self.after, self.before):
             sizes[image.rows] += image.sizes()
-        kinds = self.shape.astype(np.int64) * 256 + self.op
+        kinds = self.shape * len(_OPS) + _NUMBER_OF_OP[self.op]
         rows, held = np.bincount(kinds), np.bincount(kinds, weights=sizes)
         found = np.flatnonzero(rows)
         for kind, count, size in zip(found.tolist(), rows[found].tolist(), held[found].tolist(), strict=True):
-            yield Counted(self.shapes[kind >> 8].relation, RowOp(kind & 255), count, int(size))
+            shape, op = divmod(kind, len(_OPS))
+            yield Counted(self.shapes[shape].relation, _OPS[op], count, int(size))
 
     @overload
     def __getitem__(self, index: int) -> Changes: ...
@@ -312,6 +313,11 @@ class CellTable(BatchChanges):
         fields: dict[str, Any] = {name: array[order] for name, array in arrays.items() if array is not None}
         return replace(self, **fields, after=_reordered(self.after, order), before=_reordered(self.before, order))
 
+
+_OPS = tuple(RowOp)
+
+_NUMBER_OF_OP = np.zeros(256, np.int32)
+_NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 

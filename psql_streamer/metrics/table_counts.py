@@ -6,12 +6,15 @@ import logging
 from collections.abc import Iterator, Mapping
 from threading import Lock
 
-from psql_streamer.model import Batch, Kind, Marker
+from psql_streamer.model import Batch, Kind, Marker, RowOp
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
 
 log = logging.getLogger(__name__)
 
 Labels = tuple[str, ...]
+
+_ACTIONS: Mapping[int, str] = {int(kind): kind.action for kind in (*RowOp, *Marker)}
+"""By the number of an op or a marker: looked up for every table of every batch."""
 
 
 class TableCounts:
@@ -35,7 +38,7 @@ class TableCounts:
         with self._lock:
             for schema, table, op, rows, size in counted:
                 names = self._prefix(source, table) if op is Marker.MESSAGE else self._series(source, schema, table)
-                key = (source, *names, op.action)
+                key = (source, *names, _ACTIONS[op])
                 self._events[key] = self._events.get(key, 0) + rows
                 self._bytes[key] = self._bytes.get(key, 0) + size
 
