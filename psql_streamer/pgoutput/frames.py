@@ -32,7 +32,7 @@ _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy
 class Block:
     """Whole frames, back to back in `data`; `offsets` says where each begins."""
 
-    data: bytes
+    data: bytes | bytearray
     offsets: array[int]
 
 
@@ -90,12 +90,20 @@ class FrameBuffer:
         if self._whole > max_bytes:
             count = min(count, max(1, bisect_right(offsets, max_bytes) - 1))
         cut = offsets[count] if count < len(offsets) else self._whole
-        with memoryview(self._bytes) as view:
-            data = bytes(view[:cut])
-        del self._bytes[:cut]
+        data = self._cut(cut)
         self._whole -= cut
         self._offsets = array("I", [offset - cut for offset in offsets[count:]])
         return Block(data, offsets[:count])
+
+    def _cut(self, cut: int) -> bytearray:
+        """The bytes up to there leave the buffer. The smaller part is copied: mostly less than a frame stays."""
+        if 2 * cut < len(self._bytes):
+            data = self._bytes[:cut]
+            del self._bytes[:cut]
+            return data
+        data, self._bytes = self._bytes, self._bytes[cut:]
+        del data[cut:]
+        return data
 
     def _walk(self) -> None:
         """The loop that every message passes; what is rare is dealt with elsewhere."""

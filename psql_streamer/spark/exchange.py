@@ -35,6 +35,7 @@ from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Changes, Column, Transactions
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes import casts
+from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
@@ -79,10 +80,17 @@ class Sent:
         return next((at for at in range(self.own_columns, len(self.names)) if self.names[at] == name), None)
 
 
-def send(changes: Changes, transactions: Transactions, wanted: Callable[[str], bool], bits: Sequence[int] = ()) -> Sent:
+def send(
+    changes: Changes,
+    transactions: Transactions,
+    wanted: Callable[[str], bool],
+    bits: Sequence[int] = (),
+    tables: Tables | None = None,
+) -> Sent:
     """The table for Spark.
 
     wanted: whether the rule may use a metadata column of this name. bits: columns that a filter of the rule reads.
+    tables: which relation each row is of, if they are of several.
     """
     names = [column.name for column in changes.columns]
     metadata = {name: make for name, make in METADATA.items() if wanted(name)}
@@ -91,7 +99,7 @@ def send(changes: Changes, transactions: Transactions, wanted: Callable[[str], b
     texts = tuple(map(_joined, changes.after.columns, changes.before.columns))
     seen = tuple(_seen(changes, column, text) for column, text in enumerate(texts))
     typed = tuple(map(_typed, seen, changes.columns))
-    images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)))
+    images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)), tables)
     row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.flags(bits)
     arrays = [*typed, *(make(images) for make in metadata.values()), pa.array(row)]
     table = pa.Table.from_arrays(arrays, names=[*names, *metadata, ROW])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -17,13 +17,14 @@ from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailabl
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import HandlerOptions
+from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.parallel import SideBySide
-from psql_streamer.spark.putting_aside import Done, run
+from psql_streamer.spark.putting_aside import Done, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
@@ -115,10 +116,11 @@ class SparkHandler(Handler):
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(one for part in done for one in part.made)
-        others = cells.without(has_rule)
+        tables = [cells.without(has_rule), *(one for part in done for one in part.cells)]
+        apart = any(table.rows for table in tables)
         return replace(
             batch,
-            changes=CellTable.merged([others, CellTable.of(made)]) if others.rows else made,
+            changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(one for part in done for one in part.rejections)),
         )
 
@@ -159,14 +161,11 @@ class SparkHandler(Handler):
         return spark
 
     def _through_spark(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
-        def through(spark: SparkSession, changes: Changes) -> Done:
-            return run(self._runner, self._job(spark, changes, batch))
-
         trouble = self._trouble_of(batch)
         if trouble.deaths < _DEATHS:
             try:
                 with turns.together(self._give_up):
-                    return self._running().each(through, ruled)
+                    return self._side_by_side(batch, ruled)
             except HandlerUnavailable as error:
                 self._session.doubt()
                 if not self._session.alive:
@@ -182,6 +181,23 @@ class SparkHandler(Handler):
             done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
             self._revived()
         return done
+
+    def _side_by_side(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
+        """Tables that their rule sees alike as one, the others at once."""
+
+        def through(spark: SparkSession, one: Joined) -> Done:
+            job = replace(self._job(spark, one.changes, batch), tables=one.tables)
+            return run_joined(self._runner, job, one.members)
+
+        sessions = self._running()
+        return sessions.each(through, self._joined(sessions.spark, batch, ruled))
+
+    def _joined(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
+        for group in grouped(ruled, self._rules.of):
+            if len(group) == 1 or self._runner.takes_rows_one_by_one(self._job(spark, group[0], batch)):
+                yield joined(group)
+            else:
+                yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
         return Job(spark, self._rules.of(changes.relation), changes, batch.transactions, batch.source)

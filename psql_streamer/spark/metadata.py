@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, RowOp, Transactions
+from psql_streamer.model import Changes, Relation, RowOp, Transactions
+from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking
 
 ROW = "_row"
@@ -24,12 +25,19 @@ IMAGE_SHIFT = 32
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """rows: of the changes, by image."""
+    """rows: of the changes, by image. tables: which relation each of these is of; None: the changes'."""
 
     changes: Changes
     transactions: Transactions
     lacking: Lacking
     rows: NDArray[np.int64]
+    tables: Tables | None = None
+
+    def names(self, name: Callable[[Relation], str]) -> pa.Array:
+        """The name of each image's relation."""
+        if self.tables is not None:
+            return self.tables.names(self.rows, name)
+        return pa.repeat(name(self.changes.relation), len(self.rows))
 
 
 _ACTIONS = pa.array([RowOp(byte).action if byte in set(RowOp) else None for byte in range(256)], pa.string())
@@ -64,6 +72,8 @@ METADATA: Mapping[str, Callable[[Images], pa.Array]] = {
     "_seq": lambda images: pa.array(images.changes.seq[images.rows]),
     "_xid": lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows])),
     "_commit_ts": lambda images: _of_transaction(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
+    "_schema": lambda images: images.names(lambda relation: relation.schema),
+    "_table": lambda images: images.names(lambda relation: relation.table),
     UNCHANGED: _unchanged,
     KEY_ONLY: lambda images: pa.array(images.lacking.is_key_only),
 }

@@ -32,6 +32,11 @@ class SideBySide:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads = 0
 
+    @property
+    def spark(self) -> SparkSession:
+        """The caller's own session."""
+        return self._spark
+
     def each(self, work: Callable[[SparkSession, _Given], _Made], given: Iterable[_Given]) -> list[_Made]:
         """The work on each, in their order; the first failure in that order is raised when all have ended."""
         items = list(given)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from psql_streamer.errors import HandlerError, HandlerRefused
+from psql_streamer.cells import CellTable
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
@@ -26,9 +27,10 @@ class Done:
 
     made: tuple[Changes, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    cells: tuple[CellTable, ...] = ()  # made of several tables at once
 
     def __add__(self, other: Done) -> Done:
-        return Done(self.made + other.made, self.rejections + other.rejections)
+        return Done(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
 
 
 def together(parts: Iterable[Done]) -> Done:
@@ -53,6 +55,22 @@ def run(runner: Runner, job: Job) -> Done:
         ordinals[error.what].append(int(row.ordinal[0]))
     bad = ((part(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
     return together([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
+
+
+def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
+    """Several tables through their rule as one; if it cannot take some row, each by itself, as `run` does.
+
+    job: of all; members: the changes of each.
+    """
+    if job.tables is None:
+        return run(runner, job)
+    try:
+        made = runner.run(job)
+    except HandlerUnavailable:
+        raise
+    except HandlerError:
+        return together(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
+    return Done() if made is None else Done(cells=(job.tables.parted(made),))
 
 
 def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:

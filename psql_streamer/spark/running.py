@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import Changes, Column, SourceInfo, Transactions
+from psql_streamer.spark.alike import Tables, is_row_by_row
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
@@ -24,6 +25,7 @@ from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
 from psql_streamer.spark.lacking import bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
+from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.results import Index, receive
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.rules import Rule
@@ -44,6 +46,8 @@ class Job:
     changes: Changes
     transactions: Transactions
     source: SourceInfo
+    tables: Tables | None = None
+    """Which relation each row is of, where these are the changes of several tables."""
 
     def show_commit(self, commit: int) -> str:
         """A commit number, in the words of the source."""
@@ -74,6 +78,7 @@ class Runner:
         self._bits: dict[tuple[str, tuple[Column, ...]], tuple[int, ...]] = {}
         self._named: dict[tuple[str, pa.Schema], Mapping[str, Named]] = {}
         self._left_out = LeftOut(counts)
+        self._one_by_one: dict[tuple[str, tuple[Column, ...]], bool] = {}
         self._told: set[str] = set()
 
     def run(self, job: Job) -> Changes | None:
@@ -97,6 +102,22 @@ class Runner:
             raise self._failure(error, job, sent) from None
         return sent, lineage
 
+    def takes_rows_one_by_one(self, job: Job) -> bool:
+        """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
+        rule = job.rule
+        if rule.function is not None or self.catalyst is None:
+            return False
+        key = (rule.name, job.changes.columns)
+        if key not in self._one_by_one:
+            sent = self._sent(job)
+            frame = job.spark.createDataFrame(sent.table, self._schema(sent))
+            try:
+                result = rule.apply(coerced(frame, rule.coerce, job.where) if rule.coerce else frame)
+                self._one_by_one[key] = is_row_by_row(read_plan(self.catalyst.plan_json(result)))
+            except Exception as error:
+                raise self._failure(error, job, sent) from None
+        return self._one_by_one[key]
+
     def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
         """By column of the changes: the changes that have a value there which cannot be coerced, of which each is with
         one column only.
@@ -115,7 +136,7 @@ class Runner:
 
     def _sent(self, job: Job) -> Sent:
         bits = self._bits.get((job.rule.name, job.changes.columns), ())
-        return send(job.changes, job.transactions, job.rule.names, bits)
+        return send(job.changes, job.transactions, job.rule.names, bits, job.tables)
 
     def _through(self, job: Job, sent: Sent) -> Changes | None:
         result, lineage = self._planned(job, sent)
@@ -158,7 +179,7 @@ class Runner:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
         self._bits[job.rule.name, job.changes.columns] = bits
-        return send(job.changes, job.transactions, job.rule.names, bits)
+        return send(job.changes, job.transactions, job.rule.names, bits, job.tables)
 
     def _schema(self, sent: Sent) -> StructType:
         """One schema object per shape of a table, so that Spark meets its generated code again."""

@@ -102,7 +102,7 @@ class _Reader:
         self._heard_at = time.monotonic()
         self._wanted = 0  # bytes that the parent asked for, 0: nothing
         started = json.dumps(walsender).encode()
-        self._output = memoryview(MESSAGE.pack(STARTED, len(started)) + started)
+        self._output = [memoryview(MESSAGE.pack(STARTED, len(started)) + started)]  # what is not sent yet
         self._commands = bytearray()
         self._held_since = 0.0
         self._running = True
@@ -116,7 +116,7 @@ class _Reader:
             self._stream.close()
             # Half a message must not stand before the report of what happened.
             self._parent.setblocking(True)
-            self._parent.sendall(self._output)
+            self._parent.sendall(b"".join(self._output))
             raise
         with contextlib.suppress(SourceError):
             self._stream.send_status(self._frames.received, self._confirmed)
@@ -140,9 +140,9 @@ class _Reader:
         reading: list[socket.socket | Stream] = [self._parent]
         if not self._full():
             reading.append(self._stream)
-        writing = [self._parent] if len(self._output) else []
+        writing = [self._parent] if self._output else []
         pause = self._status_due - now
-        if self._wanted and len(self._frames) and not len(self._output):
+        if self._wanted and len(self._frames) and not self._output:
             pause = min(pause, self._pace.wait(now, self._held(), self._wanted))
         if self._stream.look_every is not None and self._unseen():
             pause = min(pause, self._stream.look_every)
@@ -202,15 +202,22 @@ class _Reader:
             self._stream.send_status(self._frames.received, 0)
 
     def _answer(self, now: float) -> None:
-        if not len(self._output) and self._wanted and len(self._frames):
+        if not self._output and self._wanted and len(self._frames):
             if self._pace.wait(now, self._held(), self._wanted) > 0:
                 return
-            self._output = memoryview(self._next_message(now))
-        if len(self._output):
+            self._output = [memoryview(piece) for piece in self._next_message(now)]
+        if self._output:
             with contextlib.suppress(BlockingIOError):
-                self._output = self._output[self._parent.send(self._output) :]
+                self._drop(self._parent.sendmsg(self._output))
 
-    def _next_message(self, now: float) -> bytes:
+    def _drop(self, sent: int) -> None:
+        """So many bytes are sent."""
+        while self._output and sent >= len(self._output[0]):
+            sent -= len(self._output.pop(0))
+        if sent:
+            self._output[0] = self._output[0][sent:]
+
+    def _next_message(self, now: float) -> tuple[bytes, bytes | bytearray]:
         block = self._frames.take(self._wanted, self._settings.block_frames)
         assert block is not None  # noqa: S101 - the caller saw that there are frames
         self._wanted = 0
@@ -219,7 +226,7 @@ class _Reader:
         head = BLOCK.pack(self._frames.received, len(block.offsets))
         offsets = block.offsets.tobytes()
         size = len(head) + len(offsets) + len(block.data)
-        return b"".join((MESSAGE.pack(BLOCK_READY, size), head, offsets, block.data))
+        return MESSAGE.pack(BLOCK_READY, size) + head + offsets, block.data
 
 
 def _read_settings(parent: socket.socket) -> Settings:

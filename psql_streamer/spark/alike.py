@@ -1,0 +1,97 @@
+"""Tables that a rule sees alike go through Spark as one: a job costs the same for one table as for a hundred.
+
+Only under a rule that gives each row by itself, whatever other rows there are: a query of projections and filters over
+the changes alone. What a function does nobody knows, and aggregates, windows and joins would mix the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.cells import CellTable, Shape
+from psql_streamer.model import Changes, Relation
+from psql_streamer.spark.plan_tree import Node
+from psql_streamer.spark.rules import Rule
+
+_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation"}
+"""Nodes of plans that give each row by itself; the last two are the table that was sent."""
+
+_SENT = {"LogicalRDD", "LocalRelation"}
+
+_READS_OTHERS = {
+    *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
+    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID"),
+}
+"""Expressions whose value depends on other rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Which relation each row of joined changes is of. number: index into relations, by row. ordinal: increasing."""
+
+    relations: Sequence[Relation]
+    number: NDArray[np.int32]
+    ordinal: NDArray[np.int64]
+
+    def names(self, rows: NDArray[np.int64], name: Callable[[Relation], str]) -> pa.Array:
+        """The name of the relation of some rows."""
+        names = pa.array([name(relation) for relation in self.relations], pa.string())
+        return names.take(pa.array(self.number[rows]))
+
+    def parted(self, made: Changes) -> CellTable:
+        """What a rule made of the joined changes, with the relations that they are of."""
+        table = CellTable.of([made])
+        number = self.number[np.searchsorted(self.ordinal, table.ordinal)]
+        return replace(table, shapes=[Shape(relation, made.columns) for relation in self.relations], shape=number)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Changes of tables that a rule sees alike, as if all were of the first. tables: None for a single one."""
+
+    members: tuple[Changes, ...]
+    changes: Changes
+    tables: Tables | None = None
+
+
+def grouped(ruled: Iterable[Changes], rule_of: Callable[[Relation], Rule]) -> list[list[Changes]]:
+    """The changes of tables that the same rule sees with the same columns and replica identity, together."""
+    groups: dict[tuple[object, ...], list[Changes]] = {}
+    for changes in ruled:
+        relation = changes.relation
+        key = (rule_of(relation).name, changes.columns, relation.columns, relation.replica_identity)
+        groups.setdefault(key, []).append(changes)
+    return list(groups.values())
+
+
+def joined(members: Sequence[Changes]) -> Joined:
+    """The changes of several tables as one."""
+    first = members[0]
+    if len(members) == 1:
+        return Joined((first,), first)
+    table = CellTable.of(members)
+    one = replace(table, shapes=[Shape(first.relation, first.columns)], shape=np.zeros_like(table.shape))
+    tables = Tables([shape.relation for shape in table.shapes], table.shape, table.ordinal)
+    return Joined(tuple(members), one[0], tables)
+
+
+def is_row_by_row(plan: Node) -> bool:
+    """Whether a rule's plan gives each row by itself."""
+    nodes = list(_plans(plan))
+    return (
+        all(node.kind in _ROW_BY_ROW for node in nodes)
+        and sum(node.kind in _SENT for node in nodes) == 1
+        and not any(node.kind in _READS_OTHERS for node in plan.walk())
+    )
+
+
+def _plans(plan: Node) -> Iterable[Node]:
+    """The nodes of a plan, without the expressions in them: its children are plans."""
+    yield plan
+    for child in plan.children:
+        yield from _plans(child)
