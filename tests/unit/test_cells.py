@@ -5,7 +5,6 @@ written as many are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer import batching
 from psql_streamer.cells import CellTable, cells_of
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
@@ -23,6 +21,7 @@ from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing.batches import mixed_batch
 from tests.decoding import decode
 from tests.encoding import FORMATS, encoder_of
+from tests.few import nothing_counts_as_few
 from tests.strategies import History, histories
 
 POLICIES = (None, Unchanged({"*": "marker"}), Unchanged({"*": "omit"}))
@@ -128,13 +127,3 @@ def tuples_of(image: Any) -> Iterator[tuple[Any, ...]]:
     cells = list(zip(values, absent, strict=True))
     for begin, end in zip(image.begins.tolist(), image.begins.tolist()[1:], strict=False):
         yield tuple(cells[begin:end])
-
-
-@contextmanager
-def nothing_counts_as_few() -> Iterator[None]:
-    kept = batching.FEW_ROWS, batching.FEW_CELLS
-    batching.FEW_ROWS = batching.FEW_CELLS = -1
-    try:
-        yield
-    finally:
-        batching.FEW_ROWS, batching.FEW_CELLS = kept

@@ -12,6 +12,7 @@ from psql_streamer.model import Batch
 from psql_streamer.pipeline.coalescing import cut, merge
 from tests.decoding import decode
 from tests.encoding import encoder_of
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import Emitted, History, RowChange, Transaction, Truncation
 

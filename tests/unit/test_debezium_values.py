@@ -26,6 +26,7 @@ from psql_streamer.pgtype import JsonForm, Logical, PgType, PostgresType
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE, decode
 from tests.encoding import encoder_of
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 

@@ -15,6 +15,7 @@ from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests import pgoutput_wire as wire
 from tests.decoding import decode, decoder
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.flatten import flatten, flatten_all
 from tests.naive_pgoutput import POSTGRES_EPOCH, NaiveChange, NaiveDecoder, naive_changes
 from tests.pgoutput_wire import UNCHANGED, WireColumn, WireRelation

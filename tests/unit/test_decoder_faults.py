@@ -14,6 +14,7 @@ from psql_streamer.errors import ProtocolError
 from psql_streamer.pgoutput.decoder import Decoder
 from tests import pgoutput_wire as wire
 from tests.decoding import block, decode, decoder
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.flatten import flatten_all
 from tests.mutations import mutated
 from tests.naive_pgoutput import NaiveChange, NaiveDecoder, NaiveError, naive_changes

@@ -22,6 +22,7 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.columns import postgres_column, postgres_table
 from tests.encoding import encoder_of
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 
 _ORDERS = postgres_table(1, "public", "orders", ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 _COMMIT = 0x16B374D848

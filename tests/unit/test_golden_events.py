@@ -10,6 +10,7 @@ import pytest
 
 from tests.connect_schema import misfits
 from tests.encoding import FORMATS as KNOWN
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.golden import FORMATS, lines, read
 
 

@@ -17,6 +17,7 @@ from psql_streamer.pgtypes.builtin import BY_OID
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
 from tests.encoding import encoder_of
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.pgoutput_wire import (
     WireColumn,
     WireRelation,

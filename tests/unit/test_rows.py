@@ -15,6 +15,7 @@ from psql_streamer.model import Batch, Marker, RowOp
 from psql_streamer.pgtype import JsonForm
 from tests.decoding import decode
 from tests.encoding import FORMATS, encoder_of
+from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.strategies import History, RowChange, Transaction
 

@@ -1,0 +1,30 @@
+"""Few rows go one by one, and most tests have few: with these fixtures they hold for both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from psql_streamer import batching
+
+
+@pytest.fixture(scope="module", autouse=True, params=["one by one", "by cells"])
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test of the module that imports this runs twice."""
+    if request.param == "one by one":
+        yield
+        return
+    with nothing_counts_as_few():
+        yield
+
+
+@contextmanager
+def nothing_counts_as_few() -> Iterator[None]:
+    kept = batching.FEW_ROWS, batching.FEW_CELLS
+    batching.FEW_ROWS = batching.FEW_CELLS = -1
+    try:
+        yield
+    finally:
+        batching.FEW_ROWS, batching.FEW_CELLS = kept
