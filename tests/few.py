@@ -10,14 +10,21 @@ import pytest
 from psql_streamer import batching
 
 
-@pytest.fixture(scope="module", autouse=True, params=["one by one", "by cells"])
-def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test of the module that imports this runs twice."""
+def _each_way(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "one by one":
         yield
         return
     with nothing_counts_as_few():
         yield
+
+
+_WAYS = ["one by one", "by cells"]
+
+both_ways = pytest.fixture(scope="module", autouse=True, params=_WAYS)(_each_way)
+"""Every test of the module that imports this runs twice."""
+
+each_way = pytest.fixture(scope="module", params=_WAYS)(_each_way)
+"""Those that use it do."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from psql_streamer.errors import ProtocolError
 from psql_streamer.pgoutput.decoder import Decoder
 from tests import pgoutput_wire as wire
 from tests.decoding import block, decode, decoder
-from tests.few import both_ways  # noqa: F401 - a fixture for all tests here
+from tests.few import each_way  # noqa: F401 - a fixture
 from tests.flatten import flatten_all
 from tests.mutations import mutated
 from tests.naive_pgoutput import NaiveChange, NaiveDecoder, NaiveError, naive_changes
@@ -66,12 +66,14 @@ def test_the_streams_are_sound_before_they_are_damaged() -> None:
     assert agree(STREAM)
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("index", range(len(STREAM)), ids=lambda index: f"frame{index}")
 def test_a_frame_cut_at_every_byte(index: int) -> None:
     for length in range(5, len(STREAM[index])):
         agree([*STREAM[:index], wire.copy_data(STREAM[index][5:length]), *STREAM[index + 1 :]])
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("index", range(len(CHANGES)), ids=lambda index: f"frame{index}")
 def test_a_row_followed_by_a_byte_too_many_is_refused(index: int) -> None:
     longer = wire.copy_data(CHANGES[index][5:] + b"n")
@@ -79,6 +81,7 @@ def test_a_row_followed_by_a_byte_too_many_is_refused(index: int) -> None:
         decode([*BEFORE, *CHANGES[:index], longer, *CHANGES[index + 1 :]], 100)
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("index", range(len(CHANGES)), ids=lambda index: f"frame{index}")
 def test_a_change_cut_short_is_refused_and_does_not_read_on_in_the_next(index: int) -> None:
     for length in range(5, len(CHANGES[index])):
@@ -115,6 +118,7 @@ def test_an_unknown_message_byte_is_named() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
+@pytest.mark.usefixtures("each_way")
 def test_what_the_protocol_does_not_allow_is_refused(wrong: str, frames: list[bytes]) -> None:
     for size in (1, len(frames)):
         with pytest.raises(ProtocolError):
@@ -130,6 +134,7 @@ def test_an_error_never_shows_what_a_row_holds() -> None:
         assert "hunter" not in str(refused.value)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_some_thousands_of_damaged_streams() -> None:
     random = Random(20_240_229)
     accepted = 0
@@ -142,6 +147,7 @@ def test_some_thousands_of_damaged_streams() -> None:
     assert accepted > QUICK_CASES // 20, "nearly everything was refused: this tests nothing"
 
 
+@pytest.mark.usefixtures("each_way")
 def test_some_thousands_of_damaged_changes() -> None:
     random = Random(20_000_101)
     judge = ManyChanges()
