@@ -103,10 +103,11 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What becomes of the rows of one shape. table: as records name it."""
+    """What becomes of the rows of one shape. table: as records name it. refusal: why it can have none."""
 
     table: str
     ways: tuple[_Way, ...]
+    refusal: SinkRefused | None = None
 
 
 class _Ways:
@@ -127,10 +128,20 @@ class _Plans:
     def __init__(self, plans: Sequence[_Plan]) -> None:
         self.tables = [plan.table for plan in plans]
         self.ways = np.array([len(plan.ways) for plan in plans], np.int64)
+        self._refused = {number: plan.refusal for number, plan in enumerate(plans) if plan.refusal is not None}
         self.of_way = [
             _Ways([plan.ways[number] if number < len(plan.ways) else _NO_WAY for plan in plans])
             for number in range(int(self.ways.max(initial=0)))
         ]
+
+    def refuse_rows(self, table: CellTable) -> None:
+        """Raise for a shape that cannot be written, if it has rows. A table that has none may be as it likes."""
+        if not self._refused:
+            return
+        there = set(np.flatnonzero(np.bincount(table.shape)).tolist())
+        for number, refusal in self._refused.items():
+            if number in there:
+                raise SinkRefused(refusal.what, refusal.remedy)
 
 
 _NO_WAY = _Way((), ())
@@ -235,6 +246,7 @@ class Encoder:
         if not table.rows:
             return
         plans = self._plans_of(batch.source.name).of(table.shapes)
+        plans.refuse_rows(table)
         if len(plans.of_way) != 1 or not plans.ways.all():
             self._leave_out_rows(table, plans, left_out)
         for number, ways in enumerate(plans.of_way):
@@ -248,8 +260,11 @@ class Encoder:
 
     def _plan(self, source: str, shape: Shape) -> _Plan:
         topics: dict[tuple[int, ...], list[str]] = {}
-        for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
-            topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
+        try:
+            for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
+                topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
+        except SinkRefused as refusal:
+            return _Plan(str(shape.relation), (), refusal)
         return _Plan(str(shape.relation), tuple(_Way(key, tuple(names)) for key, names in topics.items()))
 
     def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
