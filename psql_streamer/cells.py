@@ -351,11 +351,10 @@ class OfShapes(Generic[Made]):
 
     def of(self, shapes: Sequence[Shape]) -> list[Made]:
         """By shape. The list grows as the other does."""
-        known = self._of_lists.get(id(shapes))
-        if known is None:
-            if len(self._of_lists) >= _MOST_LISTS:
-                self._of_lists.pop(next(iter(self._of_lists)))
-            known = self._of_lists[id(shapes)] = (shapes, [])
+        known = self._of_lists.pop(id(shapes), (shapes, []))
+        if len(self._of_lists) >= _MOST_LISTS:
+            self._of_lists.pop(next(iter(self._of_lists)))  # what was not asked for the longest
+        self._of_lists[id(shapes)] = known
         found = known[1]
         while len(found) < len(shapes):
             found.append(self._make(shapes[len(found)]))

@@ -76,8 +76,6 @@ class SessionShapes:
 
     def add(self, relation: Relation) -> int:
         """The number of a new shape of a relation, which holds from now on."""
-        if len(self.shapes) > _MOST_OLD * (len(self.current) + _FEW_RELATIONS):
-            self._begin_anew()
         oid = oid_of(relation)
         self._numbers[oid] = len(self.shapes)
         self.current[oid] = relation
@@ -100,10 +98,14 @@ class SessionShapes:
         at = np.minimum(np.searchsorted(known, oids), len(known) - 1)
         return np.where(known[at] == oids, numbers[at], np.int32(-1))
 
-    def _begin_anew(self) -> None:
-        """Another list, of the shapes that hold: batches keep the one that they were made with."""
-        self.shapes = [Shape(relation, relation.columns) for relation in self.current.values()]
-        self._numbers = {oid: number for number, oid in enumerate(self.current)}
+    def forget_old(self) -> None:
+        """Once they are many, go on with another list, of the shapes that hold: batches keep the one they were made with.
+        Between blocks only, because a block may have rows in shapes that no longer hold at its end.
+        """
+        if len(self.shapes) > _MOST_OLD * (len(self.current) + _FEW_RELATIONS):
+            self.shapes = [Shape(relation, relation.columns) for relation in self.current.values()]
+            self._numbers = {oid: number for number, oid in enumerate(self.current)}
+            self._by_oid = None
 
 
 _MOST_OLD, _FEW_RELATIONS = 4, 64
@@ -114,6 +116,7 @@ class Shapes:
     """The shapes that relations have within one block; keeps those of the session up to date for the next one."""
 
     def __init__(self, session: SessionShapes) -> None:
+        session.forget_old()
         self.session = session
         self._changed: dict[int, list[tuple[int, Relation, int]]] = {}
 
