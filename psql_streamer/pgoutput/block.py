@@ -99,7 +99,8 @@ class SessionShapes:
         return np.where(known[at] == oids, numbers[at], np.int32(-1))
 
     def forget_old(self) -> None:
-        """Once they are many, go on with another list, of the shapes that hold: batches keep the one they were made with.
+        """Once they are many, go on with another list, of the shapes that hold. Batches keep theirs.
+
         Between blocks only, because a block may have rows in shapes that no longer hold at its end.
         """
         if len(self.shapes) > _MOST_OLD * (len(self.current) + _FEW_RELATIONS):
