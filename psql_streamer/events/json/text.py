@@ -143,7 +143,7 @@ def _count_rows(parts: Sequence[pa.Array | bytes]) -> int:
 
 
 def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
-    constants = _pool((nulls, *(part for part in parts if isinstance(part, bytes))))
+    constants = pa.array([nulls, *(part for part in parts if isinstance(part, bytes))], _BINARY)
     pool, base, constant = [constants], len(constants), 0
     rows = _count_rows(parts)
     pieces = np.empty((rows, len(parts)), np.int32)
@@ -159,11 +159,6 @@ def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
         pool.append(part)
         base += rows
     return gather(pool, pieces.reshape(-1), np.arange(0, pieces.size + 1, len(parts)))
-
-
-@lru_cache(maxsize=1 << 12)
-def _pool(constants: tuple[bytes, ...]) -> pa.Array:
-    return pa.array(constants, pa.binary())
 
 
 @lru_cache(maxsize=1 << 12)
