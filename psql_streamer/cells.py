@@ -33,6 +33,9 @@ from psql_streamer.model import (
 
 Made = TypeVar("Made")
 
+NO_PLACE, UNCOUNTED = np.uint64(2**64 - 1), -1
+"""In place of a row's place, and of its table_seq, where others of the table have them."""
+
 _NO_CELLS = pa.array([], pa.binary())
 
 
@@ -133,7 +136,7 @@ class Tuples:
             ),
             pa.concat_arrays([part.values for part in parts]),
             _joined_flags([(part.absent, len(part.values)) for part in parts]),
-            _by_type(
+            by_type(
                 ArrowCells(typed.at + before, typed.values)
                 for part, before in zip(parts, cells_before, strict=False)
                 for typed in part.typed
@@ -231,12 +234,7 @@ class CellTable(BatchChanges):
             return parts[0] if parts else NO_CELLS
         shapes, numbered = _joined_shapes(parts)
         before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
-        first = parts[0]
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in _PER_ROW[1:]
-            if getattr(first, name) is not None
-        }
+        arrays = {name: _joined([(getattr(part, name), part.rows) for part in parts], name) for name in _PER_ROW[1:]}
         return cls(
             shapes,
             np.concatenate(numbered),
@@ -270,8 +268,8 @@ class CellTable(BatchChanges):
             self.tx[rows],
             _image(self.after, rows, shape.columns),
             _image(self.before, rows, shape.columns),
-            None if self.place is None else self.place[rows],
-            None if self.table_seq is None else self.table_seq[rows],
+            _if_known(self.place, rows, NO_PLACE),
+            _if_known(self.table_seq, rows, UNCOUNTED),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
@@ -289,11 +287,8 @@ class CellTable(BatchChanges):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         placed = np.split(place, np.cumsum([len(part) for part in held[:-1]]))
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in held])[order]
-            for name in _PER_ROW[1:]
-            if getattr(held[0], name) is not None
-        }
+        joined = {name: _joined([(getattr(part, name), len(part)) for part in held], name) for name in _PER_ROW[1:]}
+        arrays: dict[str, Any] = {name: None if array is None else array[order] for name, array in joined.items()}
         return cls(
             tuple(Shape(part.relation, part.columns) for part in held),
             np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])[order],
@@ -364,6 +359,21 @@ class OfShapes(Generic[Made]):
 def cells_of(changes: Sequence[Changes]) -> CellTable:
     """The changes of a batch as a table of cells."""
     return changes if isinstance(changes, CellTable) else CellTable.of(changes)
+
+
+def _if_known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
+    """The elements of a relation's rows; None when they are unknown."""
+    return None if array is None or (array[rows] == unknown).all() else array[rows]
+
+
+def _joined(parts: Sequence[tuple[NDArray[Any] | None, int]], name: str) -> Any:
+    """An array of all rows; None if no part has one. Each part with its rows."""
+    if all(array is None for array, _ in parts):
+        return None
+    return np.concatenate([np.full(rows, _UNKNOWN[name]) if array is None else array for array, rows in parts])
+
+
+_UNKNOWN: dict[str, Any] = {"place": NO_PLACE, "table_seq": np.int64(UNCOUNTED)}
 
 
 def ragged(firsts: Index, begins: Index) -> Index:
@@ -494,10 +504,10 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             if number in image.absent:
                 absent[cells] = image.absent[number]
     values = _scattered(texts, total, pa.binary())
-    return Tuples(rows[order], begins, values, _none_if_false(absent), _by_type(typed))
+    return Tuples(rows[order], begins, values, _none_if_false(absent), by_type(typed))
 
 
-def _by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
+def by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
     """All cells of one type together."""
     by_type: dict[pa.DataType, list[ArrowCells]] = {}
     for cells in typed:

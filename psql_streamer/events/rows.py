@@ -6,16 +6,16 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import CellTable, Shape, Tuples, ragged, rows_of
+from psql_streamer.cells import NO_PLACE, UNCOUNTED, ArrowCells, CellTable, Shape, Tuples, by_type, ragged, rows_of
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Index, RowOp
@@ -210,9 +210,23 @@ def _updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> I
 
 
 def _of(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
-    if not len(at):
-        return
-    yield Rows(
+    for some in _as_known(table, at):
+        yield _rows(table, keys, op, some, old)
+
+
+def _as_known(table: CellTable, at: Index) -> Iterator[Index]:
+    """The rows apart by whether their place, and their number in the transaction, are known; mostly all are."""
+    code = np.zeros(len(at), np.int8)
+    if table.place is not None:
+        code += table.place[at] == NO_PLACE
+    if table.table_seq is not None:
+        code += 2 * (table.table_seq[at] == UNCOUNTED)
+    for one in np.flatnonzero(np.bincount(code)).tolist():
+        yield at[code == one]
+
+
+def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows:
+    return Rows(
         table.shapes,
         table.shape[at],
         keys,
@@ -222,9 +236,14 @@ def _of(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -
         table.tx[at],
         None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
         Cells(rows_of(table.before, at)) if old else None,
-        place=None if table.place is None else table.place[at],
-        table_seq=None if table.table_seq is None else table.table_seq[at],
+        place=_known(table.place, at, NO_PLACE),
+        table_seq=_known(table.table_seq, at, UNCOUNTED),
     )
+
+
+def _known(array: NDArray[Any] | None, at: Index, unknown: Any) -> NDArray[Any] | None:
+    """The elements; None when these are unknown."""
+    return None if array is None or array[at[0]] == unknown else array[at]
 
 
 def _settled(rows: Rows, policy: Unchanged) -> Rows:
@@ -236,17 +255,18 @@ def _settled(rows: Rows, policy: Unchanged) -> Rows:
     row = np.searchsorted(new.begins, lacking, side="right") - 1
     place = lacking - new.begins[row]
     fill, mark = _treatments(rows, rows.shape[row], place, policy)
-    values = new.values
+    values, typed = new.values, new.typed
     if rows.old is not None:
         old = rows.old.tuples
         source = old.begins[row] + place
         held = fill if old.absent is None else fill & ~old.absent[source]
         values = _filled(values, lacking[held], old.values.take(pa.array(source[held])))
+        typed = _filled_typed(typed, lacking[held], old.typed, source[held])
         lacking, mark = lacking[~held], mark[~held]
     gone, marked = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     gone[lacking[~mark]] = True
     marked[lacking[mark]] = True
-    filled = replace(new, values=values, absent=_unless_empty(gone))
+    filled = replace(new, values=values, absent=_unless_empty(gone), typed=typed)
     image = Cells(filled, _unless_empty(marked))
     return replace(rows, new=image, unchanged=_unless_empty(gone | marked), marker=policy.marker)
 
@@ -277,6 +297,23 @@ def _filled(values: pa.Array, at: Index, others: pa.Array) -> pa.Array:
     where = np.zeros(len(values), np.bool_)
     where[at] = True
     return pc.replace_with_mask(values, pa.array(where), others)
+
+
+def _filled_typed(
+    typed: tuple[ArrowCells, ...], at: Index, old: tuple[ArrowCells, ...], source: Index
+) -> tuple[ArrowCells, ...]:
+    """The same of Arrow's values. source: which cells of the old tuples stand in."""
+    if not old or not len(at):
+        return typed
+    kept = [ArrowCells(cells.at[stays], cells.values.filter(pa.array(stays))) for cells, stays in _without(typed, at)]
+    others = [cells.chosen(source) for cells in old]
+    return by_type([*kept, *(ArrowCells(at[cells.at], cells.values) for cells in others)])
+
+
+def _without(typed: Iterable[ArrowCells], at: Index) -> Iterator[tuple[ArrowCells, Mask]]:
+    """Each with those of its values that stay when some cells go."""
+    for cells in typed:
+        yield cells, ~np.isin(cells.at, at)
 
 
 def _by_key_change(rows: Rows) -> Iterator[Rows]:

@@ -25,9 +25,10 @@ _SENT = {"LogicalRDD", "LocalRelation"}
 
 _READS_OTHERS = {
     *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
-    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID"),
+    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID", "SparkPartitionID"),
+    *("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid"),
 }
-"""Expressions whose value depends on other rows."""
+"""Expressions whose value depends on other rows, or on how many came before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
-from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
 from psql_streamer.model import Batch, Changes, Stats
@@ -59,7 +59,7 @@ class SparkHandler(Handler):
         self._counts = Counts()
         self._runner = Runner(self._session.ended, self._counts)
         self._tables: SideBySide | None = None
-        self._rules = Rules({})
+        self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
@@ -82,7 +82,7 @@ class SparkHandler(Handler):
         """As Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules = Rules(self._options.tables, self._options.on_error)
+        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
@@ -90,7 +90,7 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules = Rules(self._options.tables, self._options.on_error)
+        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
@@ -103,7 +103,7 @@ class SparkHandler(Handler):
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
         cells = cells_of(batch.changes)
-        has_rule = np.array([not self._rules.of(shape.relation).identity for shape in cells.shapes], np.bool_)
+        has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
         if not ruled:
             return batch
@@ -191,6 +191,9 @@ class SparkHandler(Handler):
 
         sessions = self._running()
         return sessions.each(through, self._joined(sessions.spark, batch, ruled))
+
+    def _is_ruled(self, shape: Shape) -> bool:
+        return not self._rules.of(shape.relation).identity
 
     def _joined(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
         for group in grouped(ruled, self._rules.of):

@@ -56,7 +56,9 @@ class Job:
     @property
     def where(self) -> str:
         """What messages call it."""
-        return f"{self.changes.relation}, rule {self.rule.name!r}"
+        others = len(self.tables.relations) - 1 if self.tables is not None else 0
+        more = f" and {others} more tables" if others else ""
+        return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
 
     def of(self, changes: Changes) -> Job:
         """The same with some of the changes."""
@@ -105,7 +107,7 @@ class Runner:
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
         rule = job.rule
-        if rule.function is not None or self.catalyst is None:
+        if rule.function is not None or self.catalyst is None or rule.names(ROW):
             return False
         key = (rule.name, job.changes.columns)
         if key not in self._one_by_one:

@@ -59,6 +59,14 @@ def test_a_rule_that_looks_at_other_rows_sees_those_of_one_table(spark: Any, job
     assert sorted(jobs) == sorted(TABLES)
 
 
+@pytest.mark.parametrize(
+    "sql", ["SELECT *, rand(42) AS r FROM changes", "SELECT *, _row AS r FROM changes"], ids=["rand", "row"]
+)
+def test_a_rule_that_counts_rows_gets_each_table_by_itself(spark: Any, jobs: list[str], sql: str) -> None:
+    spark({}, **{"*": {"sql": sql}}).handle(regions())
+    assert sorted(jobs) == sorted(TABLES)
+
+
 def test_functions_get_each_table_by_itself(spark: Any, jobs: list[str]) -> None:
     handler = spark({}, **{"*": {"function": "tests.integration.test_spark_alike:passed_on"}})
     handler.handle(regions())

@@ -4,21 +4,35 @@ written as many are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.events.json import objects
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import Batch, Shift
+from psql_streamer.model import (
+    POSTGRESQL,
+    ArrowType,
+    Batch,
+    Changes,
+    Column,
+    Image,
+    Relation,
+    RowOp,
+    Shift,
+)
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing.batches import SOURCE, mixed_batch
 from tests.decoding import decode
 from tests.encoding import FORMATS, encoder_of
 from tests.few import nothing_counts_as_few
@@ -127,3 +141,56 @@ def tuples_of(image: Any) -> Iterator[tuple[Any, ...]]:
     cells = list(zip(values, absent, strict=True))
     for begin, end in zip(image.begins.tolist(), image.begins.tolist()[1:], strict=False):
         yield tuple(cells[begin:end])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_values_of_arrow_types_that_an_update_left_alone_come_from_the_old_row(form: str) -> None:
+    columns = (Column("id", ArrowType(pa.string()), key=True), Column("doc", ArrowType(pa.string())))
+    relation = Relation("docs", "public", "docs", columns)
+    gone = {0: np.array([True]), 1: np.array([True])}
+    after = Image((pa.array([None], pa.string()), pa.array([None], pa.string())), np.arange(1), gone)
+    before = Image((pa.array(["a key"]), pa.array(["a document"])), np.arange(1))
+    one = np.zeros(1, np.int64)
+    changes = Changes(
+        relation, columns, one, np.array([RowOp.UPDATE], np.uint8), one, one.astype(np.int32), after, before
+    )
+    records = encoder_of(form, Router({}, "", "t"), {}).encode(replace(mixed_batch(), changes=(changes,)))
+    texts = [text.decode() for text in records.values.to_pylist()[:1]]
+    assert "a document" in texts[0]
+    assert b"a key" in records.keys[0].as_py()
+    assert len([op for op in records.op.tolist() if op in list(RowOp)]) == 1
+
+
+def test_rows_whose_place_is_unknown_lie_beside_others() -> None:
+    known, unknown = (replace(one, place=place) for one, place in zip(two_tables(), (np.array([7]), None), strict=True))
+    for order in ((known, unknown), (unknown, known)):
+        source = replace(SOURCE, kind=POSTGRESQL)
+        batch = replace(mixed_batch(), changes=order, truncates=(), messages=(), source=source)
+        values = encoder_of("event", Router({}, "", "t"), {}).encode(batch).values.to_pylist()
+        events = [json.loads(value) for value in values]
+        assert [event.get("WALPosition") for event in events] == [7, None]
+        assert [view.place for view in CellTable.of(order)][order.index(unknown)] is None
+
+
+def test_columns_in_use_are_not_forgotten_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_MOST_COLUMNS", 1)
+    forgotten: list[int] = []
+    forget = objects.Objects._forget
+    monkeypatch.setattr(objects.Objects, "_forget", lambda self: (forgotten.append(1), forget(self)))
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    batch = replace(mixed_batch(), changes=two_tables(), truncates=(), messages=())
+    cells = replace(batch, changes=cells_of(batch.changes))
+    assert len({str(lines(encoder.encode(cells))) for _ in range(5)}) == 1
+    assert len(forgotten) <= 2
+
+
+def two_tables() -> tuple[Changes, Changes]:
+    """A row of each."""
+    found = []
+    for number, table in enumerate(("one", "two")):
+        columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
+        arrays = (pa.array([number]), pa.array(["x"]))
+        relation = Relation(table, "public", table, columns)
+        changes = Changes.of_new_rows(relation, arrays, np.zeros(1, np.int32))
+        found.append(replace(changes, ordinal=np.array([number]), seq=np.array([number])))
+    return found[0], found[1]

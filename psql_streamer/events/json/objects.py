@@ -123,12 +123,15 @@ class Objects:
         self._kinds: list[int] = []
         self._renders: dict[Render, int] = {}
         self._numbered: _Numbered | None = None
+        self._most = _MOST_COLUMNS
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
-        if max(len(self._kinds), len(self._equal)) > _MOST_COLUMNS:
-            self._forget()
         firsts = self._firsts.of(rows.shapes)
+        if len(self._kinds) > self._most:
+            self._forget()
+            firsts = self._firsts.of(rows.shapes)
+            self._most = max(_MOST_COLUMNS, 2 * len(self._kinds))  # those in use are not forgotten again and again
         known = self._known()
         values = cells.tuples.values
         few = len(values) <= batching.FEW_CELLS and not json_text.are_long(values)

@@ -170,7 +170,7 @@ def _constant(part: bytes) -> pa.Scalar:
 @lru_cache(maxsize=1 << 16)
 def name(text: str) -> bytes:
     """One JSON string literal, for names."""
-    return bytes(quote(pa.array([text.encode()], pa.binary()))[0].as_py())
+    return quoted_one(text.encode())
 
 
 def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | bytes]:
