@@ -216,12 +216,14 @@ def _of(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -
 
 def _as_known(table: CellTable, at: Index) -> Iterator[Index]:
     """The rows apart by whether their place, and their number in the transaction, are known; mostly all are."""
-    code = np.zeros(len(at), np.int8)
-    if table.place is not None:
-        code += table.place[at] == NO_PLACE
-    if table.table_seq is not None:
-        code += 2 * (table.table_seq[at] == UNCOUNTED)
-    for one in np.flatnonzero(np.bincount(code)).tolist():
+    unplaced = None if table.place is None else table.place[at] == NO_PLACE
+    uncounted = None if table.table_seq is None else table.table_seq[at] == UNCOUNTED
+    flags = [flag for flag in (unplaced, uncounted) if flag is not None and np.count_nonzero(flag)]
+    if not flags or not len(at):
+        yield from [at] if len(at) else []
+        return
+    code = sum(flag.astype(np.int8) << bit for bit, flag in enumerate(flags))
+    for one in np.unique(code).tolist():
         yield at[code == one]
 
 
