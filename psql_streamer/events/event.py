@@ -11,7 +11,7 @@ import pyarrow as pa
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of, content_member, truncate_options
 from psql_streamer.events.identity import uuids
-from psql_streamer.events.json.objects import unchanged_member
+from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part, one_of
 from psql_streamer.events.rows import Rows

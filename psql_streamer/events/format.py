@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.events.identity import checksums
-from psql_streamer.events.json.objects import RowJson
+from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.events.encoder import HEADERS
+from psql_streamer.events.assembling import HEADERS
 from psql_streamer.events.routing import Router
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (

@@ -31,7 +31,8 @@ from psql_streamer.events.debezium.source import source_block
 from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
 from psql_streamer.events.format import BatchFormat, Boundaries, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.objects import Lost, Objects, columns_of, of_keyed
+from psql_streamer.events.json.objects import Lost, Objects, columns_of
+from psql_streamer.events.json.row_json import of_keyed
 from psql_streamer.events.json.text import Piece, Render, join, name, quoted
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Cells, Rows

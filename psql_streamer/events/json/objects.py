@@ -1,4 +1,4 @@
-"""Rows as JSON objects: whole images and keys, of many relations at once.
+"""Cells as JSON objects, of many relations at once.
 
 Columns of all relations are numbered as they are met. A cell's number says what stands before its value, and how its
 value is written; values that are written alike are written together.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -20,11 +19,10 @@ from psql_streamer import batching
 from psql_streamer.binary_columns import offsets
 from psql_streamer.cells import OfShapes, Shape, Tuples
 from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Piece, Render, quoted
-from psql_streamer.events.json.values import OF_ONE, plain_in, render_of
+from psql_streamer.events.json.text import Render
+from psql_streamer.events.json.values import OF_ONE, plain_in
 from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.model import Column, Index
-from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 
 Marker: TypeAlias = Callable[[Column], bytes]
 """What stands for a value of a column that the image lacks, as JSON."""
@@ -49,55 +47,6 @@ _NULL, _NO_TAIL = 2, 3
 """Where they stand among the tails."""
 
 _NOTHING = pa.scalar(b"{}", pa.binary())
-_NO_TEXT = pa.scalar(None, pa.binary())
-
-
-class RowJson:
-    """Writes images and keys of rows. Remembers the columns that it met: for one thread."""
-
-    def __init__(self) -> None:
-        self._images, self._keys = Objects(_image_render), Objects(_key_render)
-
-    def image(self, cells: Cells, rows: Rows) -> pa.Array:
-        """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless they are marked."""
-        literal = json_text.name(rows.marker)
-        return self._images.write(cells, rows, lambda _: literal)
-
-    def key(self, rows: Rows) -> pa.Array:
-        """`{"id":1}` of the key columns of every row; null (no key) where there are none.
-
-        Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does
-        not say, or of JSON documents stands as its text form.
-        """
-        return of_keyed(rows, lambda: self._keys.write(rows.key_cells(rows.image), rows))
-
-
-def of_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
-    """What is written of the keys; null for rows that have none."""
-    keyed = rows.keyed
-    if not keyed.any():
-        return pa.nulls(len(rows), pa.binary())
-    return write() if keyed.all() else pc.if_else(pa.array(keyed), write(), _NO_TEXT)
-
-
-def unchanged_json(rows: Rows) -> pa.Array:
-    """`["a","b"]` of every row: the columns that it lacks because an update left their TOASTed values alone; null for a
-    row that lacks none.
-    """
-    if rows.new is None or rows.unchanged is None:
-        return pa.nulls(len(rows), pa.binary())
-    cells = np.flatnonzero(rows.unchanged)
-    columns, which, row = columns_of(cells, rows.new, rows)
-    names = pa.array([json_text.name(column.name) for column in columns], pa.binary()).take(pa.array(which))
-    counts = np.bincount(row, minlength=len(rows))
-    begins = np.append(0, np.cumsum(counts)).astype(np.int32)
-    of_rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(begins), names), b",")
-    return pc.if_else(pa.array(counts > 0), json_text.join(b"[", of_rows, b"]"), _NO_TEXT)
-
-
-def unchanged_member(lead: bytes, rows: Rows) -> pa.Array:
-    """The same as a member of the row's event, behind its lead; nothing for a row that lacks none."""
-    return pc.fill_null(json_text.join(lead, unchanged_json(rows), nulls=None), b"")
 
 
 def columns_of(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], Index, Index]:
@@ -445,31 +394,3 @@ def _only(values: pa.Array, chosen: Mask) -> pa.Array:
     return pa.Array.from_buffers(
         values.type, len(values), [pa.py_buffer(valid), pa.py_buffer(np.ascontiguousarray(held)), values.buffers()[2]]
     )
-
-
-def _image_render(column: Column) -> Render:
-    return render_of(column.type)
-
-
-def _key_render(column: Column) -> Render:
-    known = column.type.known if isinstance(column.type, PostgresType) else None
-    return render_of(column.type) if known is None or known.element is None else _array_in_key(known)
-
-
-@lru_cache(maxsize=1 << 10)
-def _array_in_key(kind: PgType) -> Render:
-    """A null or an array inside of a document would look like one of PostgreSQL's; JSON arrays have no bounds."""
-    assert kind.element is not None  # noqa: S101 - it is an array
-    if kind.element.form is JsonForm.EMBEDDED:
-        return quoted
-    render = render_of(PostgresType(0, -1, kind))
-
-    def render_unless_bounded(values: pa.Array) -> Piece:
-        piece = render(values)
-        bounded = pc.fill_null(pc.starts_with(values, b"["), False)
-        if not bounded.true_count:
-            return piece
-        rendered = json_text.join(piece.open, piece.values, piece.close, nulls=None)
-        return Piece(pc.replace_with_mask(rendered, bounded, json_text.quote(values.filter(bounded))))
-
-    return render_unless_bounded

@@ -1,0 +1,150 @@
+"""Records of many kinds as those of one batch, in the order in which they were committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.events.records import Records
+from psql_streamer.model import Index, Kind, Marker, SourceInfo
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+HEADERS = (
+    *("commit_lsn", "commit", "seq", "xid", "transaction", "op"),
+    *("schema", "table", "checksum", "key_change", "unchanged"),
+)
+"""The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
+names of the columns that a row lacks because an update left their TOASTed values alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Records on their way into Records. topics, tables: indexes into the names."""
+
+    topic_names: Sequence[str]
+    topics: NDArray[np.int32]
+    table_names: Sequence[str]
+    tables: NDArray[np.int32]
+    ordinal: NDArray[np.int64]
+    keys: pa.Array
+    values: pa.Array
+    commit: NDArray[np.uint64]
+    seq: NDArray[np.int64]
+    op: Kind
+    headers: Mapping[str, pa.Array]
+
+    def take(self, at: Index) -> Encoded:
+        """Some of the records."""
+        if len(at) == len(self.ordinal):
+            return self
+        arrow = pa.array(at)
+        return replace(
+            self,
+            topics=self.topics[at],
+            tables=self.tables[at],
+            ordinal=self.ordinal[at],
+            keys=self.keys.take(arrow),
+            values=self.values.take(arrow),
+            commit=self.commit[at],
+            seq=self.seq[at],
+            headers={name: texts.take(arrow) for name, texts in self.headers.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A record of its own: a truncate or a logical message."""
+
+    topic: str
+    table: str
+    ordinal: int
+    commit: int
+    seq: int
+    op: Marker
+
+    def encoded(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> Encoded:
+        """headers: what is known of it beyond its identity; None: no headers are wanted."""
+        wanted: dict[str, str] = {}
+        if headers is not None:
+            wanted = {"seq": str(self.seq), "op": self.op.action, **headers}
+        return Encoded(
+            (self.topic,),
+            np.zeros(1, np.int32),
+            (self.table,),
+            np.zeros(1, np.int32),
+            np.array([self.ordinal], np.int64),
+            pa.array([key], pa.binary()),
+            pa.array([value], pa.binary()),
+            np.array([self.commit], np.uint64),
+            np.array([self.seq], np.int64),
+            self.op,
+            {name: pa.array([text.encode()], pa.binary()) for name, text in wanted.items()},
+        )
+
+
+def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
+    """All parts as one, sorted by ordinal: the order in which they were committed."""
+    parts = [part for part in parts if len(part.ordinal)]
+    topic_names, topics = _joined_names([(part.topic_names, part.topics) for part in parts])
+    table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
+    sizes = [len(part.ordinal) for part in parts]
+    ordinal = _concat([part.ordinal for part in parts], np.int64)
+    # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
+    # that of its transaction's first change, and an end that of the change behind it.
+    order = np.argsort(ordinal, kind="stable") if len(parts) > 1 else None
+    held = {header for part in parts for header in part.headers}
+    headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
+    return Records(
+        source=source,
+        topic_names=topic_names,
+        topics=_sorted(topics, order),
+        keys=_sorted_arrow([part.keys for part in parts], order),
+        values=_sorted_arrow([part.values for part in parts], order),
+        commit=_sorted(_concat([part.commit for part in parts], np.uint64), order),
+        seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
+        op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
+        table_names=table_names,
+        tables=_sorted(tables, order),
+        headers={
+            header: _sorted_arrow(
+                [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
+            )
+            for header in headers
+        },
+    )
+
+
+def _joined_names(
+    parts: Sequence[tuple[Sequence[str], NDArray[np.int32]]],
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """The names that some record has, and by record which of them it is."""
+    numbers: dict[str, int] = {}
+    found = []
+    for names, which in parts:
+        there = np.flatnonzero(np.bincount(which))
+        place = np.empty(len(names), np.int32)
+        place[there] = [numbers.setdefault(names[at], len(numbers)) for at in there.tolist()]
+        found.append(place[which])
+    return tuple(numbers), _concat(found, np.int32)
+
+
+def _concat(arrays: list[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Number]:
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)
+
+
+def _sorted(array: NDArray[_Number], order: NDArray[np.int64] | None) -> NDArray[_Number]:
+    return array if order is None else array[order]
+
+
+def _sorted_arrow(arrays: list[pa.Array], order: NDArray[np.int64] | None) -> pa.Array:
+    if not arrays:
+        return pa.array([], pa.binary())
+    if order is None:
+        return arrays[0]
+    return pa.concat_arrays(arrays).take(pa.array(order))
