@@ -95,13 +95,17 @@ class Tuples:
             found += each * np.diff(np.searchsorted(cells.at, self.begins))
         return found
 
+    def cells_of(self, tuples: Index) -> tuple[Index, Index]:
+        """Where the cells of each of these tuples begin, put one behind the other; and which cells these are."""
+        begins = np.zeros(len(tuples) + 1, np.int64)
+        np.cumsum(self.widths[tuples], out=begins[1:])
+        return begins, ragged(self.begins[:-1][tuples], begins)
+
     def take(self, chosen: Index, rows: Index) -> Tuples:
         """Some of the tuples. chosen: which, increasing. rows: the rows that they belong to from now on."""
         if len(chosen) == len(self):
             return replace(self, rows=rows)
-        begins = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(self.widths[chosen], out=begins[1:])
-        cells = ragged(self.begins[:-1][chosen], begins)
+        begins, cells = self.cells_of(chosen)
         return Tuples(
             rows,
             begins,
@@ -211,16 +215,12 @@ class CellTable(BatchChanges):
         """These rows. rows: indexes, increasing."""
         if len(rows) == self.rows:
             return self
-        arrays = {name: getattr(self, name) for name in _PER_ROW}
-        chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
-        return replace(self, **chosen, after=rows_of(self.after, rows), before=rows_of(self.before, rows))
+        return self._chosen(rows, lambda image: rows_of(image, rows))
 
     def between(self, first: int, last: int) -> CellTable:
         """The rows whose ordinals lie in [first, last), without a copy."""
         begin, end = np.searchsorted(self.ordinal, (first, last)).tolist()
-        arrays = {name: getattr(self, name) for name in _PER_ROW}
-        chosen: dict[str, Any] = {name: array[begin:end] for name, array in arrays.items() if array is not None}
-        return replace(self, **chosen, after=self.after.slice(begin, end), before=self.before.slice(begin, end))
+        return self._chosen(slice(begin, end), lambda image: image.slice(begin, end))
 
     def moved(self, by: Shift) -> CellTable:
         """The same behind other batches."""
@@ -268,13 +268,13 @@ class CellTable(BatchChanges):
             self.tx[rows],
             _image(self.after, rows, shape.columns),
             _image(self.before, rows, shape.columns),
-            _if_known(self.place, rows, NO_PLACE),
-            _if_known(self.table_seq, rows, UNCOUNTED),
+            known(self.place, rows, NO_PLACE),
+            known(self.table_seq, rows, UNCOUNTED),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
         """By relation, the changes of some of the shapes. shapes: for each whether it is wanted."""
-        return tuple(self if shapes.all() else self.take(np.flatnonzero(shapes[self.shape])))
+        return tuple(self.without(~shapes))
 
     @classmethod
     def of(cls, parts: Iterable[Changes]) -> CellTable:
@@ -301,12 +301,15 @@ class CellTable(BatchChanges):
     def merged(cls, parts: Sequence[CellTable]) -> CellTable:
         """Tables whose rows stand between each other's, as one."""
         table = cls.concat(parts)
-        return table._in_order(np.argsort(table.ordinal, kind="stable"))
+        if (table.ordinal[1:] >= table.ordinal[:-1]).all():
+            return table
+        order = np.argsort(table.ordinal, kind="stable")
+        return table._chosen(order, lambda image: _reordered(image, order))
 
-    def _in_order(self, order: Index) -> CellTable:
+    def _chosen(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
         arrays = {name: getattr(self, name) for name in _PER_ROW}
-        fields: dict[str, Any] = {name: array[order] for name, array in arrays.items() if array is not None}
-        return replace(self, **fields, after=_reordered(self.after, order), before=_reordered(self.before, order))
+        chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
+        return replace(self, **chosen, after=of_image(self.after), before=of_image(self.before))
 
 
 _OPS = tuple(RowOp)
@@ -346,11 +349,11 @@ class OfShapes(Generic[Made]):
 
     def of(self, shapes: Sequence[Shape]) -> list[Made]:
         """By shape. The list grows as the other does."""
-        known = self._of_lists.pop(id(shapes), (shapes, []))
+        held = self._of_lists.pop(id(shapes), (shapes, []))
         if len(self._of_lists) >= _MOST_LISTS:
             self._of_lists.pop(next(iter(self._of_lists)))  # what was not asked for the longest
-        self._of_lists[id(shapes)] = known
-        found = known[1]
+        self._of_lists[id(shapes)] = held
+        found = held[1]
         while len(found) < len(shapes):
             found.append(self._make(shapes[len(found)]))
         return found
@@ -361,8 +364,8 @@ def cells_of(changes: Sequence[Changes]) -> CellTable:
     return changes if isinstance(changes, CellTable) else CellTable.of(changes)
 
 
-def _if_known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
-    """The elements of a relation's rows; None when they are unknown."""
+def known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
+    """The elements of these rows; None when all are unknown."""
     return None if array is None or (array[rows] == unknown).all() else array[rows]
 
 
@@ -397,9 +400,7 @@ def _reordered(image: Tuples, order: Index) -> Tuples:
     place[order] = np.arange(len(order))
     rows = place[image.rows]
     tuples = np.argsort(rows, kind="stable")
-    begins = np.zeros(len(image) + 1, np.int64)
-    np.cumsum(image.widths[tuples], out=begins[1:])
-    cells = ragged(image.begins[:-1][tuples], begins)
+    begins, cells = image.cells_of(tuples)
     return Tuples(
         rows[tuples],
         begins,
@@ -434,11 +435,11 @@ def _joined_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[ND
         for at in np.flatnonzero(np.bincount(part.shape)).tolist():
             shape = part.shapes[at]
             alike = numbers.setdefault((shape.relation.id, shape.relation.version), [])
-            known = next((number for number in alike if shapes[number] == shape), len(shapes))
-            if known == len(shapes):
+            place = next((number for number in alike if shapes[number] == shape), len(shapes))
+            if place == len(shapes):
                 shapes.append(shape)
-                alike.append(known)
-            places[at] = known
+                alike.append(place)
+            places[at] = place
         numbered.append(places[part.shape])
     return shapes, numbered
 
@@ -509,12 +510,12 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
 
 def by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
     """All cells of one type together."""
-    by_type: dict[pa.DataType, list[ArrowCells]] = {}
+    of_types: dict[pa.DataType, list[ArrowCells]] = {}
     for cells in typed:
-        by_type.setdefault(cells.values.type, []).append(cells)
+        of_types.setdefault(cells.values.type, []).append(cells)
     return tuple(
         _in_order_of_cells(np.concatenate([one.at for one in alike]), pa.concat_arrays([one.values for one in alike]))
-        for alike in by_type.values()
+        for alike in of_types.values()
     )
 
 

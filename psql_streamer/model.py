@@ -239,17 +239,6 @@ class Image:
             tuple(array[first:last] for array in self.columns), self.rows[first:last] - begin, _present(absent)
         )
 
-    @classmethod
-    def concat(cls, images: Sequence[Image], rows_before: Sequence[int]) -> Image:
-        """One behind the other. rows_before: of each, how many rows the Changes have that stand before its own."""
-        columns = tuple(pa.concat_arrays(arrays) for arrays in zip(*(image.columns for image in images), strict=True))
-        rows = np.concatenate([image.rows + before for image, before in zip(images, rows_before, strict=True)])
-        absent = {
-            column: np.concatenate([image.absent.get(column, np.zeros(len(image), np.bool_)) for image in images])
-            for column in sorted({key for image in images for key in image.absent})
-        }
-        return cls(columns, rows, absent)
-
 
 def _present(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bool_]]:
     return {column: gone for column, gone in absent.items() if gone.any()}
@@ -319,21 +308,6 @@ class Changes:
         chosen: dict[str, Any] = {name: of_rows(array) for name, array in arrays.items() if array is not None}
         chosen |= {name: of_image(getattr(self, name)) for name in _IMAGES}
         return replace(self, **chosen)
-
-    @classmethod
-    def concat(cls, parts: Sequence[Changes]) -> Changes:
-        """One behind the other. parts: of one relation in one shape, at least one."""
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        before = np.cumsum([0, *map(len, parts[:-1])]).tolist()
-        fields: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in _PER_ROW
-            if getattr(first, name) is not None
-        }
-        fields |= {name: Image.concat([getattr(part, name) for part in parts], before) for name in _IMAGES}
-        return replace(first, **fields)
 
 
 _PER_ROW = ("ordinal", "op", "seq", "tx", "place", "table_seq")

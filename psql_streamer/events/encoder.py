@@ -10,7 +10,6 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
@@ -136,7 +135,7 @@ class Encoder:
         if len(plans.of_way) != 1 or not plans.ways.all():
             self._leave_out_rows(table, plans, left_out)
         for number, ways in enumerate(plans.of_way):
-            for rows in split(_having(table, plans.ways > number), ways.keys, self._unchanged):
+            for rows in split(table.without(plans.ways <= number), ways.keys, self._unchanged):
                 yield from self._to_topics(form, rows, plans.tables, ways)
 
     def _plans_of(self, source: str) -> SourcePlans:
@@ -277,11 +276,6 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
         **{header: _repeated(text, count) for header, text in of_each.items()},
         **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
     }
-
-
-def _having(table: CellTable, has_it: NDArray[np.bool_]) -> CellTable:
-    """The rows of shapes of which this is true."""
-    return table if has_it.all() else table.without(~has_it)
 
 
 def _repeated(text: Part | None, count: int) -> pa.Array:

@@ -6,16 +6,27 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_PLACE, UNCOUNTED, ArrowCells, CellTable, Shape, Tuples, by_type, ragged, rows_of
+from psql_streamer.cells import (
+    NO_PLACE,
+    UNCOUNTED,
+    ArrowCells,
+    CellTable,
+    Shape,
+    Tuples,
+    by_type,
+    known,
+    ragged,
+    rows_of,
+)
 from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Index, RowOp
@@ -71,9 +82,7 @@ class Cells:
         """The tuples of these rows. at: increasing."""
         marked = self.marked
         if marked is not None:
-            begins = self.tuples.begins
-            marked = marked[ragged(begins[:-1][at], np.append(0, np.cumsum(self.tuples.widths[at])))]
-            marked = marked if marked.any() else None
+            marked = _unless_empty(marked[self.tuples.cells_of(at)[1]])
         return Cells(self.tuples.take(at, np.arange(len(at))), marked)
 
 
@@ -219,8 +228,10 @@ def _as_known(table: CellTable, at: Index) -> Iterator[Index]:
     unplaced = None if table.place is None else table.place[at] == NO_PLACE
     uncounted = None if table.table_seq is None else table.table_seq[at] == UNCOUNTED
     flags = [flag for flag in (unplaced, uncounted) if flag is not None and np.count_nonzero(flag)]
-    if not flags or not len(at):
-        yield from [at] if len(at) else []
+    if not len(at):
+        return
+    if not flags:
+        yield at
         return
     code = sum(flag.astype(np.int8) << bit for bit, flag in enumerate(flags))
     for one in np.unique(code).tolist():
@@ -238,14 +249,9 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         table.tx[at],
         None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
         Cells(rows_of(table.before, at)) if old else None,
-        place=_known(table.place, at, NO_PLACE),
-        table_seq=_known(table.table_seq, at, UNCOUNTED),
+        place=known(table.place, at, NO_PLACE),
+        table_seq=known(table.table_seq, at, UNCOUNTED),
     )
-
-
-def _known(array: NDArray[Any] | None, at: Index, unknown: Any) -> NDArray[Any] | None:
-    """The elements; None when these are unknown."""
-    return None if array is None or array[at[0]] == unknown else array[at]
 
 
 def _settled(rows: Rows, policy: Unchanged) -> Rows:
@@ -307,15 +313,13 @@ def _filled_typed(
     """The same of Arrow's values. source: which cells of the old tuples stand in."""
     if not old or not len(at):
         return typed
-    kept = [ArrowCells(cells.at[stays], cells.values.filter(pa.array(stays))) for cells, stays in _without(typed, at)]
-    others = [cells.chosen(source) for cells in old]
-    return by_type([*kept, *(ArrowCells(at[cells.at], cells.values) for cells in others)])
+    others = (cells.chosen(source) for cells in old)
+    return by_type([*(_without(cells, at) for cells in typed), *(ArrowCells(at[one.at], one.values) for one in others)])
 
 
-def _without(typed: Iterable[ArrowCells], at: Index) -> Iterator[tuple[ArrowCells, Mask]]:
-    """Each with those of its values that stay when some cells go."""
-    for cells in typed:
-        yield cells, ~np.isin(cells.at, at)
+def _without(cells: ArrowCells, at: Index) -> ArrowCells:
+    stays = ~np.isin(cells.at, at)
+    return ArrowCells(cells.at[stays], cells.values.filter(pa.array(stays)))
 
 
 def _by_key_change(rows: Rows) -> Iterator[Rows]:
@@ -386,9 +390,7 @@ def take(rows: Rows, at: Index) -> Rows:
         return rows
     unchanged = rows.unchanged
     if unchanged is not None and rows.new is not None:
-        begins = rows.new.tuples.begins
-        widths = np.append(0, np.cumsum(np.diff(begins)[at]))
-        unchanged = _unless_empty(unchanged[ragged(begins[:-1][at], widths)])
+        unchanged = _unless_empty(unchanged[rows.new.tuples.cells_of(at)[1]])
     return replace(
         rows,
         shape=rows.shape[at],

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events.json.text import escape, join, members, members_with_gaps, name, quote, quoted
+from psql_streamer.events.json.text import escape, join, members, name, quote, quoted
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Changes, Column, Image, Relation, RowOp
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.testing.batches import mixed_batch
+from tests.encoding import encoder_of
 
 AWKWARD = [
     "",
@@ -113,8 +120,12 @@ def test_a_quoted_column_in_an_object_is_the_text_or_null(values: list[str | Non
 @given(rows=st.lists(st.tuples(*[st.tuples(st.one_of(texts, st.none()), st.booleans())] * 3), min_size=1, max_size=8))
 def test_an_object_lacks_the_members_that_are_absent(rows: list[tuple[tuple[str | None, bool], ...]]) -> None:
     names = ["first", 'sec"ond', "żół"]
-    pieces = [quoted(binary([row[at][0] for row in rows])) for at in range(3)]
-    absent = [pa.array([row[at][1] for row in rows]).to_numpy(zero_copy_only=False) for at in range(3)]
-    objects = join(*members_with_gaps([name(member) for member in names], pieces, absent))
+    columns = tuple(Column(member, PostgresType(25, -1)) for member in names)
+    arrays = tuple(binary([None if gone else value for value, gone in column]) for column in zip(*rows, strict=True))
+    absent = {at: np.array([row[at][1] for row in rows]) for at in range(3)}
+    after = Image(arrays, np.arange(len(rows)), {at: gone for at, gone in absent.items() if gone.any()})
+    changes = Changes.of_new_rows(Relation("1", "s", "t", columns), arrays, np.zeros(len(rows), np.int32), RowOp.UPDATE)
+    batch = replace(mixed_batch(), changes=(replace(changes, after=after),), truncates=(), messages=())
+    events = encoder_of("envelope", Router({}, "", "t"), {}).encode(batch).values
     expected = [{member: value for member, (value, gone) in zip(names, row, strict=True) if not gone} for row in rows]
-    assert [json.loads(text.as_py()) for text in objects] == expected
+    assert [json.loads(event.as_py())["after"] for event in events] == expected

@@ -46,6 +46,9 @@ _TAILS = pa.array([b"}", b'"}', b"null", b""], pa.binary())
 _NULL, _NO_TAIL = 2, 3
 """Where they stand among the tails."""
 
+_INSTEAD = pa.array([b"", b"null"], pa.binary())
+"""What stands in place of a value that stands for itself, and of a null."""
+
 _NOTHING = pa.scalar(b"{}", pa.binary())
 
 
@@ -234,14 +237,7 @@ class _Writing:
     def _gathered(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         values, begins, base = self._tuples.values, self._tuples.begins, len(_TAILS) + len(self._known.leads)
         which = np.arange(base, base + len(values), dtype=np.int32)
-        if values.null_count:
-            which[values.is_null().to_numpy(zero_copy_only=False)] = _NULL
-        base += len(values)
-        for at, others in changed:
-            which[at] = np.arange(base, base + len(others), dtype=np.int32)
-            if others.null_count:
-                which[at[others.is_null().to_numpy(zero_copy_only=False)]] = _NULL
-            base += len(others)
+        self._substitute(which, changed, base + len(values), _NULL)
         pool = [_TAILS, self._known.leads, values, *(others for _, others in changed)]
         rows = len(self._tuples)
         if self._alike:
@@ -262,17 +258,9 @@ class _Writing:
     def _joined(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
         values, begins = self._tuples.values, self._tuples.begins
-        pool = [pa.array([b"", b"null"], pa.binary())]
-        others = np.zeros(len(values), np.int64)
-        if values.null_count:
-            others[values.is_null().to_numpy(zero_copy_only=False)] = 1
-        base = 2
-        for at, texts in changed:
-            others[at] = np.arange(base, base + len(texts))
-            if texts.null_count:
-                others[at[texts.is_null().to_numpy(zero_copy_only=False)]] = 1
-            pool.append(texts)
-            base += len(texts)
+        pool = [_INSTEAD, *(texts for _, texts in changed)]
+        others = np.zeros(len(values), np.int32)
+        self._substitute(others, changed, len(_INSTEAD), 1)
         behind = np.full(len(values), _NO_TAIL, np.int32)
         behind[begins[1:][begins[1:] > begins[:-1]] - 1] = tails
         members = json_text.join(
@@ -286,6 +274,19 @@ class _Writing:
         return pa.Array.from_buffers(
             members.type, len(self._tuples), [None, pa.py_buffer(bounds), members.buffers()[2]]
         )
+
+    def _substitute(self, which: NDArray[np.int32], changed: Sequence[_Changed], first: int, null: int) -> None:
+        """Write what stands for each cell into `which`, as places in a pool: null for a null, else the changed texts,
+        which follow each other from `first` on; the others are there.
+        """
+        values = self._tuples.values
+        if values.null_count:
+            which[values.is_null().to_numpy(zero_copy_only=False)] = null
+        for at, texts in changed:
+            which[at] = np.arange(first, first + len(texts), dtype=np.int32)
+            if texts.null_count:
+                which[at[texts.is_null().to_numpy(zero_copy_only=False)]] = null
+            first += len(texts)
 
     def _changed(self) -> tuple[Sequence[_Changed], _InQuotes]:
         """The values whose JSON is not their text as it is, without their quotes; and what stands in quotes."""

@@ -86,12 +86,6 @@ def quote(texts: pa.Array) -> pa.Array:
     return join(b'"', escape(texts.cast(pa.binary())), b'"', nulls=None)
 
 
-def replaced(piece: Piece, where: NDArray[np.bool_], value: bytes) -> Piece:
-    """The column with one JSON value in place of all those flagged."""
-    values = join(piece.open, piece.values, piece.close)
-    return Piece(pc.if_else(pa.array(where), pa.scalar(value, pa.binary()), values))
-
-
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
     short = _are_short(parts)
@@ -179,21 +173,6 @@ def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | 
     for index, (literal, piece) in enumerate(zip(names, pieces, strict=True)):
         parts += [(b"," if index else b"") + literal + b":" + piece.open, piece.values, piece.close]
     return [*parts, b"}"]
-
-
-def members_with_gaps(
-    names: Sequence[bytes], pieces: Sequence[Piece], absent: Sequence[NDArray[np.bool_] | None]
-) -> list[pa.Array | bytes]:
-    """As `members`, but row by row without the members that are absent there."""
-    parts: list[pa.Array | bytes] = []
-    for literal, piece, gone in zip(names, pieces, absent, strict=True):
-        lead = b"," + literal + b":" + piece.open
-        if gone is None:
-            parts += [lead, piece.values, piece.close]
-        else:
-            member = join(lead, piece.values, piece.close)
-            parts.append(pc.if_else(pa.array(gone), _EMPTY, member))
-    return [b"{", pc.binary_replace_slice(join(*parts), 0, 1, b""), b"}"]
 
 
 def to_escape(texts: pa.Array) -> list[int]:
