@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal import isal_zlib
+from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
@@ -30,17 +30,24 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
             [_uuid(one, number, part, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
             pa.binary(),
         )
-    words = np.empty((len(seq), 2), ">u8")
+    # All but the last eight digits, which are the place in the transaction, are the same for a whole transaction.
+    starts = np.flatnonzero(np.append(True, commit[1:] != commit[:-1]))
+    text = np.empty((len(seq), 36), np.uint8)
+    text[:, :28] = np.repeat(_leads(commit[starts], part, where), np.diff(np.append(starts, len(seq))), axis=0)
+    text[:, 28:] = _hex_digits(seq.astype(">u4"))
+    return _fixed_width(text)
+
+
+def _leads(commit: NDArray[np.uint64], part: int, where: int) -> NDArray[np.uint8]:
+    """The first 28 characters of UUIDs."""
+    words = np.empty((len(commit), 2), ">u8")
     high = commit & np.uint64(0xFFFF_FFFF_FFFF_0000)
     words[:, 0] = high | np.uint64(0x8000) | ((commit >> np.uint64(4)) & np.uint64(0xFFF))
     variant = np.uint64((2 << 62) | (part << 57) | (where << 32))
-    words[:, 1] = (
-        variant | ((commit & np.uint64(0xF)) << np.uint64(58)) | (seq.astype(np.uint64) & np.uint64(0xFFFF_FFFF))
-    )
-    digits = _HEX[words.view(np.uint8)].view(np.uint8).reshape(len(seq), 32)
-    text = np.full((len(seq), 36), ord("-"), np.uint8)
-    text[:, _DASHED] = digits
-    return _fixed_width(text)
+    words[:, 1] = variant | ((commit & np.uint64(0xF)) << np.uint64(58))
+    text = np.full((len(commit), 36), ord("-"), np.uint8)
+    text[:, _DASHED] = _hex_digits(words)
+    return text[:, :28]
 
 
 def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
@@ -67,9 +74,14 @@ def checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
     values = texts.to_numpy(zero_copy_only=False).tolist()
     if len(values) <= batching.FEW_ROWS:
-        return pa.array([b"%08x" % isal_zlib.crc32(value) for value in values], pa.binary())
-    sums = np.fromiter(map(isal_zlib.crc32, values), ">u4", len(values))
-    return _fixed_width(_HEX[sums.view(np.uint8)].view(np.uint8).reshape(len(values), 8))
+        return pa.array([b"%08x" % crc32.iso_hdlc(value) for value in values], pa.binary())
+    sums = np.fromiter(map(crc32.iso_hdlc, values), ">u4", len(values))
+    return _fixed_width(_hex_digits(sums))
+
+
+def _hex_digits(numbers: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Two digits for each byte of big-endian numbers: a row for each element of the first axis."""
+    return _HEX[numbers.view(np.uint8)].view(np.uint8).reshape(len(numbers), -1)
 
 
 def _fixed_width(text: NDArray[np.uint8]) -> pa.Array:
