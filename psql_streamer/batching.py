@@ -104,3 +104,9 @@ few values there are (decision 046)."""
 
 FEW_CELLS = 256
 """The same, of an image of these rows (decision 046)."""
+
+FEW_FRAMES = 128
+"""Of a block, up to which it is read frame by frame: 32 transactions of a row have 96 (decision 048)."""
+
+FEW_BYTES = 32 << 10
+"""As FEW_FRAMES: long values are better left where they lie (decision 048)."""

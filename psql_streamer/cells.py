@@ -7,6 +7,7 @@ cost. Views by relation, with an array a column, are made for those who ask: rul
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -158,8 +159,17 @@ class Shape(NamedTuple):
     columns: tuple[Column, ...]
 
 
+class Tabular(BatchChanges):
+    """Row changes that are a table of cells, or become one when asked for."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> CellTable:
+        """The table. It is made once."""
+
+
 @dataclass(frozen=True, eq=False)
-class CellTable(BatchChanges):
+class CellTable(Tabular):
     """Row changes, in the order of their ordinals; all arrays but the images' have one element a row.
 
     shapes: relations, each with the columns that its cells are of; some may have no rows. Batches of one session have
@@ -177,6 +187,10 @@ class CellTable(BatchChanges):
     before: Tuples
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
+
+    @property
+    def cells(self) -> CellTable:
+        return self
 
     @property
     def rows(self) -> int:
@@ -361,7 +375,7 @@ class OfShapes(Generic[Made]):
 
 def cells_of(changes: Sequence[Changes]) -> CellTable:
     """The changes of a batch as a table of cells."""
-    return changes if isinstance(changes, CellTable) else CellTable.of(changes)
+    return changes.cells if isinstance(changes, Tabular) else CellTable.of(changes)
 
 
 def known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:

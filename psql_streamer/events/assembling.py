@@ -99,7 +99,7 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     # that of its transaction's first change, and an end that of the change behind it.
     order = np.argsort(ordinal, kind="stable") if len(parts) > 1 else None
     held = {header for part in parts for header in part.headers}
-    headers = [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
+    headers = in_header_order(held)
     return Records(
         source=source,
         topic_names=topic_names,
@@ -118,6 +118,11 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
             for header in headers
         },
     )
+
+
+def in_header_order(held: set[str]) -> list[str]:
+    """These headers as records have them: ours, and behind them those of formats."""
+    return [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
 
 
 def _joined_names(

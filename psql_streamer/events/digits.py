@@ -32,6 +32,12 @@ def moments(values: NDArray[np.int64]) -> pa.Array:
     return pc.binary_replace_slice(texts, 10, 11, b"T")
 
 
+def moment_of(value: int) -> bytes:
+    """The same of one."""
+    few = _few_moments([value])
+    return few[0] if few is not None else bytes(moments(np.array([value]))[0].as_py())
+
+
 def _few_moments(values: list[int]) -> list[bytes] | None:
     """The same one by one; None when one of them lies beyond Python's calendar."""
     if not all(0 <= value < _YEAR_9999 for value in values):

@@ -11,11 +11,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from psql_streamer import batching
 from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.assembling import Encoded, Single, assemble
 from psql_streamer.events.digits import numbers
-from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
+from psql_streamer.events.few import FewRecords
+from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, commit_of
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Part
@@ -26,6 +28,7 @@ from psql_streamer.events.rows import Rows, split
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.events.unchanged import Unchanged
+from psql_streamer.few_rows import FewRows
 from psql_streamer.model import (
     Batch,
     LogicalMessage,
@@ -82,6 +85,25 @@ class Encoder:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
         form = self._format.of(batch)
         left_out = _LeftOut()
+        few = self._encode_few(form, batch, left_out)
+        return self._encode_any(form, batch, left_out) if few is None else _with(few, left_out)
+
+    def _encode_few(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records | None:
+        """Records of few rows and nothing else, if the format writes them one by one and they are ordinary."""
+        rows = batch.changes
+        if not (isinstance(rows, FewRows) and rows.rows == len(batch) <= batching.FEW_ROWS):
+            return None
+        if not self._format.row_by_row or self._transaction_topic or batch.schema_changes:
+            return None
+        return FewRecords(
+            form,
+            self._plans_of(batch.source.name).each(rows.shapes),
+            *self._json.singles(rows.shapes),
+            partial(_headers_of_row, batch) if self._headers else None,
+            lambda relation: self._leave_out(relation, 1, left_out),
+        ).encode(batch, rows)
+
+    def _encode_any(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records:
         parts = list(
             chain(
                 self._boundaries(form, self._transaction_topic) if self._transaction_topic else (),
@@ -91,13 +113,7 @@ class Encoder:
                 self._messages(form, batch.messages, left_out),
             )
         )
-        return replace(
-            assemble(parts, batch.source),
-            skipped=left_out.skipped,
-            skipped_messages=left_out.skipped_messages,
-            excluded=left_out.excluded,
-            nulled=form.nulled,
-        )
+        return replace(_with(assemble(parts, batch.source), left_out), nulled=form.nulled)
 
     def stop(self) -> None:
         """Release what the format holds. May be called twice; another batch may come after it."""
@@ -253,6 +269,27 @@ class Encoder:
             key, value = form.message_key(message), form.message(message)
             one = Single(topic, shown(message.prefix), message.ordinal, commit, message.seq, Marker.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
+
+
+def _with(records: Records, left_out: _LeftOut) -> Records:
+    return replace(
+        records,
+        skipped=left_out.skipped,
+        skipped_messages=left_out.skipped_messages,
+        excluded=left_out.excluded,
+    )
+
+
+def _headers_of_row(batch: Batch, row: OneRow) -> dict[str, str]:
+    """As _headers, of one row."""
+    return {
+        **_headers_of_one(batch, row.tx),
+        "seq": str(row.seq),
+        "op": row.op.action,
+        "schema": row.relation.schema,
+        "table": row.relation.table,
+        "checksum": row.checksum.decode(),
+    }
 
 
 def _headers_of_one(batch: Batch, tx: int) -> dict[str, str]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-import numpy as np
 import pyarrow as pa
 
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
-from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
+from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, content_member, truncate_options
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, one_of
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, LogicalMessage, Marker, Transactions, Truncate
+from psql_streamer.model import Batch, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
 
 class Envelope(Format):
     """Events as EnvelopeBatch makes them."""
+
+    row_by_row = True
 
     def of(self, batch: Batch) -> EnvelopeBatch:
         return EnvelopeBatch(batch)
@@ -54,6 +55,21 @@ class EnvelopeBatch(BatchFormat):
         ]
         return join(*parts, b"}}")
 
+    def row(self, row: OneRow) -> bytes:
+        relation, old, new = row.relation, row.old or b"null", row.image
+        if row.op is RowOp.DELETE:
+            old, new = new, b"null"
+        return b'%s,"before":%s,"after":%s,"checksum":"%s"%s%s%s,"seq":%d}}' % (
+            _head(row.op.name, relation.schema, relation.table),
+            old,
+            new,
+            row.checksum,
+            self._source(relation.schema, relation.table),
+            self.fields.one_in_envelope(self.batch.transactions, row.tx),
+            self.fields.one_place_in_envelope(row.place),
+            row.seq,
+        )
+
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
         relation = truncate.relation
@@ -62,7 +78,7 @@ class EnvelopeBatch(BatchFormat):
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
             self.of_transaction(truncate.tx),
-            self._place(truncate.place),
+            self.fields.one_place_in_envelope(truncate.place),
             truncate.seq,
         )
 
@@ -76,15 +92,12 @@ class EnvelopeBatch(BatchFormat):
             content_member(message.content, b"content"),
             self._source("", ""),
             of_transaction,
-            self._place(message.place),
+            self.fields.one_place_in_envelope(message.place),
             message.seq,
         )
 
     def of_each_transaction(self, transactions: Transactions) -> pa.Array:
         return self.fields.in_envelope(transactions)
-
-    def _place(self, place: int) -> bytes:
-        return one_of(self.fields.place_in_envelope(np.array([place], np.uint64)))
 
     def _source(self, schema: str, table: str) -> bytes:
         return _source(self.batch.source.name, self.batch.source.database, schema, table)

@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-import numpy as np
 import pyarrow as pa
 
 from psql_streamer.events.digits import numbers
-from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of, content_member, truncate_options
-from psql_streamer.events.identity import uuids
+from psql_streamer.events.format import (
+    BatchFormat,
+    Format,
+    OneRow,
+    RowTexts,
+    commit_of,
+    content_member,
+    truncate_options,
+)
+from psql_streamer.events.identity import uuid_of, uuids
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, one_of
+from psql_streamer.events.per_transaction import Part
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
 
 class Event(Format):
     """Events as EventBatch makes them."""
+
+    row_by_row = True
 
     def of(self, batch: Batch) -> EventBatch:
         return EventBatch(batch)
@@ -56,14 +65,27 @@ class EventBatch(BatchFormat):
             parts.append(unchanged_member(b',"Unchanged":', rows))
         return join(*parts, b"}")
 
+    def row(self, row: OneRow) -> bytes:
+        transactions, relation = self.batch.transactions, row.relation
+        return b'%s%s%s,"Seq":%d,"UUID":"%s","Checksum":"%s","Columns":%s%s}' % (
+            self._heads(row.op)(relation.schema, relation.table),
+            self.fields.one_in_event(transactions, row.tx),
+            self.fields.one_place_in_event(row.place),
+            row.seq,
+            uuid_of(self.batch.source, int(transactions.commit[row.tx]), row.seq),
+            row.checksum,
+            row.image,
+            b"" if row.old is None else b',"Before":' + row.old,
+        )
+
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
             self._heads(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
             self.of_transaction(truncate.tx),
-            self._place(truncate.place),
+            self.fields.one_place_in_event(truncate.place),
             truncate.seq,
-            self._uuid(int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
+            uuid_of(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
             b",".join(map(name, options)),
         )
 
@@ -74,9 +96,9 @@ class EventBatch(BatchFormat):
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
             self._heads(Marker.MESSAGE)("", ""),
             of_transaction,
-            self._place(message.place),
+            self.fields.one_place_in_event(message.place),
             message.seq,
-            self._uuid(commit_of(message, self.batch), message.seq),
+            uuid_of(self.batch.source, commit_of(message, self.batch), message.seq),
             name(message.prefix),
             content_member(message.content, b"Content"),
         )
@@ -87,12 +109,6 @@ class EventBatch(BatchFormat):
     def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
         """How the events of a kind begin, by schema and table."""
         return partial(_head, self.batch.source.host, self.batch.source.database, kind.action)
-
-    def _uuid(self, commit: int, seq: int) -> bytes:
-        return bytes(uuids(self.batch.source, np.array([commit], np.uint64), np.array([seq], np.int64))[0].as_py())
-
-    def _place(self, place: int) -> bytes:
-        return one_of(self.fields.place_in_event(np.array([place], np.uint64)))
 
 
 @lru_cache(maxsize=1 << 15)

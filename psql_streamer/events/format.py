@@ -20,7 +20,16 @@ from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Part, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.model import Batch, LogicalMessage, Marker, TransactionMarks, Transactions, Truncate
+from psql_streamer.model import (
+    Batch,
+    LogicalMessage,
+    Marker,
+    Relation,
+    RowOp,
+    TransactionMarks,
+    Transactions,
+    Truncate,
+)
 from psql_streamer.options import PartOptions
 
 _BINARY = pa.binary()
@@ -61,6 +70,24 @@ class RowTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class OneRow:
+    """A row change that is written by itself. tx, seq, place: as CellTable has them.
+
+    image: JSON of the row that the action left, or (delete) the one that it removed. old: of the old row of an update,
+    if the source gave it. checksum: of the image.
+    """
+
+    relation: Relation
+    op: RowOp
+    tx: int
+    seq: int
+    place: int
+    image: bytes
+    old: bytes | None
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Boundaries:
     """Records that say where transactions begin (BEGIN) or end (COMMIT); seq: of the change behind each."""
 
@@ -84,7 +111,8 @@ class Format(ABC):
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
-    without a key; BatchFormat.keys raises SinkRefused for their rows.
+    without a key; BatchFormat.keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.row writes what
+    `rows` does, with the keys of every format and no header of its own: then few rows are written so.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
@@ -95,6 +123,7 @@ class Format(ABC):
     headers: ClassVar[bool] = False
     marks: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
+    row_by_row: ClassVar[bool] = False
 
     def __init__(self, options: FormatOptions) -> None:
         self.options = options
@@ -129,6 +158,10 @@ class BatchFormat(ABC):
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         """The values; null is a tombstone."""
+
+    def row(self, row: OneRow) -> bytes:
+        """The value of one row, for a format that writes them so: as `rows` writes it."""
+        raise NotImplementedError
 
     @abstractmethod
     def truncate(self, truncate: Truncate) -> bytes | None:

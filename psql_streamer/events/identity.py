@@ -7,6 +7,7 @@ where it came from, so that a change that is sent again has the UUID it had befo
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 2
 
 def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
     """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
-    where = zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
+    where = _where(source)
     if len(seq) <= batching.FEW_ROWS:
         return pa.array(
             [_uuid(one, number, part, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
@@ -50,8 +51,18 @@ def _leads(commit: NDArray[np.uint64], part: int, where: int) -> NDArray[np.uint
     return text[:, :28]
 
 
-def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
+def uuid_of(source: SourceInfo, commit: int, seq: int) -> bytes:
     """The same of one change."""
+    return _uuid(commit, seq, 0, _where(source))
+
+
+@lru_cache(maxsize=256)
+def _where(source: SourceInfo) -> int:
+    """25 bits of where changes come from."""
+    return zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
+
+
+def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
     high = (commit & 0xFFFF_FFFF_FFFF_0000) | 0x8000 | (commit >> 4 & 0xFFF)
     low = 2 << 62 | (commit & 0xF) << 58 | part << 57 | where << 32 | seq & 0xFFFF_FFFF
     digits = b"%016x%016x" % (high, low)
@@ -74,9 +85,14 @@ def checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
     values = texts.to_numpy(zero_copy_only=False).tolist()
     if len(values) <= batching.FEW_ROWS:
-        return pa.array([b"%08x" % crc32.iso_hdlc(value) for value in values], pa.binary())
+        return pa.array([checksum_of(value) for value in values], pa.binary())
     sums = np.fromiter(map(crc32.iso_hdlc, values), ">u4", len(values))
     return _fixed_width(_hex_digits(sums))
+
+
+def checksum_of(text: bytes) -> bytes:
+    """The same of one value."""
+    return b"%08x" % crc32.iso_hdlc(text)
 
 
 def _hex_digits(numbers: NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -37,8 +37,3 @@ class PerTransaction:
         if self._texts is None:
             self._texts = self._make()
         return self._texts
-
-
-def one_of(part: Part) -> bytes:
-    """The text of a part of one row."""
-    return part if isinstance(part, bytes) else bytes(part[0].as_py())

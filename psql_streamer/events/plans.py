@@ -61,7 +61,12 @@ class Plans:
         there = set(np.flatnonzero(np.bincount(table.shape)).tolist())
         for number, refusal in self._refused.items():
             if number in there:
-                raise SinkRefused(refusal.what, refusal.remedy)
+                raise again(refusal)
+
+
+def again(refusal: SinkRefused) -> SinkRefused:
+    """The same error, to be raised once more."""
+    return SinkRefused(refusal.what, refusal.remedy)
 
 
 NO_WAY = Way((), ())
@@ -74,8 +79,12 @@ class SourcePlans:
         self._of_shapes = OfShapes(make)
         self._last: tuple[Sequence[Shape], int, Plans] | None = None
 
+    def each(self, shapes: Sequence[Shape]) -> Sequence[Plan]:
+        """For each of the shapes."""
+        return self._of_shapes.of(shapes)
+
     def of(self, shapes: Sequence[Shape]) -> Plans:
-        """For the shapes that the list has now."""
+        """For the shapes that the list has now, as arrays."""
         if self._last is None or self._last[0] is not shapes or self._last[1] != len(shapes):
             plans = self._of_shapes.of(shapes)
             self._last = shapes, len(plans), Plans(plans)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.digits import moments, numbers
+from psql_streamer.events.digits import moment_of, moments, numbers
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Part
@@ -75,6 +75,16 @@ class SourceFields(ABC):
             numbers(transactions.commit),
         )
 
+    def one_in_event(self, transactions: Transactions, tx: int) -> bytes:
+        """The same of one transaction."""
+        return b',"Timestamp":"%sZ","%s":%s,"%s":%d' % (
+            moment_of(int(transactions.commit_ts[tx])),
+            self.in_events.id.encode(),
+            json.dumps(self.id_of(transactions, tx), ensure_ascii=False).encode(),
+            self.in_events.commit.encode(),
+            transactions.commit[tx],
+        )
+
     def outside_in_event(self, commit: int) -> bytes:
         """The same for a message outside of any transaction."""
         return b',"%s":%d' % (self.in_events.commit.encode(), commit)
@@ -82,6 +92,10 @@ class SourceFields(ABC):
     def place_in_event(self, places: Numbers | None) -> Part:
         """Members of `event` for where each change lies."""
         return b"" if places is None else join(b',"%s":' % self.in_events.place.encode(), numbers(places))
+
+    def one_place_in_event(self, place: int) -> bytes:
+        """The same of one change."""
+        return b',"%s":%d' % (self.in_events.place.encode(), place)
 
     def in_envelope(self, transactions: Transactions) -> pa.Array:
         """Members of `source` in `envelope`."""
@@ -94,6 +108,17 @@ class SourceFields(ABC):
             self.shown_json(transactions.commit),
         )
 
+    def one_in_envelope(self, transactions: Transactions, tx: int) -> bytes:
+        """The same of one transaction."""
+        names, shown = self.in_others, self.show_commit(int(transactions.commit[tx]))
+        return b',"ts_ms":%d,"%s":%s,"%s":%s' % (
+            transactions.commit_ts[tx] // 1000,
+            names.id.encode(),
+            json.dumps(self.id_of(transactions, tx), ensure_ascii=False).encode(),
+            names.commit.encode(),
+            json.dumps(shown).encode(),
+        )
+
     def outside_in_envelope(self, commit: int) -> bytes:
         """The same for a message outside of any transaction."""
         names, shown = self.in_others, json.dumps(self.show_commit(commit))
@@ -102,6 +127,10 @@ class SourceFields(ABC):
     def place_in_envelope(self, places: Numbers | None) -> Part:
         """Members of `source` in `envelope` for where each change lies."""
         return b"" if places is None else join(b',"%s":' % self.in_others.place.encode(), self.shown_json(places))
+
+    def one_place_in_envelope(self, place: int) -> bytes:
+        """The same of one change."""
+        return b',"%s":%s' % (self.in_others.place.encode(), json.dumps(self.show_commit(place)).encode())
 
     def in_schema_change(self, transactions: Transactions, tx: int) -> dict[str, Any]:
         """What a change of a table's shape says of its transaction."""

@@ -35,7 +35,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer import batching
+from psql_streamer.cells import NO_CELLS
 from psql_streamer.errors import ProtocolError
+from psql_streamer.few_rows import FewRows
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
@@ -53,6 +56,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import Frames, SessionShapes, Shapes, count_changes, read_tags
+from psql_streamer.pgoutput.few_frames import FewFrames, read_few
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
 from psql_streamer.pgoutput.rows import find_rows, read_rows
@@ -129,6 +133,43 @@ class Decoder:
 
         ProtocolError when a byte of it is not what the protocol says.
         """
+        few = self._read_few(data, offsets)
+        return self._decode_any(data, offsets, received_at) if few is None else self._few(few, len(data), received_at)
+
+    def _read_few(self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32]) -> FewFrames | None:
+        """A small block whose transactions begin and end in it, if nothing of them is durable, and nobody counts."""
+        if len(offsets) > batching.FEW_FRAMES or len(data) > batching.FEW_BYTES:
+            return None
+        if self._open is not None or self._transactions is not None:
+            return None
+        few = read_few(data, np.asarray(offsets).tolist(), self._shapes)
+        if few is None or len(few.rows) > batching.FEW_ROWS:
+            return None
+        resume = self._resume
+        begun, ended = min(few.commits, default=resume.lsn), resume.commit_lsn
+        resuming = resume.changes and (self._lsn <= ended or ended in few.commits)
+        return None if begun < resume.lsn or resuming else few
+
+    def _few(self, few: FewFrames, size: int, received_at: float) -> Batch:
+        """As _decode_any, of what was read frame by frame."""
+        moments = [moment + _POSTGRES_EPOCH_US for moment in few.moments]
+        self._lsn = Lsn(max(self._lsn, few.end, few.alive))
+        self._commit_ts = moments[-1] if moments else self._commit_ts
+        changes = FewRows(self._shapes.shapes, few.rows) if few.rows else NO_CELLS
+        batch = Batch(
+            source=self._source,
+            position=self._position().position,
+            transactions=Transactions(
+                np.array(few.commits, np.uint64), np.array(moments, np.int64), pa.array(few.xids, pa.uint32())
+            ),
+            changes=changes,
+            received_at=received_at,
+        )
+        return replace(batch, nbytes=batch.overhead + 2 * size)
+
+    def _decode_any(
+        self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float
+    ) -> Batch:
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
         keep = self._not_yet_durable(frames)
         shapes = Shapes(self._shapes)

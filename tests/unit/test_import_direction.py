@@ -19,6 +19,7 @@ TIERS = [
         "psql_streamer.binary_columns",
         "psql_streamer.cells",
         "psql_streamer.errors",
+        "psql_streamer.few_rows",
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",

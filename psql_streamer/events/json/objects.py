@@ -6,7 +6,7 @@ value is written; values that are written alike are written together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,6 +22,8 @@ from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.text import Render
 from psql_streamer.events.json.values import OF_ONE, plain_in
 from psql_streamer.events.rows import Cells, Mask, Rows
+from psql_streamer.few_rows import ABSENT
+from psql_streamer.few_rows import Cells as Image
 from psql_streamer.model import Column, Index
 
 Marker: TypeAlias = Callable[[Column], bytes]
@@ -79,17 +81,25 @@ class Objects:
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
-        firsts = self._firsts.of(rows.shapes)
-        if len(self._kinds) > self._most:
-            self._forget()
-            firsts = self._firsts.of(rows.shapes)
-            self._most = max(_MOST_COLUMNS, 2 * len(self._kinds))  # those in use are not forgotten again and again
-        known = self._known()
+        known, firsts = self._numbers_of(rows.shapes)
         values = cells.tuples.values
         few = len(values) <= batching.FEW_CELLS and not json_text.are_long(values)
         if few and (objects := _write_few(known, firsts, cells, rows)) is not None:
             return objects
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
+
+    def singles(self, shapes: Sequence[Shape]) -> Singles:
+        """What writes one image at a time."""
+        return Singles(*self._numbers_of(shapes))
+
+    def _numbers_of(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
+        """All columns that are known, and for each shape the number of its first one."""
+        firsts = self._firsts.of(shapes)
+        if len(self._kinds) > self._most:
+            self._forget()
+            firsts = self._firsts.of(shapes)
+            self._most = max(_MOST_COLUMNS, 2 * len(self._kinds))  # those in use are not forgotten again and again
+        return self._known(), firsts
 
     def _first(self, shape: Shape) -> int:
         """The number of the first of a relation's columns; the others follow."""
@@ -143,6 +153,30 @@ class _Numbered:
     renders: list[Render]
     names: list[bytes]
     of_one: list[Callable[[bytes], bytes] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Singles:
+    """Writes images one at a time. firsts: the number of the first column of each shape."""
+
+    known: _Numbered
+    firsts: Sequence[int]
+
+    def write(self, shape: int, image: Image, columns: Iterable[int]) -> bytes | None:
+        """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. None where a value is of a
+        type that is written by column always.
+        """
+        first, names, of_one = self.firsts[shape], self.known.names, self.known.of_one
+        members = []
+        for column in columns:
+            value = image[column]
+            if value is ABSENT:
+                continue
+            write = of_one[first + column]
+            if write is None:
+                return None
+            members.append(names[first + column] + (b":null" if value is None else b":" + write(value)))
+        return b"{%s}" % b",".join(members)
 
 
 def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array | None:

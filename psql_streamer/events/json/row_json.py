@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from psql_streamer.cells import Shape
 from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.objects import Objects, columns_of
+from psql_streamer.events.json.objects import Objects, Singles, columns_of
 from psql_streamer.events.json.text import Piece, Render, quoted
 from psql_streamer.events.json.values import render_of
 from psql_streamer.events.rows import Cells, Rows
@@ -25,6 +26,10 @@ class RowJson:
 
     def __init__(self) -> None:
         self._images, self._keys = Objects(_image_render), Objects(_key_render)
+
+    def singles(self, shapes: Sequence[Shape]) -> tuple[Singles, Singles]:
+        """What writes single images of relations, and what writes single keys."""
+        return self._images.singles(shapes), self._keys.singles(shapes)
 
     def image(self, cells: Cells, rows: Rows) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless they are marked."""

@@ -1,0 +1,142 @@
+"""Few rows as records, one by one: the same bytes as by cells, for what is ordinary.
+
+A batch with a row that is not goes by cells: a key that changed, a value that an update left alone, a type that is
+written by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.events.assembling import in_header_order
+from psql_streamer.events.format import BatchFormat, OneRow
+from psql_streamer.events.identity import checksum_of
+from psql_streamer.events.json.objects import Singles
+from psql_streamer.events.plans import Plan, Way, again
+from psql_streamer.events.records import Records
+from psql_streamer.few_rows import ABSENT, Cells, FewRow, FewRows
+from psql_streamer.model import Batch, Relation, RowOp
+
+Headers = Callable[[OneRow], Mapping[str, str]]
+"""The headers of a row's records."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewRecords:
+    """Writes few rows. headers: None for records without. leave_out: told of each relation that has no topic."""
+
+    form: BatchFormat
+    plans: Sequence[Plan]
+    images: Singles
+    keys: Singles
+    headers: Headers | None
+    leave_out: Callable[[Relation], None]
+
+    def encode(self, batch: Batch, few: FewRows) -> Records | None:
+        """Records of rows alone; None when one of them is not ordinary. SinkRefused as Encoder.encode."""
+        if any(_is_unusual(row, self.plans[row.shape]) for row in few.each):
+            return None
+        written: list[_Written] = []
+        for row in few.each:
+            if not self.plans[row.shape].ways:
+                continue
+            records = self._records(batch, row, few)
+            if records is None:
+                return None
+            written += records
+        self._refuse_and_leave_out(few)
+        return _assembled(batch, written)
+
+    def _refuse_and_leave_out(self, few: FewRows) -> None:
+        for row in few.each:
+            plan = self.plans[row.shape]
+            if plan.refusal is not None:
+                raise again(plan.refusal)
+            if not plan.ways:
+                self.leave_out(few.shapes[row.shape].relation)
+
+    def _records(self, batch: Batch, row: FewRow, few: FewRows) -> Sequence[_Written] | None:
+        """One for each topic of the row; None when a value of it goes by column."""
+        relation, columns = few.shapes[row.shape]
+        cells, plan = _image(row), self.plans[row.shape]
+        image = self.images.write(row.shape, cells, range(len(columns)))
+        is_update_of = row.before if row.op is RowOp.UPDATE else None
+        old = None if is_update_of is None else self.images.write(row.shape, is_update_of, range(len(columns)))
+        keys = [self.keys.write(row.shape, cells, way.key) for way in plan.ways if way.key]
+        if image is None or (old is None and is_update_of is not None) or None in keys:
+            return None
+        one = OneRow(relation, row.op, row.tx, row.seq, row.place, image, old, checksum_of(image))
+        value, headers = self.form.row(one), {} if self.headers is None else self.headers(one)
+        commit = int(batch.transactions.commit[row.tx])
+        texts = iter(keys)
+        return [
+            _Written(topic, plan.table, key, value, commit, row.seq, row.op, headers)
+            for way in plan.ways
+            for key in [next(texts) if way.key else None]
+            for topic in way.topics
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A record."""
+
+    topic: str
+    table: str
+    key: bytes | None
+    value: bytes
+    commit: int
+    seq: int
+    op: RowOp
+    headers: Mapping[str, str]
+
+
+def _image(row: FewRow) -> Cells:
+    image = row.before if row.after is None else row.after
+    assert image is not None  # noqa: S101 - a delete always has an old image
+    return image
+
+
+def _is_unusual(row: FewRow, plan: Plan) -> bool:
+    """Whether it becomes something else than one record a topic, or depends on what is done with unchanged values."""
+    if row.op is RowOp.UPDATE and row.after is not None and ABSENT in row.after:
+        return True
+    return any(_is_key_unusual(row, way) for way in plan.ways)
+
+
+def _is_key_unusual(row: FewRow, way: Way) -> bool:
+    image, old = _image(row), row.before or ()
+    return any(image[column] is ABSENT or (old and old[column] != image[column]) for column in way.key)
+
+
+def _assembled(batch: Batch, written: Sequence[_Written]) -> Records:
+    topics, tables = _numbered(one.topic for one in written), _numbered(one.table for one in written)
+    return Records(
+        source=batch.source,
+        topic_names=tuple(topics),
+        topics=np.array([topics[one.topic] for one in written], np.int32),
+        keys=pa.array([one.key for one in written], pa.binary()),
+        values=pa.array([one.value for one in written], pa.binary()),
+        commit=np.array([one.commit for one in written], np.uint64),
+        seq=np.array([one.seq for one in written], np.int64),
+        op=np.array([one.op for one in written], np.uint8),
+        table_names=tuple(tables),
+        tables=np.array([tables[one.table] for one in written], np.int32),
+        headers={
+            header: pa.array([_binary(one.headers.get(header)) for one in written], pa.binary())
+            for header in in_header_order({header for one in written for header in one.headers})
+        },
+    )
+
+
+def _binary(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _numbered(names: Iterator[str]) -> dict[str, int]:
+    """Each name once, in the order in which they come, with its place."""
+    return {name: place for place, name in enumerate(dict.fromkeys(names))}

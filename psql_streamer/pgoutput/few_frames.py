@@ -1,0 +1,158 @@
+"""A small block read frame by frame: whole transactions of rows in known shapes, which is what a quiet stream brings.
+
+A block that holds anything else (another message, a transaction that goes on, a byte that is not as it should be) is
+read as blocks of any size are: that code has the words for what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct, error
+
+from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow
+from psql_streamer.model import RowOp
+from psql_streamer.pgoutput.block import KEEPALIVE_FRAME, SessionShapes
+from psql_streamer.pgoutput.frames import HEADER
+
+_BEGIN, _COMMIT = Struct(">QqI"), Struct(">BQQq")
+_U16, _U32, _U64 = Struct(">H"), Struct(">I"), Struct(">Q")
+
+_KIND, _LSN = 5, 6
+"""Where in a frame CopyData's payload begins, which says what it is; and behind that, an LSN."""
+
+_MESSAGE = HEADER + 1
+"""Where pgoutput's message begins, behind the byte that says which it is."""
+
+_OPS = {int(op): op for op in (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)}
+
+
+@dataclass(slots=True)
+class FewFrames:
+    """Transactions by commit LSN, moment (microseconds since 2000-01-01 UTC) and xid, and their rows.
+
+    end: of the last commit; alive: the highest WAL end of keepalives behind it. 0: there is none.
+    """
+
+    commits: list[int] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)
+    xids: list[int] = field(default_factory=list)
+    rows: list[FewRow] = field(default_factory=list)
+    end: int = 0
+    alive: int = 0
+
+
+def read_few(data: bytes | bytearray, starts: Sequence[int], shapes: SessionShapes) -> FewFrames | None:
+    """The frames that begin at these places; None when they are not such a block. No transaction may be open."""
+    try:
+        return _Reading(bytes(data), shapes).read(starts)
+    except (_Unusual, IndexError, KeyError, error):
+        return None
+
+
+class _Unusual(Exception):
+    """The block holds something else."""
+
+
+class _Reading:
+    def __init__(self, data: bytes, shapes: SessionShapes) -> None:
+        self._data = data
+        self._shapes = shapes
+        self._found = FewFrames()
+        self._open = False
+        self._seq = 0
+
+    def read(self, starts: Sequence[int]) -> FewFrames:
+        for start, end in zip(starts, [*starts[1:], len(self._data)], strict=True):
+            self._read_frame(start, end)
+        if self._open:
+            raise _Unusual
+        return self._found
+
+    def _read_frame(self, start: int, end: int) -> None:
+        kind = self._data[start + _KIND : start + _KIND + 1]
+        if kind == b"k" and end - start == KEEPALIVE_FRAME and not self._open:
+            self._found.alive = max(self._found.alive, *_U64.unpack_from(self._data, start + _LSN))
+        elif kind == b"w" and end - start > HEADER:
+            self._read_message(self._data[start + HEADER], start, end)
+        else:
+            raise _Unusual
+
+    def _read_message(self, tag: int, start: int, end: int) -> None:
+        at = start + _MESSAGE
+        if tag in _OPS and self._open:
+            self._read_row(_OPS[tag], start, end)
+        elif tag == ord("B") and end - at == _BEGIN.size and not self._open:
+            self._begin(*_BEGIN.unpack_from(self._data, at))
+        elif tag == ord("C") and end - at == _COMMIT.size and self._open:
+            self._commit(*_COMMIT.unpack_from(self._data, at))
+        else:
+            raise _Unusual
+
+    def _begin(self, commit_lsn: int, moment: int, xid: int) -> None:
+        found = self._found
+        found.commits.append(commit_lsn)
+        found.moments.append(moment)
+        found.xids.append(xid)
+        found.alive, self._open, self._seq = 0, True, 0
+
+    def _commit(self, _flags: int, commit_lsn: int, end: int, _moment: int) -> None:
+        if commit_lsn != self._found.commits[-1]:
+            raise _Unusual
+        self._found.end, self._open = end, False
+
+    def _read_row(self, op: RowOp, start: int, end: int) -> None:
+        if end - start < _MESSAGE + 5:
+            raise _Unusual
+        [oid] = _U32.unpack_from(self._data, start + _MESSAGE)
+        shape = self._shapes.number(oid)
+        mark, at = self._data[start + _MESSAGE + 4], start + _MESSAGE + 5
+        before, after = None, None
+        if mark != ord("N"):
+            before, at = self._read_old(op, mark, shape, at, end)
+            if op is RowOp.UPDATE:
+                mark, at = self._data[at], at + 1
+        if op is not RowOp.DELETE:
+            if mark != ord("N"):
+                raise _Unusual
+            after, at = self._read_tuple(shape, at, end)
+        if at != end or (after is None and before is None):
+            raise _Unusual
+        [place] = _U64.unpack_from(self._data, start + _LSN)
+        rows, tx = self._found.rows, len(self._found.commits) - 1
+        rows.append(FewRow(shape, len(rows), op, self._seq, tx, place, after, before))
+        self._seq += 1
+
+    def _read_old(self, op: RowOp, mark: int, shape: int, at: int, end: int) -> tuple[Cells, int]:
+        """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
+        if op is RowOp.INSERT or mark not in b"KO":
+            raise _Unusual
+        cells, at = self._read_tuple(shape, at, end)
+        if mark == ord("K"):
+            key = self._shapes.shapes[shape].relation.key_columns
+            cells = tuple(cell if place in key else ABSENT for place, cell in enumerate(cells))
+        return cells, at
+
+    def _read_tuple(self, shape: int, at: int, end: int) -> tuple[Cells, int]:
+        """The cells, and where they end. Not beyond the frame: a broken row must not take bytes of its neighbour."""
+        data = self._data
+        width = len(self._shapes.shapes[shape].columns)
+        if at + 2 > end or _U16.unpack_from(data, at)[0] != width:
+            raise _Unusual
+        at += 2
+        cells: list[Cell] = []
+        for _ in range(width):
+            kind, at = data[at], at + 1
+            if kind == ord("t"):
+                value = at + 4
+                at = value + int.from_bytes(data[value - 4 : value], "big")
+                cells.append(data[value:at])
+            elif kind == ord("n"):
+                cells.append(None)
+            elif kind == ord("u"):
+                cells.append(ABSENT)
+            else:
+                raise _Unusual
+            if at > end:
+                raise _Unusual
+        return tuple(cells), at
