@@ -256,7 +256,7 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
             spawn(*arguments)
 
         monkeypatch.setattr(source, "_spawn", spawn_elsewhere)
-        with pytest.raises(PositionRefused, match="the server is another one than the stream began with"):
+        with pytest.raises(PositionRefused, match="the server is not the one with which the stream began"):
             source.start(None)
         source.stop()
 
@@ -375,7 +375,7 @@ def test_a_walsender_at_work_is_waited_for_and_status_says_so(
         _insert(shop, 2, 2)
         wait_for(lambda: source.read(0.1) is None and not source.status().ok, "the silence to be told")
         said = source.status().reason
-        assert "bytes of WAL more, but has sent nothing for" in said
+        assert "more bytes of WAL, but has sent nothing for" in said
         assert "(its walsender waits for WalSender" in said
 
 
@@ -499,7 +499,7 @@ def test_a_slot_of_another_plugin_is_refused(every_postgres: Database) -> None:
     except psycopg2.errors.UndefinedFile:
         pytest.skip("this server was installed without another output plugin")
     said = _refusal(every_postgres, SourceRefused)
-    assert 'was made for the output plugin "test_decoding"' in said
+    assert 'was created for the output plugin "test_decoding"' in said
     assert "replicationSlot" in said
 
 
@@ -576,7 +576,7 @@ def test_what_was_committed_while_a_publication_was_gone_is_a_gap_that_is_told(
     with streaming(database, position) as source, pytest.raises(PositionRefused) as refused:
         read_up_to(source, 1 << 63)
     assert 'publication "p"' in str(refused.value)
-    assert "dropped and made again" in str(refused.value)
+    assert "dropped and created again" in str(refused.value)
     found = re.search('take a new copy of its tables, then set walPositionOverride = "(.+?)"', str(refused.value))
     assert found is not None
     _insert(database, 3, 3)

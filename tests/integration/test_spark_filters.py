@@ -189,7 +189,7 @@ def test_a_row_passes_a_filter_that_reads_what_its_update_left_alone(
             assert lacking(result) == {"body": [True, False]}
     assert handler.stats()["passed_unknown"] == 2
     assert [record.message for record in caplog.records] == [
-        "public.docs, rule 'docs': a filter reads body, which some updates leave alone: their rows pass"
+        "public.docs, rule 'docs': a filter reads body, which some updates do not change or send: their rows pass"
     ]
 
 

@@ -55,7 +55,7 @@ def test_rules_that_fit_are_passed_over_in_silence(spark: Any) -> None:
         ({"coerce": {"amount": "decimel(12,2)"}}, "[UNSUPPORTED_DATATYPE] Unsupported data type \"DECIMEL(12,2)\""),
         ({"coerce": {"meta": "struct<a int"}}, "[PARSE_SYNTAX_ERROR]"),
         ({"function": f"{__name__}:no_rows"}, "the function of [spark.tables] 'orders' raised KeyError"),
-        ({"sql": "SELECT amount FROM changes"}, "the key column id is left out, so that events have no whole key: add"),
+        ({"sql": "SELECT amount FROM changes"}, "the key column id is left out, so the key of events is not complete"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, Any], finding: str) -> None:
