@@ -270,6 +270,6 @@ def test_a_row_whose_computed_key_cannot_be_put_back_is_refused_with_what_to_wri
         "sql": "SELECT sha2(CAST(c.id AS STRING), 256) AS id, l.mark FROM changes c "
         "JOIN (VALUES ('secret', 'x')) AS l(name, mark) ON l.name = c.customer"
     }
-    with pytest.raises(HandlerRefused, match=r"computes their key column id.*OR _key_only") as refused:
+    with pytest.raises(HandlerRefused, match=r"computes the key column id.*OR _key_only") as refused:
         spark(orders=rule).handle(batch(moved([b"1", b"10.00", b"secret", None])))
     assert "secret" not in str(refused.value)
