@@ -1,51 +1,51 @@
-"""How large batches become, and who waits for what and for how long: every number that decides it and is no option.
+"""The constants that decide how large batches become, and which stage waits for what and for how long.
 
-docs/batching.md goes through the stages and has the options beside these. Pure, and without an import: the reader
-process loads it. "Decision N" is docs/decisions/N; 040 stands for numbers of which no measurement is written down.
+docs/batching.md describes the stages and the options. Pure, and without an import: the reader process loads it.
+"Decision N" is docs/decisions/N; 040 has the numbers of which no measurement is written down.
 """
 
 # The socket.
 
 SOCKET_RECEIVE_BYTES = 256 << 10
-"""Of one recv: it gives hundreds of messages for one system call (decision 001)."""
+"""The most that one recv reads: hundreds of messages for one system call (decision 001)."""
 
 SOCKET_READ_ON_BYTES = 64 << 10
-"""When a recv gave as much, there may be more, and it is read on before anything else (decision 040)."""
+"""After a recv of this size there may be more, and the reader reads again first (decision 040)."""
 
 ENCRYPTED_LOOK_SECONDS = 0.05
-"""Between two looks at an encrypted stream that is silent: TLS hides bytes from select (decision 001)."""
+"""The polling interval of a silent encrypted stream: select does not see bytes that TLS has buffered (decision 001)."""
 
 READER_NAP_SECONDS = 0.00015
-"""That the reader sleeps after a turn that took less: under load a wake-up for every few rows costs more than reading
+"""The reader's sleep after a turn shorter than this: under load a wake-up for every few rows costs more than reading
 them. The walsender fills a Unix socket's buffer (some 270 messages) in about 0.7 ms (decision 040)."""
 
 # The reader process, when a block is asked for.
 
 FAST_STREAM_BYTES_PER_SECOND = 4 << 20
-"""From which on a stream counts as fast, about 30,000 rows of 140 bytes: then a block is gathered (decision 002)."""
+"""The rate above which a stream is fast, about 30,000 rows of 140 bytes: then a block is gathered (decision 002)."""
 
 LINGER_SECONDS = 0.02
-"""That a fast stream gathers: a block costs some hundred microseconds whatever its size (decision 002)."""
+"""How long a block is gathered: it costs some hundred microseconds whatever its size (decision 002)."""
 
 LINGER_BYTES = 1 << 20
-"""That make a block large enough not to gather any longer (decision 002)."""
+"""The size at which a block is large enough, and gathering stops (decision 002)."""
 
 TRANSACTION_REST_SECONDS = 0.002
-"""That a slow stream waits for the rest of a transaction: the messages of a small one follow each other (decision
-002)."""
+"""How long the reader waits in a slow stream for the rest of a transaction: the messages of a small one follow each
+other (decision 002)."""
 
 # The source's thread.
 
 READ_AHEAD_BYTES = 64 << 10
-"""Of a block, from which on the next is asked for before this one is decoded: in a slow stream rows had better wait in
-the reader, where they become one batch (decision 015)."""
+"""The block size from which the next block is requested before this one is decoded: in a slow stream rows should wait
+in the reader, where they become one batch (decision 015)."""
 
 WORK_AHEAD_BYTES = 128 << 10
-"""Of a batch in memory, from which on the next is read while the sinks are at work on it: a batch costs a sink 2 to 5
-ms whether it has one row or a hundred, so small ones had better become one (decision 015)."""
+"""The batch size in memory from which the next batch is read while the sinks work: a batch costs a sink 2 to 5 ms
+whether it has one row or a hundred, so small ones should become one (decision 015)."""
 
 LOOK_SECONDS = 0.2
-"""That a thread waits at most before it looks whether the service stops; what it waits for wakes it (decision 040)."""
+"""How often a waiting thread checks for a stop; what it waits for wakes it at once (decision 040)."""
 
 # The queues.
 
@@ -53,60 +53,61 @@ QUEUE_LOOK_SECONDS = 0.1
 """As LOOK_SECONDS, for a thread that waits for room in a queue (decision 040)."""
 
 JOINED_BATCHES = 32
-"""That wait behind one another are put together when they are small: a thousand batches of one row take a hundred times
-the memory of one batch of a thousand rows (decision 032)."""
+"""The number of waiting batches that are merged into one, if they are small: a thousand batches of one row take a
+hundred times the memory of one batch of a thousand rows (decision 032)."""
 
 JOINED_BYTES = 1 << 20
-"""Up to which batches are put together (decision 032)."""
+"""The most bytes of the batches that are merged into one (decision 032)."""
 
 PASSED_ON_BATCHES = 1
-"""That wait behind a handler for the next one or the sink: it works ahead by one, and what waits longer waits before
-it, where it can be merged (decision 040)."""
+"""The most batches that wait after a handler: it works ahead by one, and the others wait before it, where they can be
+merged (decision 040)."""
 
 # The handlers.
 
 SPARK_BATCHES = 4
-"""That wait may go through Spark as one: a job costs 30 to 40 ms before its first row (decision 008)."""
+"""The most batches that go through Spark as one: a job costs 30 to 40 ms before its first row (decision 008)."""
 
 PIECE_ROWS = 10_000
-"""Of what a handler gave go on at once: encoded, a row takes several times its size (decisions 003 and 008)."""
+"""The size of the pieces in which a handler's result is passed on: an encoded row takes several times its size
+(decisions 003 and 008)."""
 
 # The Kafka sink.
 
 CLIENT_QUEUE_BYTES = 64 << 20
-"""That librdkafka may hold of a batch; handing over waits while it is full (decision 011)."""
+"""The most bytes of a batch that librdkafka holds; producing waits while it is full (decision 011)."""
 
 CLIENT_QUEUE_RECORDS = 200_000
 """As CLIENT_QUEUE_BYTES, in records (decision 040)."""
 
 DELIVERY_LOOK_SECONDS = 0.1
-"""Between two looks at the clock and at an interruption, for a write that waits for acknowledgements (decision 040)."""
+"""How often a write that waits for acknowledgements checks the clock and for an interruption (decision 040)."""
 
 REPORTS_LOOK_SECONDS = 0.005
-"""Between two looks at delivery reports, where a client without idempotence makes one a record: librdkafka waits for
-them to be taken (decision 022)."""
+"""How often delivery reports are read from a client without idempotence, which makes one for each record: librdkafka
+waits until they are read (decision 022)."""
 
 # Positions.
 
 STORE_INTERVAL_SECONDS = 0.05
-"""Between two stores: each is a sync of the disk, which PostgreSQL may share. What became durable meanwhile is
-delivered again after a crash (decision 015)."""
+"""The shortest time between two stores: each is a sync of the disk, which PostgreSQL may share. Changes that became
+durable in between are delivered again after a crash (decision 015)."""
 
 CONFIRM_SECONDS = 0.1
-"""Within which the server hears of a position that was stored: a status update for each would be one every
+"""The time within which a stored position is confirmed to the server: a status update for each store would be one every
 STORE_INTERVAL_SECONDS (decision 040)."""
 
 # Encoding.
 
 FEW_ROWS = 32
-"""Of a batch, up to which they are written one by one: what goes by cells costs some 10 microseconds a call, however
+"""Up to this many rows of a batch are encoded one by one: encoding by cells costs some 10 microseconds a call, however
 few values there are (decision 046)."""
 
 FEW_CELLS = 256
-"""The same, of an image of these rows (decision 046)."""
+"""The same for the cells of an image of these rows (decision 046)."""
 
 FEW_FRAMES = 128
-"""Of a block, up to which it is read frame by frame: 32 transactions of a row have 96 (decision 048)."""
+"""Up to this many frames of a block are read one by one: 32 transactions of one row have 96 (decision 048)."""
 
 FEW_BYTES = 32 << 10
-"""As FEW_FRAMES: long values are better left where they lie (decision 048)."""
+"""The same in bytes of the block: long values are not copied one by one (decision 048)."""

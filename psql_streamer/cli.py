@@ -28,8 +28,8 @@ INTERRUPTED = 130
 
 _EPILOG = """\
 exit codes:
-  0  all is well; the service stopped because it was told to
-  1  the service failed while it ran
+  0  success, or the service stopped on request
+  1  the service failed
   2  the configuration or the command line cannot be used
   3  check or validate found errors
 
@@ -165,11 +165,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name, text in {
         "run": "stream until SIGTERM or SIGINT (the default)",
-        "check": "look at every precondition: servers, rights, topics, Java; silent when all is well",
-        "validate": "look at the configuration only",
+        "check": "check every precondition: servers, privileges, topics, Java; prints nothing if all is well",
+        "validate": "check the configuration alone",
         "position": "show the stored positions, or forget one; the service must not be running",
         "demo": "set up PostgreSQL, Kafka and Spark on this machine and stream between them",
-        "version": "print the versions of psql-streamer and what it stands on",
+        "version": "print the versions of psql-streamer and its libraries",
     }.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name in ("run", "check", "validate", "position"):
@@ -184,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_forget(position: argparse.ArgumentParser) -> None:
-    text = "forget the position of a source: it then starts where its slot is"
+    text = "forget the position of a source, which then starts at the position of its slot"
     forget = position.add_subparsers(metavar="forget").add_parser(
         "forget", help=text, description=text, allow_abbrev=False
     )
@@ -200,7 +200,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="count", help="more messages; repeatable", **options)
     parser.add_argument("-q", "--quiet", action="count", help="fewer messages; repeatable", **options)
     formats = [form.value for form in LogFormat]
-    parser.add_argument("--log-format", choices=formats, help="how to log, whatever [log] says", **options)
+    parser.add_argument("--log-format", choices=formats, help="the log format; overrides [log]", **options)
 
 
 def _positive(text: str) -> float:

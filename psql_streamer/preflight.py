@@ -100,8 +100,8 @@ class _StoreCheck:
         if self.holder:
             yield Finding(
                 Severity.WARNING,
-                f"lmdb: {path} is in use by PID {self.holder}: the service runs, and is looked at beside it",
-                "nothing, unless that is another service: then set lmdb to another path",
+                f"lmdb: {path} is in use by PID {self.holder}: the service is running, and goes on during this check",
+                "nothing to do, unless that is another service: then set lmdb to another path",
             )
 
 

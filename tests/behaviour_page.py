@@ -1,6 +1,7 @@
-"""docs/behaviour.md names the tests that hold each of its lines; `python -m tests.behaviour_page` writes them in.
+"""docs/behaviour.md names the tests that check each of its promises; `python -m tests.behaviour_page` writes its index.
 
-What a line says is written by hand; which tests hold it is said by their marker, `@pytest.mark.behaviour("D4")`.
+What is promised is written by hand and ends with its id, [D4]. Which tests check it is said by their marker,
+`@pytest.mark.behaviour("D4")`, or by that of their file, `pytestmark = pytest.mark.behaviour("O1")`.
 """
 
 from __future__ import annotations
@@ -14,40 +15,51 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "behaviour.md"
 
-_LINE = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|.*\|$", re.MULTILINE)
+_PROMISE = re.compile(r"\[([A-Z]\d+)\]")
+_ROW = re.compile(r"^\| ([A-Z]\d+) \|.*\|$", re.MULTILINE)
+_HEAD = "| id | tests |\n|---|---|\n"
 
 
 def marked() -> dict[str, list[str]]:
-    """Id -> tests that are marked with it, as pytest names them from the repository's root."""
+    """Id -> tests and files that are marked with it, by their paths below tests/."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(TESTS.glob("*/test_*.py")):
+        file = str(path.relative_to(TESTS))
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef):
-                for one in _ids(node):
-                    found[one].append(f"tests/{path.relative_to(TESTS)}::{node.name}")
+            for one in _ids(node):
+                found[one].append(f"{file}::{node.name}" if isinstance(node, ast.FunctionDef) else file)
     return found
 
 
-def listed(text: str) -> dict[str, list[str]]:
-    """Id -> tests that a page names for it."""
-    return {line[1]: re.findall(r"`(tests/[^`]+)`", line[0]) for line in _LINE.finditer(text)}
+def promised(text: str) -> list[str]:
+    """The ids of a page's promises, in its order."""
+    return _PROMISE.findall(text)
+
+
+def indexed(text: str) -> dict[str, list[str]]:
+    """Id -> tests that a page's index names for it."""
+    return {row[1]: re.findall(r"`([^`]+)`", row[0]) for row in _ROW.finditer(text)}
 
 
 def page(text: str) -> str:
-    """The page with the tests of every line as they are marked now."""
+    """The page with the index of its promises, as tests are marked now."""
     tests = marked()
-
-    def line(found: re.Match[str]) -> str:
-        names = "<br>".join(f"`{name}`" for name in tests[found[1]])
-        return f"| {found[1]} | {found[2]} | {names} |"
-
-    return _LINE.sub(line, text)
+    rows = [f"| {one} | {'<br>'.join(f'`{test}`' for test in tests[one])} |\n" for one in promised(text)]
+    return text.partition(_HEAD)[0] + _HEAD + "".join(rows)
 
 
-def _ids(test: ast.FunctionDef) -> Iterator[str]:
-    for decorator in test.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.behaviour":
-            yield from (str(ast.literal_eval(argument)) for argument in decorator.args)
+def _ids(node: ast.stmt) -> Iterator[str]:
+    for mark in _marks(node):
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.behaviour":
+            yield from (str(ast.literal_eval(argument)) for argument in mark.args)
+
+
+def _marks(node: ast.stmt) -> list[ast.expr]:
+    if isinstance(node, ast.FunctionDef):
+        return node.decorator_list
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+        return [node.value]
+    return []
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ async def _not_served(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     if code == 405:
         return problem(request, code, f"{request.method} is not served: use GET or HEAD", {"Allow": "GET, HEAD"})
-    return problem(request, code, f"there is no {path_of(request)}: / says what there is")
+    return problem(request, code, f"there is no {path_of(request)}: / lists the paths")
 
 
 class _Everything:

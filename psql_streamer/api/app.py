@@ -42,8 +42,8 @@ from psql_streamer.redaction import redact
 log = logging.getLogger(__name__)
 
 ENDPOINTS = {
-    "/health": "whether the process lives",
-    "/status": "how every part is doing, and why; 500 when one has a problem",
+    "/health": "whether the process runs",
+    "/status": "the state of every part, with the reason; 500 if one has a problem",
     "/stats": "counters of every part",
     "/metrics": "metrics for Prometheus",
     "/debug/on": "switch debug messages on",

@@ -214,7 +214,7 @@ class _Loader:
                 path = (name,) if kind is Kind.HANDLER else (kind.value, name)
                 for resource in () if section.options is None else section.options.resources():
                     if first.setdefault(resource, dotted(path)) != dotted(path):
-                        self._problems.add(path, f"{resource} is for {first[resource]} already: give each its own")
+                        self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
 
     def _warn_of_unused(
         self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]

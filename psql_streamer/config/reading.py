@@ -105,7 +105,7 @@ def _put(tree: Any, path: KeyPath, value: str) -> None:
 
 
 def _nested_too_deep(name: str) -> ConfigError:
-    return ConfigError([f"{name}: a value is nested more than {_DEEPEST} lists or tables deep, which no option is"])
+    return ConfigError([f"{name}: a value is nested more than {_DEEPEST} lists or tables deep: no option is so deep"])
 
 
 def _children(node: Any) -> Iterable[Any]:

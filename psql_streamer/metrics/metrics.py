@@ -66,9 +66,9 @@ class Metrics:
         self._stage_seconds = self._histogram(
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
-        self._retries = self._counter("retries_total", "Attempts made again after an error that may pass.", "part")
+        self._retries = self._counter("retries_total", "Attempts after an error that may pass.", "part")
         self._errors = self._counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
-        self._gauge("build_info", "Always 1; the labels say what runs.", "version").labels(__version__).set(1)
+        self._gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 

@@ -36,23 +36,23 @@ _PART_STATS = (
         "lag_bytes",
         GaugeMetricFamily,
         "lag_bytes",
-        "WAL between the stored position and the server's end of WAL, whatever tables it is of.",
+        "WAL between the stored position and the server's end of WAL, of all tables.",
     ),
     _PartStat(
         "source",
         "keys_in_doubt",
         CounterMetricFamily,
         "keys_in_doubt",
-        "Times that a table with identity FULL had rows whose primary key at their time is not certain.",
+        "Cases in which the primary key of rows of a table with REPLICA IDENTITY FULL is not certain.",
     ),
-    _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Connections to the server made again."),
+    _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Reconnections to the server."),
     _PartStat("handler", "rows", CounterMetricFamily, "handler_rows", "Rows that went through the handler's rules."),
     _PartStat(
         "handler",
         "passed_unknown",
         CounterMetricFamily,
         "handler_passed_unknown",
-        "Rows that a rule could not judge and that were passed on.",
+        "Rows that a rule could not judge and that passed.",
     ),
     _PartStat(
         "handler",
@@ -62,7 +62,7 @@ _PART_STATS = (
         "Fields of JSON documents that the type of a rule does not name.",
     ),
     _PartStat(
-        "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not take."
+        "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not process."
     ),
     _PartStat(
         "handler", "engine_restarts", CounterMetricFamily, "handler_engine_restarts", "Engines that were started again."
@@ -72,8 +72,8 @@ _PART_STATS = (
     _PartStat("sink", "batches", CounterMetricFamily, "sink_batches", "Micro-batches that are durable in the sink."),
     _PartStat("sink", "excluded", CounterMetricFamily, "sink_excluded", "Changes of tables that the sink leaves out."),
     _PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
-    _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "How much that may be."),
-    _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records that went to the dead letters."),
+    _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "The limit of queue_bytes."),
+    _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records in the dead-letter topic."),
 )
 
 
@@ -133,8 +133,8 @@ class _ByName:
 
 
 _BY_NAME = (
-    _ByName("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
-    _ByName("nulled", "column", "Values that the format cannot hold: they are null."),
+    _ByName("skipped", "table", "Changes without a topic that Kafka allows."),
+    _ByName("nulled", "column", "Values that the format cannot hold: they, or elements of them, are null."),
 )
 
 

@@ -51,8 +51,8 @@ class TableCounts:
         own.add((source, schema, table))
         if len(own) == self._most_tables:
             log.warning(
-                "metrics: %d tables have series of their own; from the next on they are counted together as %s: "
-                "raise metricTables if Prometheus can take more",
+                "metrics: %d tables have their own series, further tables are counted together as %s: raise "
+                "metricTables if Prometheus can store more",
                 *(self._most_tables, OTHERS),
             )
         return schema, table

@@ -131,8 +131,8 @@ def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None
     key = computed_key(sent, fields)
     if key is not None:
         raise HandlerRefused(
-            f"{where}: the rule drops rows that it cannot judge, because values are missing in them, and computes "
-            f"their key column {key}, so that they cannot be put back",
+            f"{where}: the rule drops rows that it cannot judge, because they lack values that it reads. It computes "
+            f"the key column {key}, so these rows cannot be put back",
             LET_PASS,
         )
 
@@ -160,7 +160,7 @@ def _order(row: pa.ChunkedArray, sent: Sent, where: str) -> tuple[Index | None, 
     images = ids >> IMAGE_SHIFT
     given = sent.row_ids
     if len(ids) and not (images[0] >= 0 and images[-1] < len(given) and np.array_equal(given[images], ids)):
-        raise HandlerRefused(f"{where} gives {ROW} values that it was not given", f"pass {ROW} on as it is")
+        raise HandlerRefused(f"{where} gives values of {ROW} that are not in its input", f"pass {ROW} on as it is")
     return order, images
 
 

@@ -104,8 +104,8 @@ def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     for column in job.changes.relation.key_columns:
         name = job.changes.columns[column].name
         if column not in kept:
-            problem = f"{job.where}: the key column {name} is left out, so that events have no whole key"
-            yield Finding(Severity.WARNING, problem, f"add {name} to what the rule gives")
+            problem = f"{job.where}: the key column {name} is left out, so the key of events is not complete"
+            yield Finding(Severity.WARNING, problem, f"add {name} to the columns of the rule")
 
 
 def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -114,8 +114,8 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
         return
     key = computed_key(sent, lineage.fields)
     if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
-        problem = f"{job.where}: the rule may drop deletes, which hold the key alone, and computes the key column {key}"
-        yield Finding(Severity.WARNING, f"{problem}: one that is dropped stops the pipeline", LET_PASS)
+        problem = f"{job.where}: the rule computes the key column {key}, and may drop deletes, which hold the key alone"
+        yield Finding(Severity.WARNING, f"{problem}: a dropped delete stops the service", LET_PASS)
 
 
 _NOWHERE = SourceInfo("", "", "", "")

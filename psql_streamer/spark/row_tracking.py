@@ -125,13 +125,13 @@ def refuse_without_row(facts: Facts, where: str) -> None:
     """HandlerRefused when nothing can say which change a row of the result belongs to."""
     if facts.row is RowOrigin.COMPUTED:
         raise HandlerRefused(
-            f"{where}: the result's column {ROW} is computed, so that it may give a change to another one",
+            f"{where}: the result's column {ROW} is computed, so a row may be taken for that of another change",
             f"pass {ROW} on as it is, or leave it out",
         )
     if facts.row is RowOrigin.MISSING and facts.way is None:
         raise HandlerRefused(
             f"{where}: the result does not say which change a row belongs to",
-            f"add {ROW} to its select list; a result of aggregates has no changes to belong to",
+            f"add {ROW} to its select list; the rows of an aggregate belong to no change",
         )
 
 

@@ -215,7 +215,9 @@ class Runner:
         if job.where not in self._told:
             self._told.add(job.where)
             names = ", ".join(sent.changes.columns[column].name for column in sorted(read & unchanged.keys()))
-            log.warning("%s: a filter reads %s, which some updates leave alone: their rows pass", job.where, names)
+            log.warning(
+                "%s: a filter reads %s, which some updates do not change or send: their rows pass", job.where, names
+            )
 
     def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
         found = uncoercible(error)

@@ -13,7 +13,7 @@ REJECTED: Mapping[int, str] = {
     KafkaError.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
     KafkaError.INVALID_RECORD: "look at the topic's settings (a compacted topic takes no record without a key)",
     KafkaError.INVALID_TIMESTAMP: "look at the topic's message.timestamp settings and at both clocks",
-    KafkaError.POLICY_VIOLATION: "ask who runs the brokers which policy refuses it",
+    KafkaError.POLICY_VIOLATION: "ask the administrator of the brokers which policy rejects it",
     KafkaError._INVALID_DIFFERENT_RECORD: "look at the topic's settings",
 }
 """The record, or one that shared its request, can never be delivered; with what could be done about it."""

@@ -35,7 +35,7 @@ _RULES = (
     _Rule(("bootstrap.servers", "metadata.broker.list"), "hosts sets it"),
     _Rule(("test.mock.num.brokers",), "records would go to brokers inside this process, and be gone with it"),
     _Rule(("transactional.id",), "this sink does not write in transactions"),
-    _Rule(("delivery.report.only.error",), "the sink awaits every delivery itself"),
+    _Rule(("delivery.report.only.error",), "the sink waits for every delivery itself"),
     _Rule(("request.required.acks", "acks"), "requiredAcks sets it", only=("{required_acks}",)),
     _Rule(
         ("partitioner",),
@@ -45,23 +45,23 @@ _RULES = (
     _Rule(("queuing.strategy",), "the newest records would be written first", only=("fifo",)),
     _Rule(
         ("message.timeout.ms", "delivery.timeout.ms"),
-        "records would be given up one by one and overtaken by those behind them; timeout and maxAttempts set the time",
+        "records would be given up one by one, and later ones written first; use timeout and maxAttempts",
         only=("0",),
     ),
     _Rule(
         ("message.send.max.retries", "retries"),
-        "records would be given up one by one and overtaken by those behind them; timeout and maxAttempts set the time",
+        "records would be given up one by one, and later ones written first; use timeout and maxAttempts",
         only=("2147483647",),
     ),
     _Rule(
         ("max.in.flight.requests.per.connection", "max.in.flight"),
-        "without enable.idempotence a request that is sent again is overtaken by those that were under way with it",
+        "without enable.idempotence a request that is sent again arrives after later ones that were in flight with it",
         only=("1",),
         applies=_without_idempotence,
     ),
     _Rule(
         ("enable.gapless.guarantee",),
-        "a record that Kafka rejects would break the client each time, and never be put aside",
+        "a record that Kafka rejects would end the client each time, and never be put aside",
         only=("false",),
     ),
 )

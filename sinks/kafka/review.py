@@ -71,8 +71,8 @@ class KafkaReview:
     def _unused(self, section: str, entry: str) -> Finding:
         where = f'{section}: "{entry}"'
         if self._fits_some_table(entry):
-            what = f"{where} has no effect: every published table that it fits has another entry"
-            return Finding(Severity.WARNING, what, "remove it, or put it before the pattern that goes first")
+            what = f"{where} has no effect: every published table that it matches uses another entry"
+            return Finding(Severity.WARNING, what, "remove it, or move it before the pattern that is used")
         return Finding(Severity.WARNING, f"{where} fits no published table{self._nearest_table(entry)}", _CORRECT)
 
     def _fits_some_table(self, entry: str) -> bool:
@@ -155,7 +155,7 @@ class KafkaReview:
         shared = [topic for topic, of_topic in sources.items() if len(of_topic) > 1]
         if shared:
             who = " and ".join(dict.fromkeys(source for topic in shared for source in sources[topic]))
-            what = f"tables of {who} share topics, where equal keys stand for different rows: {listed(shared)}"
+            what = f"tables of {who} share topics, in which equal keys may mean different rows: {listed(shared)}"
             yield Finding(Severity.WARNING, what, _KEEP_APART)
 
     def _severity(self) -> Severity:
@@ -171,8 +171,8 @@ class KafkaReview:
 
 _CORRECT = "correct it, or remove it"
 _KEEP_APART = (
-    "put {source} into topicPrefix, or into the topics of tableTopicMapping; leave it so where they are parts of one "
-    "table and share no key"
+    "add {source} to topicPrefix or to the topics of tableTopicMapping, unless the tables are shards of one table with "
+    "different keys"
 )
 
 

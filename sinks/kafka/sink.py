@@ -35,8 +35,8 @@ _MOST_NAMES = 2000
 """Tables, and columns, that are counted by themselves."""
 
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
-_NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: messageTopic makes no topic of it that Kafka allows'
-_MANY_PREFIXES = "messages with more than %d prefixes are skipped: the rest is counted as %s"
+_NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: Kafka does not allow the topic that messageTopic makes of it'
+_MANY_PREFIXES = "messages with more than %d prefixes are skipped: the others are counted as %s"
 
 
 class Encoder(Protocol):
@@ -262,7 +262,7 @@ class KafkaSink(Sink):
             self._skip(records)
         for column in self._nulled.add(records.nulled) if records.nulled else ():
             who = column or f"a column beyond the first {_MOST_NAMES}"
-            told = "%s has a value that format %s cannot hold: it is null, or a part of it"
+            told = "%s has a value that format %s cannot hold: it, or a part of it, is null"
             self._log.warning(told, who, self._options.format)
 
     def _skip(self, records: Records) -> None:

@@ -51,11 +51,11 @@ class Slot:
         if not self.plugin:
             raise SourceRefused(
                 f'slot "{self.name}" is a physical slot',
-                "set replicationSlot to another name: a logical slot is made for it",
+                "set replicationSlot to another name: a logical slot is then created",
             )
         if self.plugin != "pgoutput":
             raise SourceRefused(
-                f'slot "{self.name}" was made for the output plugin "{self.plugin}"',
+                f'slot "{self.name}" was created for the output plugin "{self.plugin}"',
                 f"set replicationSlot to another name, or drop it: SELECT pg_drop_replication_slot('{self.name}')",
             )
         if self.database != database:
@@ -65,8 +65,8 @@ class Slot:
             )
         if self.two_phase:
             raise SourceRefused(
-                f'slot "{self.name}" was made with two_phase: it sends prepared transactions, which are not read',
-                "set replicationSlot to another name, or make the slot anew without two_phase",
+                f'slot "{self.name}" was created with two_phase: it sends prepared transactions, which are not read',
+                "set replicationSlot to another name, or create the slot again without two_phase",
             )
         if self.wal_status == "lost":
             raise PositionRefused(
@@ -293,7 +293,7 @@ class Session:
         self.rows("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", name)
         slot = self.slot(name)
         if slot is None:
-            raise SourceRefused(f'slot "{name}" was dropped right after it was made', "find out who drops it")
+            raise SourceRefused(f'slot "{name}" was dropped right after it was created', "find out who drops it")
         return slot
 
     def wal_end(self) -> Lsn:

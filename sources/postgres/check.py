@@ -142,8 +142,8 @@ def _slot(session: Session, options: PostgresOptions, application_name: str) -> 
     except SlotInUse as error:
         reader = session.value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
         if reader == application_name:
-            what = f'slot "{slot.name}" is read by PID {slot.active_pid}, a source of this name: the service runs'
-            yield Finding(Severity.WARNING, what, "nothing, unless you mean to start another one")
+            what = f'slot "{slot.name}" is read by PID {slot.active_pid}, a source of this name: the service is running'
+            yield Finding(Severity.WARNING, what, "nothing to do, unless you want to start another one")
         else:
             yield Finding(Severity.ERROR, error.what, error.remedy)
     except SourceError as error:
@@ -176,8 +176,8 @@ def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterato
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
     lost = lost_between(
-        f'slot "{slot.name}" cannot be read on: {told}; a publication was made anew, or after the slot, and what was '
-        "committed without it cannot be had",
+        f'slot "{slot.name}" cannot continue: {told}; a publication was created again, or after the slot, and changes '
+        "that were committed without it are lost to this source",
         session.wal_end(),
     )
     yield Finding(Severity.ERROR, lost.what, lost.remedy)

@@ -35,7 +35,7 @@ def resume_position(
     if resume.lsn > wal_end:
         raise PositionRefused(
             f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
-            "this is not the server, or not the state of it, that it belongs to",
+            "the position belongs to another server, or to another state of this one",
             "use an earlier one, or 0" if overriding else _choices(source),
         )
     return resume
@@ -50,7 +50,7 @@ def require_never_read(options: PostgresOptions, source: str, position: Position
         return
     raise PositionRefused(
         f'slot "{options.replication_slot}" does not exist, but changes up to {delivered.lsn} were delivered from it: '
-        "what was committed since is lost to this source",
+        "changes that were committed since then are lost to this source",
         "take a new copy of the tables, then forget the position "
         f"(psql-streamer position forget {source}) to start a new slot",
     )
@@ -83,7 +83,7 @@ def _wal_position(source: str, position: Position) -> WalPosition:
         return WalPosition.of(position)
     except (KeyError, TypeError, ValueError):
         raise PositionRefused(
-            f"the stored position {position} is not one in a WAL: a source of another kind had this name",
+            f"the stored position {position} is not a position in WAL: a source of another kind had this name",
             f"give the source another name, or forget the position (psql-streamer position forget {source})",
         ) from None
 
@@ -94,6 +94,6 @@ def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
 
 def _choices(source: str) -> str:
     return (
-        "take a new copy of the tables, then set walPositionOverride to where to go on, or forget the position "
-        f"(psql-streamer position forget {source})"
+        "take a new copy of the tables, then set walPositionOverride to the position to start from, or forget the "
+        f"stored position (psql-streamer position forget {source})"
     )

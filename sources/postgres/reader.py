@@ -174,7 +174,7 @@ class _Reader:
                 self._status_due = min(self._status_due, time.monotonic() + CONFIRM_SECONDS)
             elif kind == DISCONNECT_IF_FULL and self._full():
                 raise SourceUnavailable(
-                    "the server takes no new sessions, and what it sends is not taken either: the stream was ended so "
+                    "the server accepts no new sessions, and its stream is not being read: the stream was ended so "
                     "that it can shut down"
                 )
             elif kind == QUIT:

@@ -102,9 +102,9 @@ class Identity:
         ]
         if differing:
             raise PositionRefused(
-                f"the server is another one than the stream began with: {', '.join(differing)}",
-                "let the dsn lead to the server that the position belongs to; if the new one is right, take a new copy "
-                "of the tables, and forget the position",
+                f"the server is not the one with which the stream began: {', '.join(differing)}",
+                "set the dsn to the server of the position; if the new server is right, take a new copy of the tables, "
+                "and forget the position",
             )
 
 

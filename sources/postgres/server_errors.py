@@ -22,18 +22,18 @@ _REFUSED = {
     "42501": "grant the privilege, for example ALTER ROLE ... REPLICATION and GRANT SELECT",
     "42704": "create it, or correct its name in the configuration",
     "42602": "correct the name in the configuration",
-    "22021": "a row holds bytes that are no text (a SQL_ASCII database takes any): walPositionOverride can skip it",
+    "22021": "a row has bytes that are not text (a SQL_ASCII database accepts any): walPositionOverride can skip it",
     "22023": "correct the value in the configuration",
-    "22P05": "a row holds a character that UTF-8 does not have: walPositionOverride can skip it",
-    "0A000": "let the dsn lead to a server of version 14 or later, which is no standby before version 16",
+    "22P05": "a row has a character that UTF-8 does not have: walPositionOverride can skip it",
+    "0A000": "use a server of version 14 or later, and no standby before version 16",
     "42601": "use a server of version 14 or later",
-    "53400": "raise max_replication_slots, or drop a slot that nobody needs",
+    "53400": "raise max_replication_slots, or drop an unused slot",
 }
 _REFUSED_BY_SERVER = {
     "password authentication failed": _REFUSED["28"],
     "no password supplied": _REFUSED["28"],
     "pg_hba.conf": _REFUSED["28"],
-    "start wal ?sender": "let the role replicate: ALTER ROLE ... REPLICATION",
+    "start wal ?sender": "allow the role to replicate: ALTER ROLE ... REPLICATION",
     "database .*does not exist": _REFUSED["3D000"],
     "role .*(does not exist|is not permitted)": _REFUSED["28"],
     "permission denied": _REFUSED["42501"],
@@ -50,12 +50,12 @@ _REFUSED_BY_LIBPQ = {
         "connect by a name that the server's certificate holds, or set sslmode = verify-ca"
     ),
     "(root )?certificate file|private key file|could not load|could not read certificate|certificate present, but": (
-        "check sslcert, sslkey and sslrootcert in the dsn: the files are there, and the key is its owner's alone"
+        "check sslcert, sslkey and sslrootcert in the dsn: the files must exist, and only their owner may read the key"
     ),
     "tlsv1[0-9]* alert|sslv3 alert": (
         "the server refuses the TLS session: check sslcert and sslkey in the dsn, and the server's ssl settings"
     ),
-    "does not support ssl": "set sslmode = prefer in the dsn, or let the server have TLS (ssl = on)",
+    "does not support ssl": "set sslmode = prefer in the dsn, or enable TLS on the server (ssl = on)",
     "does not support gssapi": "set gssencmode = disable in the dsn",
     "^invalid |^missing |unsupported ": "correct it in the dsn",
 }
@@ -129,8 +129,8 @@ def gap(notice: Mapping[str, str]) -> SourceError | None:
     if notice.get("V") != "WARNING" or notice.get("C") != "55000":
         return None
     return ObjectMissing(
-        f"{notice.get('M', 'the server leaves changes out')}: what is committed without it is not in the stream",
-        "create the publication if it is gone",
+        f"{notice.get('M', 'the server leaves changes out')}: changes committed without it are not in the stream",
+        "create the publication if it does not exist",
     )
 
 

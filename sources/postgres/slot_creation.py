@@ -39,7 +39,7 @@ def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> 
                 waits_for = found
                 on_wait(found)
         if catalog.interrupted.is_set():
-            raise SourceUnavailable(waits_for or f'slot "{name}" was not made in time', _REMEDY if waits_for else "")
+            raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
         return making.result()
 
 

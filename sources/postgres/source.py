@@ -199,7 +199,7 @@ class PostgresSource(Source):
         if self._status.ok and missing > 0 and self._silence > self._settings.receive_timeout:
             return Status(
                 False,
-                f"the server has {missing} bytes of WAL more, but has sent nothing for {self._silence:.0f} s"
+                f"the server has {missing} more bytes of WAL, but has sent nothing for {self._silence:.0f} s"
                 f"{self._described_work()}",
             )
         return self._status
@@ -237,8 +237,8 @@ class PostgresSource(Source):
         for relation in decoder.keys_in_doubt:
             key = ", ".join(relation.columns[at].name for at in relation.key_columns) or "nothing"
             log.warning(
-                "source %s: the primary key of %s was changed, or the table dropped, and whether before or behind its "
-                "next rows in the WAL is not certain: their events are keyed by %s",
+                "source %s: the primary key of %s was changed, or the table was dropped. It is not certain whether its "
+                "next rows in the WAL are older or newer: the key of their events is %s",
                 *(self.name, relation, key),
             )
         self._keys_in_doubt += len(decoder.keys_in_doubt)
@@ -285,8 +285,8 @@ class PostgresSource(Source):
                 return error
             end = session.wal_end()
         return lost_between(
-            f"{error.what}; the publication exists now, but not where the stream is: it was dropped and made again, "
-            "and what was committed meanwhile cannot be had",
+            f"{error.what}; the publication exists now, but not at the position of the stream: it was dropped and "
+            "created again, and changes that were committed in between are lost to this source",
             end,
         )
 
@@ -301,7 +301,7 @@ class PostgresSource(Source):
         call = Call(ask, "identify")
         if not call.wait(_START_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
-            raise SourceUnavailable("the server did not say in time which one it is", "check host and port in the dsn")
+            raise SourceUnavailable("the server did not identify itself in time", "check host and port in the dsn")
         return call.result()
 
     def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:

@@ -96,7 +96,7 @@ def test_a_position_without_its_slot_is_found(database: Database, tmp_path: Path
             {"file": "shop.sqlite"},
             'orders.rowid=7 was made with file "shop.sqlite", of which this source knows nothing',
         ),
-        ({}, "the stored position orders.rowid=7 is not one in a WAL"),
+        ({}, "the stored position orders.rowid=7 is not a position in WAL"),
     ],
 )
 @pytest.mark.parametrize("with_slot", [True, False])
@@ -165,8 +165,8 @@ def test_beside_its_own_running_service_check_says_so_and_goes_on(
         service.start()
         found = check(database, http=f"127.0.0.1:{service.port}")
         assert [(part, severity) for part, severity, _ in found] == [("store", "warning"), ("source.db1", "warning")]
-        assert f"is in use by PID {service.pid}: the service runs" in found[0][2]
-        assert "a source of this name: the service runs" in found[1][2]
+        assert f"is in use by PID {service.pid}: the service is running" in found[0][2]
+        assert "a source of this name: the service is running" in found[1][2]
         service.until_durable(database)
         assert service.stop() == 0
 
@@ -192,7 +192,7 @@ def test_a_publication_that_is_younger_than_the_next_change_is_found(
     end = _wal_end(database)
     [(part, severity, said)] = check(database)
     assert (part, severity) == ("source.db1", "error")
-    assert "cannot be read on: " in said
+    assert "cannot continue: " in said
     assert 'publication "p"' in said
     offered = re.search('walPositionOverride = "([0-9A-F/]+)"', said)
     assert offered  # the server writes WAL of its own, too
@@ -207,7 +207,7 @@ def test_a_slot_with_two_phase_is_refused(database: Database, check: Check) -> N
     database.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', twophase => true)", f"s_{database.name}")
     [(_, severity, said)] = check(database)
     assert severity == "error"
-    assert "was made with two_phase" in said
+    assert "was created with two_phase" in said
 
 
 def test_on_amazon_rds_membership_is_enough(database: Database, check: Check) -> None:

@@ -39,6 +39,7 @@ def key_of(number: int) -> bytes:
     return b"key %d" % (number % 3)
 
 
+@pytest.mark.behaviour("K2")
 @pytest.mark.parametrize("section", SETTINGS.values(), ids=list(SETTINGS))
 def test_every_key_ends_with_its_latest_record_in_order(section: dict[str, Any]) -> None:
     small = section | {"kafka": {"batch.num.messages": 5, **section.get("kafka", {})}, "batchTimeout": "1ms"}

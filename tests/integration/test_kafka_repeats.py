@@ -56,6 +56,7 @@ def fails(sink: KafkaSink, times: int, match: str = "not acknowledged") -> None:
         times -= "no metadata" not in str(failed.value)
 
 
+@pytest.mark.behaviour("K3")
 def test_while_one_broker_is_away_nothing_is_repeated_at_the_others(brokers: MockBrokers) -> None:
     with started(brokers.bootstrap, Canned(ROWS), **IMPATIENT) as sink:
         brokers.take_down(2)
@@ -68,6 +69,7 @@ def test_while_one_broker_is_away_nothing_is_repeated_at_the_others(brokers: Moc
         assert sink.stats()["batches"] == 1
 
 
+@pytest.mark.behaviour("K3")
 def test_a_partition_without_a_leader_is_named_and_repeats_nothing(brokers: MockBrokers) -> None:
     with started(brokers.bootstrap, Canned(ROWS), **IMPATIENT) as sink:
         brokers.lead("t", 1, NOBODY)
@@ -79,6 +81,7 @@ def test_a_partition_without_a_leader_is_named_and_repeats_nothing(brokers: Mock
         assert once(written(brokers))
 
 
+@pytest.mark.behaviour("K3")
 def test_brokers_that_take_long_are_waited_for_and_not_asked_twice(brokers: MockBrokers) -> None:
     with started(
         brokers.bootstrap, Canned(ROWS), timeout="150ms", maxAttempts=1, kafka={"socket.timeout.ms": 60_000}
@@ -115,6 +118,7 @@ def test_a_client_that_gets_nothing_through_is_replaced_in_the_end(brokers: Mock
         assert once(written(brokers))
 
 
+@pytest.mark.behaviour("K3")
 def test_what_a_client_had_that_failed_for_good_is_all_that_is_repeated(brokers: MockBrokers) -> None:
     with started(brokers.bootstrap, Canned(ROWS)) as sink:
         brokers.delay(2, 300)

@@ -90,6 +90,7 @@ def test_without_a_position_a_restart_begins_where_the_slot_is(shop: Database) -
         assert rows(read_all(source, shop)) == _ids(1, 3)
 
 
+@pytest.mark.behaviour("R1")
 def test_a_restart_at_a_position_neither_loses_nor_repeats(shop: Database) -> None:
     with streaming(shop) as source:
         _insert(shop, 1, 3)
@@ -101,6 +102,7 @@ def test_a_restart_at_a_position_neither_loses_nor_repeats(shop: Database) -> No
         assert rows(read_all(source, shop)) == _ids(4, 7)
 
 
+@pytest.mark.behaviour("R4")
 def test_a_restart_at_any_position_within_a_large_transaction_goes_on_with_the_next_change(shop: Database) -> None:
     with streaming(shop, batchSize=40) as source:
         _insert(shop, 1, 10)
@@ -148,6 +150,7 @@ def test_a_restart_at_any_position_around_a_message_loses_no_commit_behind_it(ev
         assert rows(batches[: place + 1]) + rows(again) == _ids(1, 100), f"restarted at {batch.position}"
 
 
+@pytest.mark.behaviour("R4")
 def test_a_transaction_that_began_before_the_position_and_commits_after_it_is_delivered(shop: Database) -> None:
     with shop.session() as open_one, open_one.cursor() as cursor:
         with streaming(shop, walRetain=0) as source:
@@ -177,6 +180,7 @@ def test_a_reconnect_takes_the_position_that_it_is_given(shop: Database) -> None
 # What the server may forget.
 
 
+@pytest.mark.behaviour("R7")
 def test_what_is_confirmed_stays_wal_retain_behind_and_never_goes_back(shop: Database) -> None:
     retain = 4000
     with streaming(shop, walRetain=retain) as source:
@@ -205,6 +209,7 @@ def test_wal_retain_larger_than_all_wal_confirms_nothing(shop: Database) -> None
     assert confirmed_flush_lsn(shop) == start
 
 
+@pytest.mark.behaviour("R3")
 def test_nothing_is_confirmed_that_was_only_received(shop: Database) -> None:
     with streaming(shop) as source:
         start = confirmed_flush_lsn(shop)
@@ -251,7 +256,7 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
             spawn(*arguments)
 
         monkeypatch.setattr(source, "_spawn", spawn_elsewhere)
-        with pytest.raises(PositionRefused, match="the server is another one than the stream began with"):
+        with pytest.raises(PositionRefused, match="the server is not the one with which the stream began"):
             source.start(None)
         source.stop()
 
@@ -264,6 +269,7 @@ def test_a_stop_tells_the_server_what_was_confirmed_last(shop: Database) -> None
     assert confirmed_flush_lsn(shop) == WalPosition.of(position).lsn
 
 
+@pytest.mark.behaviour("O5")
 def test_traffic_on_unpublished_tables_alone_moves_the_slot_on(every_postgres: Database) -> None:
     every_postgres.execute(_SCHEMA)
     with streaming(every_postgres) as source:
@@ -273,6 +279,7 @@ def test_traffic_on_unpublished_tables_alone_moves_the_slot_on(every_postgres: D
         wait_for(lambda: confirmed_flush_lsn(every_postgres) >= end, "the confirmation")
 
 
+@pytest.mark.behaviour("R3")
 def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Database) -> None:
     with streaming(shop, batchSize=10) as source:
         _insert(shop, 1, 200)
@@ -283,6 +290,7 @@ def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Datab
     assert confirmed_flush_lsn(shop) <= WalPosition.of(inside[-1]).lsn < WalPosition.of(inside[-1]).commit_lsn
 
 
+@pytest.mark.behaviour("O4")
 @pytest.mark.parametrize("over", ["socket", "tcp"])
 def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
     own_postgres: EmbeddedPostgres, over: str
@@ -299,6 +307,7 @@ def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
             read_up_to(source, 1 << 63)
 
 
+@pytest.mark.behaviour("O4")
 def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: EmbeddedPostgres) -> None:
     database = Database("postgres", own_postgres.dsn(), own_postgres.version)
     database.execute(_SCHEMA)
@@ -366,7 +375,7 @@ def test_a_walsender_at_work_is_waited_for_and_status_says_so(
         _insert(shop, 2, 2)
         wait_for(lambda: source.read(0.1) is None and not source.status().ok, "the silence to be told")
         said = source.status().reason
-        assert "bytes of WAL more, but has sent nothing for" in said
+        assert "more bytes of WAL, but has sent nothing for" in said
         assert "(its walsender waits for WalSender" in said
 
 
@@ -426,6 +435,7 @@ def test_what_was_read_and_is_not_stored_counts_as_lag_also_behind_a_reconnect(s
 # walPositionOverride.
 
 
+@pytest.mark.behaviour("R7")
 def test_an_override_replays_what_wal_retain_kept(shop: Database) -> None:
     with streaming(shop, walRetain="1GB") as source:
         start = confirmed_flush_lsn(shop)
@@ -454,6 +464,7 @@ def test_an_override_after_the_end_of_the_wal_is_refused(shop: Database) -> None
     assert "after the end of the server's WAL" in said
 
 
+@pytest.mark.behaviour("R5")
 def test_a_position_before_what_the_slot_can_give_is_refused_with_the_gap_and_the_choices(shop: Database) -> None:
     with streaming(shop):
         first = confirmed_flush_lsn(shop)
@@ -466,6 +477,7 @@ def test_a_position_before_what_the_slot_can_give_is_refused_with_the_gap_and_th
 # Slots.
 
 
+@pytest.mark.behaviour("R5")
 def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> None:
     with streaming(shop) as source:
         _insert(shop, 1, 1)
@@ -487,7 +499,7 @@ def test_a_slot_of_another_plugin_is_refused(every_postgres: Database) -> None:
     except psycopg2.errors.UndefinedFile:
         pytest.skip("this server was installed without another output plugin")
     said = _refusal(every_postgres, SourceRefused)
-    assert 'was made for the output plugin "test_decoding"' in said
+    assert 'was created for the output plugin "test_decoding"' in said
     assert "replicationSlot" in said
 
 
@@ -547,6 +559,7 @@ def test_a_publication_that_was_dropped_stops_the_source_with_its_name(every_pos
     assert 'publication "p" does not exist' in _refusal(database, SourceRefused, position)
 
 
+@pytest.mark.behaviour("R5")
 @pytest.mark.parametrize("by_libpq", [False, True], ids=["socket", "libpq"])
 def test_what_was_committed_while_a_publication_was_gone_is_a_gap_that_is_told(
     every_postgres: Database, by_libpq: bool
@@ -563,7 +576,7 @@ def test_what_was_committed_while_a_publication_was_gone_is_a_gap_that_is_told(
     with streaming(database, position) as source, pytest.raises(PositionRefused) as refused:
         read_up_to(source, 1 << 63)
     assert 'publication "p"' in str(refused.value)
-    assert "dropped and made again" in str(refused.value)
+    assert "dropped and created again" in str(refused.value)
     found = re.search('take a new copy of its tables, then set walPositionOverride = "(.+?)"', str(refused.value))
     assert found is not None
     _insert(database, 3, 3)

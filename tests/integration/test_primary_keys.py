@@ -118,7 +118,7 @@ def test_a_key_that_changed_in_the_transaction_of_the_row_is_the_new_one_and_tol
         database.execute("DELETE FROM t WHERE b = 20")
         assert keys(read_all(source, database)) == [("I", None), ("I", {"b": 20}), ("D", {"b": 20})]
         assert source.stats()["keys_in_doubt"] == 1
-    assert "whether before or behind its next rows in the WAL is not certain" in caplog.text
+    assert "It is not certain whether its next rows in the WAL are older or newer" in caplog.text
 
 
 @pytest.mark.behaviour("S2")

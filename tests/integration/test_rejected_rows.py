@@ -30,6 +30,7 @@ def sink(bootstrap: str, **section: Any) -> KafkaSink:
     return made
 
 
+@pytest.mark.behaviour("K5")
 def test_rows_put_aside_go_to_the_dead_letter_topic_as_events_that_say_why(kafka: str, topic_prefix: str) -> None:
     dead = f"{topic_prefix}.dead"
     writing = sink(kafka, topicFallback="", topicPrefix=topic_prefix, deadLetterTopic=dead, format="envelope")
@@ -67,6 +68,7 @@ def test_without_a_dead_letter_topic_they_are_refused_and_not_lost(kafka: str, t
         writing.stop()
 
 
+@pytest.mark.behaviour("K5")
 def test_a_batch_is_not_written_before_its_dead_letters_are(mock_kafka: MockKafka, topic_prefix: str) -> None:
     dead = f"{topic_prefix}.dead"
     writing = sink(mock_kafka.bootstrap, topicFallback=topic_prefix, deadLetterTopic=dead, timeout="300ms")

@@ -43,6 +43,7 @@ def told(rejections: tuple[Rejection, ...]) -> list[tuple[str, str | None, list[
     return [(one.reason, one.column, one.changes.seq.tolist()) for one in rejections]
 
 
+@pytest.mark.behaviour("K5")
 def test_values_that_cannot_be_coerced_are_put_aside_in_one_go(
     spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_bad_old_image_takes_its_whole_change_aside(spark: Any) -> None:
     assert values(result.rejections[0].changes, "amount", "before") == [b"bad"]
 
 
+@pytest.mark.behaviour("K5")
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
@@ -134,6 +136,7 @@ def test_what_was_put_aside_by_an_earlier_handler_stays(spark: Any) -> None:
     assert [one.rule for one in handler.handle(given).rejections] == ["another rule", "docs"]
 
 
+@pytest.mark.behaviour("K5")
 @pytest.mark.slow
 def test_a_row_that_ends_the_jvm_whenever_it_is_tried_is_named_or_put_aside() -> None:
     result = subprocess.run(

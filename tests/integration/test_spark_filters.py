@@ -84,12 +84,14 @@ def test_a_filter_that_drops_all_rows_leaves_no_changes(spark: Any) -> None:
 # --- old images that hold the key alone
 
 
+@pytest.mark.behaviour("K6")
 @pytest.mark.parametrize("where", ["amount > 0", "amount > 0 OR _op = 'delete'", "_image = 'after'", "id < 5"])
 def test_the_old_key_of_an_update_passes_every_filter(spark: Any, where: str) -> None:
     result = only(spark(orders={"sql": f"SELECT * FROM changes WHERE {where}"}).handle(batch(moved(RICH))))
     assert told(result) == [("delete", [b"9"]), ("insert", [b"1"])]
 
 
+@pytest.mark.behaviour("K6")
 @pytest.mark.parametrize("where", ["amount > 0", "amount > 0 AND customer <> 'x'", "id < 5"])
 def test_deletes_that_hold_the_key_alone_pass_every_filter(spark: Any, where: str) -> None:
     result = only(spark(orders={"sql": f"SELECT * FROM changes WHERE {where}"}).handle(batch(deleted(b"7", b"9"))))
@@ -108,6 +110,7 @@ def test_the_key_of_such_a_row_is_computed_by_the_rule(spark: Any) -> None:
     assert len(values(gone, "id", "before")[0]) == 64
 
 
+@pytest.mark.behaviour("K6")
 @pytest.mark.parametrize("identity", [BY_KEY, FULL], ids=lambda one: one.name.lower())
 def test_an_update_that_takes_a_row_out_of_a_filter_and_changes_its_key_is_a_delete_of_the_old_key(
     spark: Any, identity: ReplicaIdentity
@@ -166,6 +169,7 @@ def test_key_only_says_which_images_hold_the_key_alone(spark: Any) -> None:
 # --- filters that read what an update left alone
 
 
+@pytest.mark.behaviour("K6")
 def test_a_row_passes_a_filter_that_reads_what_its_update_left_alone(
     spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,7 +189,7 @@ def test_a_row_passes_a_filter_that_reads_what_its_update_left_alone(
             assert lacking(result) == {"body": [True, False]}
     assert handler.stats()["passed_unknown"] == 2
     assert [record.message for record in caplog.records] == [
-        "public.docs, rule 'docs': a filter reads body, which some updates leave alone: their rows pass"
+        "public.docs, rule 'docs': a filter reads body, which some updates do not change or send: their rows pass"
     ]
 
 
@@ -266,6 +270,6 @@ def test_a_row_whose_computed_key_cannot_be_put_back_is_refused_with_what_to_wri
         "sql": "SELECT sha2(CAST(c.id AS STRING), 256) AS id, l.mark FROM changes c "
         "JOIN (VALUES ('secret', 'x')) AS l(name, mark) ON l.name = c.customer"
     }
-    with pytest.raises(HandlerRefused, match=r"computes their key column id.*OR _key_only") as refused:
+    with pytest.raises(HandlerRefused, match=r"computes the key column id.*OR _key_only") as refused:
         spark(orders=rule).handle(batch(moved([b"1", b"10.00", b"secret", None])))
     assert "secret" not in str(refused.value)

@@ -55,7 +55,7 @@ def test_rules_that_fit_are_passed_over_in_silence(spark: Any) -> None:
         ({"coerce": {"amount": "decimel(12,2)"}}, "[UNSUPPORTED_DATATYPE] Unsupported data type \"DECIMEL(12,2)\""),
         ({"coerce": {"meta": "struct<a int"}}, "[PARSE_SYNTAX_ERROR]"),
         ({"function": f"{__name__}:no_rows"}, "the function of [spark.tables] 'orders' raised KeyError"),
-        ({"sql": "SELECT amount FROM changes"}, "the key column id is left out, so that events have no whole key: add"),
+        ({"sql": "SELECT amount FROM changes"}, "the key column id is left out, so the key of events is not complete"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, Any], finding: str) -> None:
@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, An
 def test_a_rule_that_could_drop_a_delete_which_it_cannot_give_back_is_warned_of(spark: Any) -> None:
     sql = "SELECT sha2(CAST(c.id AS STRING), 256) AS id FROM changes c {} (VALUES ('a')) AS l(x) ON l.x = c.customer {}"
     [found] = told(spark(orders={"sql": sql.format("JOIN", "")}).review(SHOP))
-    assert "may drop deletes, which hold the key alone, and computes the key column id" in found
+    assert "computes the key column id, and may drop deletes, which hold the key alone" in found
     assert "OR _key_only" in found
     for harmless in (
         sql.format("LEFT JOIN", "WHERE amount > 0"),

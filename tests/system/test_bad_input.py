@@ -21,6 +21,8 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from tests.database import Database
 from tests.service import Service
 
+pytestmark = pytest.mark.behaviour("O1")
+
 FAILED = 1
 BAD_CONFIGURATION = 2
 SECRET = "hunter2-is-secret"

@@ -94,6 +94,7 @@ def _walsender(database: Database) -> int:
     return int(database.value(query, f"s_{database.name}") or 0)
 
 
+@pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_restart_of_postgresql_while_streaming_loses_nothing(
     own_postgres: EmbeddedPostgres,
@@ -122,6 +123,7 @@ def test_a_restart_of_postgresql_while_streaming_loses_nothing(
     _assert_all_arrived(kafka, topic_prefix, database, load.committed)
 
 
+@pytest.mark.behaviour("R6")
 def test_a_terminated_walsender_is_replaced_and_a_hangup_is_ignored(
     loaded: Database, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_terminated_walsender_is_replaced_and_a_hangup_is_ignored(
     _assert_all_arrived(kafka, topic_prefix, loaded, load.committed)
 
 
+@pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("kill", [False, True], ids=["in order", "killed"])
 def test_a_broker_that_comes_back_gets_everything(
     loaded: Database, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path, kill: bool
@@ -219,6 +222,7 @@ def test_a_sink_that_stalls_for_longer_than_wal_sender_timeout_costs_no_reconnec
     _assert_all_arrived(broker.bootstrap, topic_prefix, database, load.committed)
 
 
+@pytest.mark.behaviour("K7")
 def test_a_sink_goes_on_while_another_of_the_same_source_is_away_and_the_position_waits_for_the_slower(
     loaded: Database, kafka: str, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

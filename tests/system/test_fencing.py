@@ -58,6 +58,7 @@ def _system_identifier(database: Database) -> str:
     return str(database.value("SELECT system_identifier FROM pg_control_system()"))
 
 
+@pytest.mark.behaviour("R5")
 def test_a_position_of_another_cluster_is_refused_until_it_is_forgotten(
     database: Database, own_postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_position_of_another_cluster_is_refused_until_it_is_forgotten(
         assert service.stop() == 0
 
 
+@pytest.mark.behaviour("R5")
 @pytest.mark.parametrize(
     ("old", "new", "difference"),
     [
@@ -103,6 +105,7 @@ def test_a_position_of_another_slot_or_publication_is_refused(
         assert difference in _complaint(service)
 
 
+@pytest.mark.behaviour("R5")
 def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA)
     with Service(tmp_path, _config(database)) as service:
@@ -114,6 +117,7 @@ def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(data
         assert "take a new copy of the tables" in said
 
 
+@pytest.mark.behaviour("R5")
 def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
     database: Database, own_postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
         assert WalPosition.of(_position(service)).lsn <= Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
 
 
+@pytest.mark.behaviour("R7")
 def test_an_override_is_followed_once_for_every_value_and_told(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA)
     config = _config(database).replace("[source.db1]", '[source.db1]\nwalRetain = "1GB"')

@@ -76,7 +76,7 @@ def _write_second_half(database: Database) -> None:
     """)
 
 
-@pytest.mark.behaviour("D1", "D3", "D4", "D7", "D10", "S1")
+@pytest.mark.behaviour("D1", "D3", "D4", "D7", "D10", "S1", "R1")
 def test_the_folded_topics_equal_the_tables_after_a_clean_restart_in_the_middle(
     every_postgres: Database, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

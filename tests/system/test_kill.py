@@ -52,6 +52,7 @@ def _stored(service: Service) -> Lsn | None:
     return WalPosition.of(record.position).lsn if record else None
 
 
+@pytest.mark.behaviour("K1", "K2", "R2", "R3")
 @pytest.mark.slow
 def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_order(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

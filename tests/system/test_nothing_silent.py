@@ -150,6 +150,7 @@ PASSING = {
 """Fault -> what brings it and takes it away again, and a word that its complaint holds."""
 
 
+@pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, fault: str) -> None:
     bring, word = PASSING[fault]
@@ -163,6 +164,7 @@ def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, faul
     assert scene.service.stop() == 0
 
 
+@pytest.mark.behaviour("R6")
 def test_a_broker_of_two_that_is_away_is_told_and_costs_nothing(
     own_postgres: EmbeddedPostgres, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_broker_of_two_that_is_away_is_told_and_costs_nothing(
             assert scene.service.stop() == 0
 
 
+@pytest.mark.behaviour("R2")
 @pytest.mark.parametrize("moment", range(3))
 def test_a_service_that_is_killed_goes_on_where_it_was(scene: Scene, moment: int) -> None:
     time.sleep(0.1 * moment)
@@ -232,6 +235,7 @@ LASTING: dict[str, tuple[Callable[[Scene, ExitStack], None], str]] = {
 """Fault -> what brings it, and what the service ends with."""
 
 
+@pytest.mark.behaviour("R5")
 @pytest.mark.parametrize("fault", LASTING)
 def test_what_leaves_a_gap_ends_the_service_with_its_name(scene: Scene, fault: str) -> None:
     bring, told = LASTING[fault]

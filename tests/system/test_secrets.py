@@ -17,6 +17,8 @@ from psycopg2.extensions import make_dsn
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from tests.service import Service
 
+pytestmark = pytest.mark.behaviour("O6")
+
 PASSWORDS = ("hunter2-is-secret", "zqx")
 """One that nothing else holds, and one that a text could hold by chance."""
 

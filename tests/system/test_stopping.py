@@ -50,6 +50,7 @@ def _until_stuck(service: Service, database: Database) -> None:
     service.until(lambda: service.stats()["sink.s"]["events"] > 0, "the sink to have a row")
 
 
+@pytest.mark.behaviour("O2")
 def test_sigterm_ends_a_service_whose_sink_never_comes_back_and_names_what_hangs(
     database: Database, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_sigterm_ends_a_service_whose_sink_never_comes_back_and_names_what_hangs
         assert "stop sink.s in stop (stuck_sink.py:" in said
 
 
+@pytest.mark.behaviour("O2")
 def test_a_second_signal_ends_at_once(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA)
     with Service(tmp_path, _config(database, _STUCK, 'drainTimeout = "60s"')) as service:
@@ -79,6 +81,7 @@ def test_a_second_signal_ends_at_once(database: Database, tmp_path: Path) -> Non
         assert "SIGTERM for the second time" in service.log.read_text()
 
 
+@pytest.mark.behaviour("O2")
 def test_a_stop_does_not_wait_for_a_log_that_nobody_reads(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA)
     with LogPipe() as log:
@@ -116,6 +119,7 @@ def test_a_second_signal_ends_at_once_though_nobody_reads_the_log(database: Data
                 assert service.stop() == 128 + signal.SIGTERM
 
 
+@pytest.mark.behaviour("O2")
 @pytest.mark.parametrize("log_is_read", [True, False])
 def test_a_disk_that_stands_still_at_the_stop_is_named_with_what_is_sent_again(
     database: Database, tmp_path: Path, log_is_read: bool

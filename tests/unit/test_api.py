@@ -173,7 +173,7 @@ def test_the_index_lists_every_endpoint_and_each_answers(client: httpx.Client) -
 
 
 def test_the_index_as_text_is_a_line_for_each_endpoint(client: httpx.Client) -> None:
-    assert client.get("/", headers=TEXT).text.splitlines()[0] == "/health: whether the process lives"
+    assert client.get("/", headers=TEXT).text.splitlines()[0] == "/health: whether the process runs"
 
 
 class Page(HTMLParser):
@@ -329,11 +329,11 @@ def test_a_connection_is_good_for_more_after_head(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "code", "error"),
     [
-        ("GET", "/not/there", 404, "there is no /not/there: / says what there is"),
+        ("GET", "/not/there", 404, "there is no /not/there: / lists the paths"),
         ("GET", "/debug/a%20b", 400, "there is no /debug/a%20b: use /debug/on or /debug/off"),
-        ("GET", "/debug/a%0Ab", 404, "there is no /debug/a%0Ab: / says what there is"),
-        ("GET", "/%E2%98%83", 404, "there is no /%E2%98%83: / says what there is"),
-        ("POST", "/not/there", 404, "there is no /not/there: / says what there is"),
+        ("GET", "/debug/a%0Ab", 404, "there is no /debug/a%0Ab: / lists the paths"),
+        ("GET", "/%E2%98%83", 404, "there is no /%E2%98%83: / lists the paths"),
+        ("POST", "/not/there", 404, "there is no /not/there: / lists the paths"),
         ("POST", "/status", 405, "POST is not served: use GET or HEAD"),
     ],
 )

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "batching.md").read_text()
 MODULE = ROOT / "psql_streamer" / "batching.py"
 CONSTANTS = {name: value for name, value in vars(batching).items() if name.isupper()}
-COUNTED = ("ROWS", "CELLS", "RECORDS", "BATCHES")
+COUNTED = ("ROWS", "CELLS", "FRAMES", "RECORDS", "BATCHES")
 
 
 def written(name: str, value: float) -> str:

@@ -26,7 +26,7 @@ def test_goals_are_for_figures_that_are_shown_and_for_lines_that_come_before() -
 
 
 def test_the_page_has_every_line_and_no_other() -> None:
-    listed = PAGE.read_text().partition("## The lines")[2].partition("\n## ")[0]
+    listed = PAGE.read_text().partition("## The benchmarks")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| ((?:`[a-z0-9-]+`(?:, )?)+) \|", listed, re.MULTILINE)
     assert [name for line in lines for name in re.findall(r"`([^`]+)`", line)] == [case.name for case in CASES]
 

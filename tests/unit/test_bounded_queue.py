@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
+
 from psql_streamer.batching import JOINED_BATCHES, JOINED_BYTES
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 
@@ -25,6 +27,7 @@ def test_items_come_out_in_the_order_in_which_they_went_in() -> None:
     assert queue.used == 0
 
 
+@pytest.mark.behaviour("O3")
 def test_a_full_queue_makes_the_giver_wait_until_something_is_taken() -> None:
     queue: BoundedQueue[_Item] = BoundedQueue(10)
     queue.put(_Item(8), threading.Event())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def test_nothing_is_durable_before_the_first_batch_is() -> None:
     assert tracker.durable is None
 
 
+@pytest.mark.behaviour("K1")
 def test_a_batch_is_durable_when_the_slowest_sink_has_it() -> None:
     tracker = Tracker()
     ticket = tracker.add(_at(1), ["fast", "slow"], now=0.0)
@@ -82,6 +84,7 @@ def test_the_oldest_batch_says_since_when_and_for_whom_it_waits() -> None:
     assert tracker.oldest() == (7.0, {"b"})
 
 
+@pytest.mark.behaviour("K1")
 @given(st.data(), st.integers(1, 3), st.integers(1, 12))
 def test_durable_never_passes_a_batch_that_a_sink_lacks_and_never_goes_back(
     data: st.DataObject, sinks: int, batches: int

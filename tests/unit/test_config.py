@@ -321,7 +321,7 @@ def with_second_source(dsn: str, slot: str = "slot1") -> str:
 )
 def test_one_slot_of_one_server_has_one_source(tmp_path: Path, dsn: str) -> None:
     [problem] = problems_of(tmp_path, with_second_source(dsn))
-    what = 'source.db2: replication slot "slot1" on localhost:5432 is for source.db1 already: give each its own'
+    what = 'source.db2: replication slot "slot1" on localhost:5432 is already used by source.db1: give each its own'
     assert problem.endswith(what)
 
 
@@ -347,7 +347,7 @@ def test_slots_of_one_name_on_different_servers_are_different_slots(tmp_path: Pa
 )
 def test_a_slot_is_told_in_every_way_of_naming_its_server(tmp_path: Path, dsn: str) -> None:
     twice = with_second_source(dsn).replace("host=localhost dbname=shop password=hunter2-in-the-dsn", dsn)
-    assert any("is for source.db1 already" in problem for problem in problems_of(tmp_path, twice))
+    assert any("is already used by source.db1" in problem for problem in problems_of(tmp_path, twice))
     assert problems_of(tmp_path, twice.replace('"slot1"', '"slot2"', 1)) == []
 
 
@@ -363,7 +363,7 @@ def test_parts_of_ones_own_may_claim_things_too(tmp_path: Path) -> None:
         greeting = "hello"
         """
     [problem] = problems_of(tmp_path, text)
-    assert problem.endswith('sink.two: the greeting "hello" is for sink.one already: give each its own')
+    assert problem.endswith('sink.two: the greeting "hello" is already used by sink.one: give each its own')
 
 
 def test_two_sinks_of_one_name_are_named_with_their_line(tmp_path: Path) -> None:

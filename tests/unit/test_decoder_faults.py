@@ -125,6 +125,7 @@ def test_what_the_protocol_does_not_allow_is_refused(wrong: str, frames: list[by
             decode(frames, size)
 
 
+@pytest.mark.behaviour("O6")
 def test_an_error_never_shows_what_a_row_holds() -> None:
     secret = b"hunter2secret"
     sound = wire.insert(16400, [b"1", secret, secret])

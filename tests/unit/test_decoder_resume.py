@@ -77,6 +77,7 @@ def test_a_transaction_cut_at_every_row_with_all_rows_at_one_lsn() -> None:
     assert [change.seq for change in flatten_all(run(history, 3, inside))] == [4, 5]
 
 
+@pytest.mark.behaviour("R2")
 def test_the_identity_of_a_change_is_the_same_after_a_restart() -> None:
     history = History([inserts(1000, 3), inserts(2000, 3)])
     first = flatten_all(run(history, 100, BEGINNING))

@@ -167,7 +167,7 @@ def test_options_of_a_format_warn_and_claim_things_like_those_of_a_sink(tmp_path
     one = f"format = '{HERE}:Registered'\nformatOptions = {{ registryUrl = 'https://r' }}\n"
     sink = MINIMAL.partition("[sink.kafka1]")[2]
     (problem,) = problems_of(tmp_path, f"{with_format(one)}[sink.other]\n{one}{sink}")
-    assert "sink.other: the subjects of https://r is for sink.kafka1 already" in problem
+    assert "sink.other: the subjects of https://r is already used by sink.kafka1" in problem
 
 
 OWN = f"format = '{HERE}:Registered'\nformatOptions = "

@@ -19,7 +19,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"metadata.broker.list": "other:9092"}, "hosts sets it"),
     ({"transactional.id": "x"}, "does not write in transactions"),
     ({"test.mock.num.brokers": 1}, "brokers inside this process"),
-    ({"delivery.report.only.error": False}, "awaits every delivery itself"),
+    ({"delivery.report.only.error": False}, "waits for every delivery itself"),
     ({"acks": 0}, "but for -1: requiredAcks sets it"),
     ({"acks": "1"}, "but for -1: requiredAcks sets it"),
     ({"request.required.acks": 1}, "but for -1: requiredAcks sets it"),

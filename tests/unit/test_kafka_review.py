@@ -77,7 +77,8 @@ def test_an_entry_that_fits_nothing_is_warned_of_with_what_may_be_meant(section:
 
 def test_an_entry_that_another_one_always_beats_is_warned_of() -> None:
     (problem,) = warned(tableTopicMapping={"*": "all", "sales_*": "sales"})
-    assert problem == 'tableTopicMapping: "sales_*" has no effect: every published table that it fits has another entry'
+    what = 'tableTopicMapping: "sales_*" has no effect'
+    assert problem == f"{what}: every published table that it matches uses another entry"
 
 
 @pytest.mark.parametrize(

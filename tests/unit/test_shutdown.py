@@ -41,6 +41,7 @@ def _process(seconds: float, stdout: int = subprocess.PIPE) -> Iterator[subproce
             process.kill()
 
 
+@pytest.mark.behaviour("O2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_deadline_ends_the_process_though_its_main_thread_hangs_in_a_library(number: signal.Signals) -> None:
     with _process(seconds=0.2) as process:
@@ -51,6 +52,7 @@ def test_the_deadline_ends_the_process_though_its_main_thread_hangs_in_a_library
     assert "not stopped within 0.2 s, ending all the same: MainThread in <module>" in said
 
 
+@pytest.mark.behaviour("O2")
 def test_the_second_signal_ends_the_process_at_once() -> None:
     with _process(seconds=60) as process:
         os.kill(process.pid, signal.SIGTERM)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.interfaces import Sink as SinkPart
@@ -155,6 +157,7 @@ def test_behind_a_large_batch_the_next_are_read_while_the_sink_is_at_work(tmp_pa
         assert settled(source) == 3  # one in the sink, one in its queue, one before that
 
 
+@pytest.mark.behaviour("K7")
 def test_a_sink_that_is_done_is_not_kept_waiting_by_one_that_is_not(tmp_path: Path) -> None:
     source, fast, slow = Scripted(SMALL), Gate("fast"), Gate("slow")
     with at_work(tmp_path, source, fast, slow):
@@ -166,6 +169,7 @@ def test_a_sink_that_is_done_is_not_kept_waiting_by_one_that_is_not(tmp_path: Pa
         assert settled(source) == 2
 
 
+@pytest.mark.behaviour("K7")
 def test_a_sink_that_is_away_does_not_stop_its_neighbour_until_its_queue_is_full_in_bytes(tmp_path: Path) -> None:
     source, fast, away = Scripted(SMALL), Gate("fast"), Gate("away", queueBytes="4MB")
     with at_work(tmp_path, source, fast, away):
@@ -178,6 +182,7 @@ def test_a_sink_that_is_away_does_not_stop_its_neighbour_until_its_queue_is_full
         assert away.took[1] > 100, "what waited was put together"
 
 
+@pytest.mark.behaviour("O3")
 def test_a_queue_that_is_full_in_bytes_stops_the_reading(tmp_path: Path) -> None:
     source, fast, away = Scripted(LARGE), Gate("fast"), Gate("away", queueBytes="4MB")
     fast.let_through.release(1000)

@@ -39,6 +39,7 @@ def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path
     store.close()
 
 
+@pytest.mark.behaviour("R3")
 def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(tmp_path: Path) -> None:
     path = tmp_path / "positions.lmdb"
     script = f"""
