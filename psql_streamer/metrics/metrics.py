@@ -82,16 +82,16 @@ class Metrics:
                 self._batch_rows.labels(name)
                 self._pending.expect(name)
 
-    def batch_received(self, source: str, batch: Batch, ticket: int) -> None:
-        """A source gave a batch: as decoded, before any handler saw it. ticket: its number, which increases."""
+    def batch_received(self, source: str, batch: Batch, batch_number: int) -> None:
+        """A source gave a batch: as decoded, before any handler saw it. batch_number: the Tracker's."""
         self._tables.add(source, batch)
-        self._pending.received(source, batch, ticket)
+        self._pending.received(source, batch, batch_number)
         if rows := len(batch):
             self._batch_rows.labels(source).observe(rows)
 
-    def stored_up_to(self, source: str, ticket: int) -> None:
+    def stored_up_to(self, source: str, batch_number: int) -> None:
         """Every batch of a source up to this one is durable in every sink, and the position store says so."""
-        self._pending.stored_up_to(source, ticket)
+        self._pending.stored_up_to(source, batch_number)
 
     def stage(self, stage: Stage, part: str, seconds: float) -> None:
         """A batch passed a stage of a part in this time."""

@@ -24,21 +24,24 @@ _STARTING = Status(False, "starting")
 log = logging.getLogger("psql_streamer.pipeline")
 
 
-_TICKET_BYTES = 1000
-"""What a batch leaves behind when it is put together with others: its place among those in flight, and its lag."""
+_BATCH_NUMBER_BYTES = 1000
+"""What is kept of each batch that was merged with others: its entries in the Tracker and in the metrics' lag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch on its way to one sink; tickets: its numbers at the source's tracker, several when it was merged."""
+    """A batch on its way to one sink.
+
+    batch_numbers: the Tracker's. A merged batch has several; of the pieces of a batch only the last one has any.
+    """
 
     batch: Batch
-    tickets: tuple[int, ...]
+    batch_numbers: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
         """What the batch holds in memory, and what is kept until it is durable."""
-        return self.batch.nbytes + _TICKET_BYTES * len(self.tickets)
+        return self.batch.nbytes + _BATCH_NUMBER_BYTES * len(self.batch_numbers)
 
 
 class SinkRunner:
@@ -173,7 +176,7 @@ class SinkRunner:
             *pieces, last = cut(batch, PIECE_ROWS)
             for piece in pieces:
                 following.put(Item(piece, ()), self._abandon)
-            following.put(Item(last, item.tickets), self._abandon)
+            following.put(Item(last, item.batch_numbers), self._abandon)
 
         self._work(place, f"handler.{handler.name}", transform, handler.start)
 
@@ -231,7 +234,7 @@ class SinkRunner:
 
 
 def _merged(items: Sequence[Item]) -> Item:
-    return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.tickets for item in items)))
+    return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.batch_numbers for item in items)))
 
 
 def _joined(items: Sequence[Item]) -> Sequence[Item]:

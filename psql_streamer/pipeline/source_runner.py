@@ -55,7 +55,7 @@ class SourceRunner:
         self._lifecycle = lifecycle
         self._on_durable = on_durable
         self._tracker = Tracker()
-        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
+        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the number of its batch
         self._lock = threading.Condition()
         self._last_bytes = 0
         self._position: Position | None = None
@@ -123,22 +123,24 @@ class SourceRunner:
     def checkpoint(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
         with self._lock:
-            durable, ticket = self._tracker.durable, self._tracker.durable_ticket
+            durable, batch_number = self._tracker.durable, self._tracker.durable_batch_number
         if durable is None or durable == self._stored:
             return
         self._storing_since = began = time.monotonic()
-        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket), self._dropped_until(durable))
+        self._store.put(
+            self.part.name, self._record(durable), self._shapes_until(batch_number), self._dropped_until(durable)
+        )
         self._storing_since = None
         self._metrics.stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self.part.confirm(durable)
-        self._metrics.stored_up_to(self.part.name, ticket)
+        self._metrics.stored_up_to(self.part.name, batch_number)
 
     def done(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
         with self._lock:
-            for ticket in item.tickets:
-                self._tracker.done(ticket, sink)
+            for batch_number in item.batch_numbers:
+                self._tracker.done(batch_number, sink)
             self._lock.notify()
         self._on_durable()
 
@@ -165,9 +167,9 @@ class SourceRunner:
         stored = {"stored_position": str(self._stored)} if self._stored else {}
         return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
 
-    def _shapes_until(self, ticket: int) -> list[Relation]:
+    def _shapes_until(self, batch_number: int) -> list[Relation]:
         shapes = []
-        while self._new_shapes and self._new_shapes[0][0] <= ticket:
+        while self._new_shapes and self._new_shapes[0][0] <= batch_number:
             shapes.append(self._new_shapes.popleft()[1])
         return shapes
 
@@ -250,13 +252,13 @@ class SourceRunner:
         self._last_bytes = batch.nbytes - batch.overhead
         sinks = () if batch.idle else self._sinks
         with self._lock:
-            ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
-            self._new_shapes.extend((ticket, change.relation) for change in batch.schema_changes)
-        self._metrics.batch_received(self.part.name, batch, ticket)
+            batch_number = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+            self._new_shapes.extend((batch_number, change.relation) for change in batch.schema_changes)
+        self._metrics.batch_received(self.part.name, batch, batch_number)
         if not sinks:
             self._on_durable()
         for sink in sinks:
-            if not sink.take(Item(batch, (ticket,))):
+            if not sink.take(Item(batch, (batch_number,))):
                 return
         self._position = batch.position
 

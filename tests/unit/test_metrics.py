@@ -126,8 +126,8 @@ def batch(*content: Changes, lsn: int = 100, committed: float | None = None) -> 
     )
 
 
-def receive(metrics: Metrics, given: Batch, ticket: int = 1) -> None:
-    metrics.batch_received("db1", given, ticket)
+def receive(metrics: Metrics, given: Batch, batch_number: int = 1) -> None:
+    metrics.batch_received("db1", given, batch_number)
 
 
 def samples(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -222,8 +222,8 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> 
     metrics = Metrics()
     now = time.time()
     row = changes("orders", [RowOp.DELETE])
-    receive(metrics, batch(row, committed=now - 500), ticket=1)
-    receive(metrics, batch(row, committed=now - 50), ticket=2)
+    receive(metrics, batch(row, committed=now - 500), batch_number=1)
+    receive(metrics, batch(row, committed=now - 50), batch_number=2)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(500, abs=20)
     metrics.stored_up_to("db1", 1)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(50, abs=20)
@@ -235,8 +235,8 @@ def test_an_empty_batch_behind_one_that_waits_makes_no_lag_disappear() -> None:
     metrics = Metrics()
     waiting = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
     none = NO_TRANSACTIONS
-    receive(metrics, waiting, ticket=1)
-    receive(metrics, Batch(waiting.source, waiting.position, none), ticket=2)
+    receive(metrics, waiting, batch_number=1)
+    receive(metrics, Batch(waiting.source, waiting.position, none), batch_number=2)
     assert samples(metrics)["lag_seconds"][("db1",)] > 400
 
 
