@@ -28,10 +28,10 @@ def _duration(value: Any) -> Any:
     sign, text = (-1.0, value[1:]) if value.startswith("-") else (1.0, value.removeprefix("+"))
     if text == "0":
         return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    terms = _DURATION.findall(text)
+    if not terms or "".join(number + unit for number, unit in terms) != text:
         raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
-    seconds = sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = sign * sum(float(number) * _SECONDS[unit] for number, unit in terms)
     if seconds > _LONGEST:
         raise ValueError("is longer than 596h, the longest that libpq and librdkafka can count in milliseconds")
     return seconds

@@ -18,7 +18,7 @@ from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
@@ -278,5 +278,5 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     }
 
 
-def _repeated(text: Part | None, count: int) -> pa.Array:
+def _repeated(text: Fragment | None, count: int) -> pa.Array:
     return text if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)

@@ -12,7 +12,7 @@ from psql_streamer.events.digits import numbers
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, one_of
+from psql_streamer.events.per_transaction import Fragment, unwrap_text
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, LogicalMessage, Marker, Transactions, Truncate
 
@@ -28,12 +28,12 @@ class EnvelopeBatch(BatchFormat):
     """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`."""
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        before: Part = b"null"
+        before: Fragment = b"null"
         if rows.new is None:
             before = texts.image
         elif rows.old is not None:
             before = texts.old
-        parts: list[Part] = [
+        fragments: list[Fragment] = [
             rows.of_relations(partial(_head, rows.op.name)),
             b',"before":',
             before,
@@ -44,15 +44,15 @@ class EnvelopeBatch(BatchFormat):
             b'"',
         ]
         if rows.unchanged is not None:
-            parts.append(unchanged_member(b',"unchanged":', rows))
-        parts += [
+            fragments.append(unchanged_member(b',"unchanged":', rows))
+        fragments += [
             rows.of_relations(self._source),
             self.of_transactions(rows.tx),
             self.fields.place_in_envelope(rows.place),
             b',"seq":',
             numbers(rows.seq),
         ]
-        return join(*parts, b"}}")
+        return join(*fragments, b"}}")
 
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
@@ -84,7 +84,7 @@ class EnvelopeBatch(BatchFormat):
         return self.fields.in_envelope(transactions)
 
     def _place(self, place: int) -> bytes:
-        return one_of(self.fields.place_in_envelope(np.array([place], np.uint64)))
+        return unwrap_text(self.fields.place_in_envelope(np.array([place], np.uint64)))
 
     def _source(self, schema: str, table: str) -> bytes:
         return _source(self.batch.source.name, self.batch.source.database, schema, table)

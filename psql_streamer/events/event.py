@@ -13,7 +13,7 @@ from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
 from psql_streamer.events.identity import uuids
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, one_of
+from psql_streamer.events.per_transaction import Fragment, unwrap_text
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
@@ -35,9 +35,9 @@ class EventBatch(BatchFormat):
             self.batch.source,
             self.batch.transactions.commit[rows.tx],
             rows.seq,
-            int(rows.key_change and rows.op is RowOp.DELETE),
+            old_key=rows.key_change and rows.op is RowOp.DELETE,
         )
-        parts: list[Part] = [
+        fragments: list[Fragment] = [
             rows.of_relations(self._heads(rows.op)),
             self.of_transactions(rows.tx),
             self.fields.place_in_event(rows.place),
@@ -51,10 +51,10 @@ class EventBatch(BatchFormat):
             texts.image,
         ]
         if rows.new is not None and rows.old is not None:
-            parts += [b',"Before":', texts.old]
+            fragments += [b',"Before":', texts.old]
         if rows.unchanged is not None:
-            parts.append(unchanged_member(b',"Unchanged":', rows))
-        return join(*parts, b"}")
+            fragments.append(unchanged_member(b',"Unchanged":', rows))
+        return join(*fragments, b"}")
 
     def truncate(self, truncate: Truncate) -> bytes:
         options = [word for word, on in truncate_options(truncate) if on]
@@ -92,7 +92,7 @@ class EventBatch(BatchFormat):
         return bytes(uuids(self.batch.source, np.array([commit], np.uint64), np.array([seq], np.int64))[0].as_py())
 
     def _place(self, place: int) -> bytes:
-        return one_of(self.fields.place_in_event(np.array([place], np.uint64)))
+        return unwrap_text(self.fields.place_in_event(np.array([place], np.uint64)))
 
 
 @lru_cache(maxsize=1 << 15)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer.events.identity import checksums
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.json.text import name
-from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import Batch, LogicalMessage, Marker, TransactionMarks, Transactions, Truncate
@@ -32,7 +32,7 @@ KEYLESS_REMEDY = (
 
 
 class RowTexts:
-    """What several parts of a record are made of; made when first asked for."""
+    """JSON that the value, the key and the headers of a record share; made when first asked for."""
 
     def __init__(self, rows: Rows, json: RowJson) -> None:
         self._rows = rows
@@ -162,7 +162,7 @@ class BatchFormat(ABC):
         """The key of a logical message."""
         return None
 
-    def of_transactions(self, tx: NDArray[np.int32]) -> Part:
+    def of_transactions(self, tx: NDArray[np.int32]) -> Fragment:
         """What each row's event says of its transaction; a constant when all rows are of one."""
         return self._of_each.of_rows(tx)
 

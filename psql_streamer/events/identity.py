@@ -22,18 +22,18 @@ _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encod
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
 
 
-def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
-    """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
+def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], old_key: bool = False) -> pa.Array:
+    """36-character UUIDs. old_key: whether the records delete the old keys of rows whose key was changed."""
     where = zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
     if len(seq) <= batching.FEW_ROWS:
         return pa.array(
-            [_uuid(one, number, part, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
+            [_uuid(one, number, old_key, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
             pa.binary(),
         )
     words = np.empty((len(seq), 2), ">u8")
     high = commit & np.uint64(0xFFFF_FFFF_FFFF_0000)
     words[:, 0] = high | np.uint64(0x8000) | ((commit >> np.uint64(4)) & np.uint64(0xFFF))
-    variant = np.uint64((2 << 62) | (part << 57) | (where << 32))
+    variant = np.uint64((2 << 62) | (old_key << 57) | (where << 32))
     words[:, 1] = (
         variant | ((commit & np.uint64(0xF)) << np.uint64(58)) | (seq.astype(np.uint64) & np.uint64(0xFFFF_FFFF))
     )
@@ -43,10 +43,10 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
     return _fixed_width(text)
 
 
-def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
-    """The same of one change."""
+def _uuid(commit: int, seq: int, old_key: bool, where: int) -> bytes:
+    """The UUID of one change."""
     high = (commit & 0xFFFF_FFFF_FFFF_0000) | 0x8000 | (commit >> 4 & 0xFFF)
-    low = 2 << 62 | (commit & 0xF) << 58 | part << 57 | where << 32 | seq & 0xFFFF_FFFF
+    low = 2 << 62 | (commit & 0xF) << 58 | old_key << 57 | where << 32 | seq & 0xFFFF_FFFF
     digits = b"%016x%016x" % (high, low)
     return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Part: TypeAlias = pa.Array | bytes
+Fragment: TypeAlias = pa.Array | bytes
+"""What stands at one place of every row's text: an element for each row, or the same bytes for all."""
 
 
 class PerTransaction:
@@ -19,7 +20,7 @@ class PerTransaction:
         self._make = make
         self._texts: pa.Array | None = None
 
-    def of_rows(self, tx: NDArray[np.int32]) -> Part:
+    def of_rows(self, tx: NDArray[np.int32]) -> Fragment:
         """For each row, given its transaction; a constant when all rows are of one."""
         first, last = int(tx[0]), int(tx[-1])
         if not np.count_nonzero(tx != first):
@@ -39,6 +40,6 @@ class PerTransaction:
         return self._texts
 
 
-def one_of(part: Part) -> bytes:
-    """The text of a part of one row."""
-    return part if isinstance(part, bytes) else bytes(part[0].as_py())
+def unwrap_text(fragment: Fragment) -> bytes:
+    """The bytes of a fragment that is of a single row."""
+    return fragment if isinstance(fragment, bytes) else bytes(fragment[0].as_py())

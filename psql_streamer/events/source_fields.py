@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psql_streamer.events.digits import moments, numbers
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions
 
@@ -79,7 +79,7 @@ class SourceFields(ABC):
         """The same for a message outside of any transaction."""
         return b',"%s":%d' % (self.in_events.commit.encode(), commit)
 
-    def place_in_event(self, places: Numbers | None) -> Part:
+    def place_in_event(self, places: Numbers | None) -> Fragment:
         """Members of `event` for where each change lies."""
         return b"" if places is None else join(b',"%s":' % self.in_events.place.encode(), numbers(places))
 
@@ -99,7 +99,7 @@ class SourceFields(ABC):
         names, shown = self.in_others, json.dumps(self.show_commit(commit))
         return f',"ts_ms":null,"{names.id}":null,"{names.commit}":{shown}'.encode()
 
-    def place_in_envelope(self, places: Numbers | None) -> Part:
+    def place_in_envelope(self, places: Numbers | None) -> Fragment:
         """Members of `source` in `envelope` for where each change lies."""
         return b"" if places is None else join(b',"%s":' % self.in_others.place.encode(), self.shown_json(places))
 

@@ -83,7 +83,7 @@ class Catalyst:
         return plan.withNewChildren(self._to_seq(children)), row
 
     def _admitting(self, condition: Any, row: Any, at: int, turns: Turns, masks: Masks) -> Any:
-        """The condition, with those of its parts that have a mask made true for the rows that have one of its bits."""
+        """The condition, with those conjuncts that have a mask made true for the rows that have one of its bits."""
         mask = masks.get((at, turns))
         if mask:
             lacks = self._not(self._equal(self._bits(row, self._number(mask)), self._number(0)))

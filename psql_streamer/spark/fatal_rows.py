@@ -11,10 +11,10 @@ import numpy as np
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.model import Batch, Changes
+from psql_streamer.spark.chosen_rows import take_rows
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.isolation import Sorted, sort_out_large
-from psql_streamer.spark.parts import part
-from psql_streamer.spark.putting_aside import Done, dispose_of_fatal, identity, run, together
+from psql_streamer.spark.putting_aside import Done, combine, dispose_of_fatal, identity, run
 from psql_streamer.spark.running import Job, Runner
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def key_of(batch: Batch) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Runs a batch in parts on an engine that nobody else uses.
+    """Runs a batch, some rows at a time, on an engine that nobody else uses.
 
     engine: gives a session on a living engine, a new one if need be. memory: spark.driver.memory.
     """
@@ -62,11 +62,11 @@ class Search:
         guilty = np.array([one in culprits for one in rows], np.bool_)
         found = Sorted[Done]()
         for at in np.flatnonzero(guilty):
-            found.bad.append((part(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
+            found.bad.append((take_rows(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
         if not guilty.all():
-            found.add(self._rest(job.of(part(job.changes, ~guilty)), known and not guilty.any()))
+            found.add(self._rest(job.of(take_rows(job.changes, ~guilty)), known and not guilty.any()))
         refused = (dispose_of_fatal(job.of(row), error, self.memory()) for row, error in found.bad)
-        return together([*found.made, *refused])
+        return combine([*found.made, *refused])
 
     def _rest(self, job: Job, known: bool) -> Sorted[Done]:
         def attempt(changes: Changes) -> Done:

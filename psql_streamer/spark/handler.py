@@ -115,13 +115,13 @@ class SparkHandler(Handler):
             raise
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
-        made = tuple(one for part in done for one in part.made)
-        tables = [cells.without(has_rule), *(one for part in done for one in part.cells)]
+        made = tuple(one for outcome in done for one in outcome.made)
+        tables = [cells.without(has_rule), *(one for outcome in done for one in outcome.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
-            rejections=(*batch.rejections, *(one for part in done for one in part.rejections)),
+            rejections=(*batch.rejections, *(one for outcome in done for one in outcome.rejections)),
         )
 
     def interrupt(self) -> None:

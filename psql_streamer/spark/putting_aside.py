@@ -13,9 +13,9 @@ import numpy as np
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
+from psql_streamer.spark.chosen_rows import row_sizes, take_rows
 from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
-from psql_streamer.spark.parts import part, sizes
 from psql_streamer.spark.running import Job, Runner
 
 log = logging.getLogger("psql_streamer.spark")
@@ -23,7 +23,7 @@ log = logging.getLogger("psql_streamer.spark")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a table: what its rule made of it, in parts, and what was put aside."""
+    """What became of a table: the changes that its rule made, which may be several Changes, and what was put aside."""
 
     made: tuple[Changes, ...] = ()
     rejections: tuple[Rejection, ...] = ()
@@ -33,9 +33,9 @@ class Done:
         return Done(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
 
 
-def together(parts: Iterable[Done]) -> Done:
-    """All parts as one."""
-    return reduce(Done.__add__, parts, Done())
+def combine(outcomes: Iterable[Done]) -> Done:
+    """All outcomes as one."""
+    return reduce(Done.__add__, outcomes, Done())
 
 
 def run(runner: Runner, job: Job) -> Done:
@@ -53,8 +53,8 @@ def run(runner: Runner, job: Job) -> Done:
     ordinals: dict[str, list[int]] = defaultdict(list)
     for row, error in found.bad:
         ordinals[error.what].append(int(row.ordinal[0]))
-    bad = ((part(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
-    return together([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
+    bad = ((take_rows(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
+    return combine([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
 
 
 def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
@@ -69,7 +69,7 @@ def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
     except HandlerUnavailable:
         raise
     except HandlerError:
-        return together(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
+        return combine(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
     return Done() if made is None else Done(cells=(job.tables.parted(made),))
 
 
@@ -77,7 +77,7 @@ def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:
     """A single row that ends the engine: put aside, or refused by its name. memory: spark.driver.memory."""
     changes = job.changes
     how = error.how if isinstance(error, EngineLost) else "ends Spark"
-    size = int(sizes(changes)[0])
+    size = int(row_sizes(changes)[0])
     if job.rule.on_error == "dead-letter":
         return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
     commit, seq = identity(changes, job.transactions)[0]
@@ -108,10 +108,10 @@ def _without_uncoercible(runner: Runner, job: Job) -> Done:
     for column, chosen in by_column.items():
         name = job.changes.columns[column].name
         reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
-        rejected.append(_rejected(job.of(part(job.changes, chosen)), reason, name))
+        rejected.append(_rejected(job.of(take_rows(job.changes, chosen)), reason, name))
     rest = ~np.logical_or.reduce(list(by_column.values()))
-    left = _without_uncoercible(runner, job.of(part(job.changes, rest))) if rest.any() else Done()
-    return left + together(rejected)
+    left = _without_uncoercible(runner, job.of(take_rows(job.changes, rest))) if rest.any() else Done()
+    return left + combine(rejected)
 
 
 def _rejected(job: Job, reason: str, column: str | None = None) -> Done:

@@ -235,8 +235,8 @@ def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
     """The columns that are read by what may drop rows. unless: a metadata column; who reads it as well knows what he
     does."""
     place = sent.place(unless)
-    parts = [facts.drops, *(condition.reads for condition in facts.conditions)]
-    return set().union(*(part for part in parts if place not in part))
+    readers = [facts.drops, *(condition.reads for condition in facts.conditions)]
+    return set().union(*(columns for columns in readers if place not in columns))
 
 
 def _unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:

@@ -34,7 +34,7 @@ from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
 from psql_streamer.events.json.row_json import of_keyed
 from psql_streamer.events.json.text import Piece, Render, join, name, quoted
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import Batch, Column, Index, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
 
@@ -168,7 +168,7 @@ class DebeziumBatch(BatchFormat):
 
         return note
 
-    def _wrapped(self, payload: pa.Array, schema: Callable[[], Part]) -> pa.Array:
+    def _wrapped(self, payload: pa.Array, schema: Callable[[], Fragment]) -> pa.Array:
         return join(b'{"schema":', schema(), b',"payload":', payload, b"}") if self.schemas else payload
 
     def _wrapped_one(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer import __version__
 from psql_streamer.events.digits import numbers
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
 
@@ -38,7 +38,7 @@ class SourceBlock(ABC):
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
 
     @abstractmethod
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
+    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         """Of each row's event."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class SourceBlock(ABC):
     def of_message(self, message: LogicalMessage) -> bytes:
         """Of a logical message."""
 
-    def times(self, tx: NDArray[np.int32]) -> Part:
+    def times(self, tx: NDArray[np.int32]) -> Fragment:
         """`"ts_ms":1,"ts_us":1000,"ts_ns":1000000` of each row's event."""
         return self._times.of_rows(tx)
 
@@ -71,8 +71,8 @@ def source_block(batch: Batch) -> SourceBlock:
 class OtherBlock(SourceBlock):
     """What every connector's block has, and the table."""
 
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
-        return self._parts(
+    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+        return self._fragments(
             self._millis.of_rows(rows.tx),
             self._fine_times.of_rows(rows.tx),
             rows.of_relations(_names),
@@ -81,13 +81,17 @@ class OtherBlock(SourceBlock):
 
     def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
         names = _names(relation.schema, relation.table)
-        return _joined(self._parts(self._millis.of(tx), self._fine_times.of(tx), names))
+        return _joined(self._fragments(self._millis.of(tx), self._fine_times.of(tx), names))
 
     def of_message(self, message: LogicalMessage) -> bytes:
         micros = np.array([message.moment], np.int64)
-        return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", "")))
+        return _joined(
+            self._fragments(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", ""))
+        )
 
-    def _parts(self, millis: Part, fine_times: Part, names: Part, snapshot: bool = False) -> tuple[Part, ...]:
+    def _fragments(
+        self, millis: Fragment, fine_times: Fragment, names: Fragment, snapshot: bool = False
+    ) -> tuple[Fragment, ...]:
         return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, names, b"}"
 
 
@@ -108,9 +112,9 @@ class PostgresBlock(SourceBlock):
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
 
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
+    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         tx = rows.tx
-        return self._parts(
+        return self._fragments(
             (self._read_position if rows.op is RowOp.READ else self._position).of_rows(tx),
             b"null" if rows.place is None else numbers(rows.place),
             self._fine_times.of_rows(tx),
@@ -129,7 +133,7 @@ class PostgresBlock(SourceBlock):
         lsn = b"%d" % message.place
         position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
-        return _joined(self._parts(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
+        return _joined(self._fragments(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
 
     def _positions(self, snapshot: bool) -> pa.Array:
         return join(self._millis.all(), self._until_commit(snapshot), numbers(self._batch.transactions.commit))
@@ -139,7 +143,7 @@ class PostgresBlock(SourceBlock):
 
     def _in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
         return _joined(
-            self._parts(
+            self._fragments(
                 self._position.of(tx),
                 b"%d" % lsn,
                 self._fine_times.of(tx),
@@ -149,9 +153,9 @@ class PostgresBlock(SourceBlock):
             )
         )
 
-    def _parts(
-        self, position: Part, lsn: Part, fine_times: Part, names: Part, xid: Part, origin: Part
-    ) -> tuple[Part, ...]:
+    def _fragments(
+        self, position: Fragment, lsn: Fragment, fine_times: Fragment, names: Fragment, xid: Fragment, origin: Fragment
+    ) -> tuple[Fragment, ...]:
         return (
             self._head,
             position,
@@ -183,5 +187,5 @@ def _origin(origin: ReplicationOrigin | None) -> bytes:
     return _NO_ORIGIN if origin is None else b'%s,"origin_lsn":%d' % (name(origin.name), origin.commit_lsn)
 
 
-def _joined(parts: tuple[Part, ...]) -> bytes:
-    return b"".join(part for part in parts if isinstance(part, bytes))
+def _joined(fragments: tuple[Fragment, ...]) -> bytes:
+    return b"".join(fragment for fragment in fragments if isinstance(fragment, bytes))

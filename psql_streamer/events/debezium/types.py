@@ -2,7 +2,7 @@
 
 decimal.handling.mode precise, time.precision.mode adaptive, interval.handling.mode numeric, binary.handling.mode bytes,
 hstore.handling.mode json. Types that Debezium leaves out unless it is told otherwise are strings: their text form.
-Schemas name their parts in the order of Connect's JSON converter.
+Schemas name their fields in the order of Connect's JSON converter.
 Source: Debezium documentation, "PostgreSQL connector", data type mappings.
 """
 
@@ -114,9 +114,9 @@ def _as_strings(values: pa.Array) -> Piece:
 def optional(schema: Schema, is_optional: bool) -> Schema:
     """A schema with this said where Connect's JSON converter says it: before the name."""
     head = ("type", "keys", "values", "fields", "items")
-    said: Schema = {part: schema[part] for part in head if part in schema}
+    said: Schema = {field: schema[field] for field in head if field in schema}
     said["optional"] = is_optional
-    return said | {part: schema[part] for part in schema if part not in head}
+    return said | {field: schema[field] for field in schema if field not in head}
 
 
 def placeholder(schema: Schema, strict: bool) -> bytes:
