@@ -42,7 +42,7 @@ _BATCH_ROWS = (1, 10, 100, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 _STAGE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-_MAY_PASS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "sink": "SinkUnavailable"}
+_EXPECTED_ERRORS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "sink": "SinkUnavailable"}
 
 
 class Metrics:
@@ -77,7 +77,7 @@ class Metrics:
         for part in parts:
             kind, _, name = part.partition(".")
             self._retries.labels(part)
-            self._errors.labels(part, _MAY_PASS[kind])
+            self._errors.labels(part, _EXPECTED_ERRORS[kind])
             if kind == "source":
                 self._batch_rows.labels(name)
                 self._pending.expect(name)

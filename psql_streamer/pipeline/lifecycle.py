@@ -16,10 +16,10 @@ from psql_streamer.pipeline.retries import Retries, Tried
 log = logging.getLogger("psql_streamer.pipeline")
 
 _LEAST_START_SECONDS = 5.0
-"""Seconds that every attempt gets, also the last: it says best what is in the way."""
+"""The time that every attempt gets, also the last: it says best what is in the way."""
 
 _INTERRUPTED_SECONDS = 2.0
-"""Seconds that a start gets to end after it was interrupted."""
+"""The time that a start gets to end after it was interrupted."""
 
 
 class Lifecycle:
@@ -76,8 +76,8 @@ class Lifecycle:
         self, part: str, start: Callable[[], None], interrupt: Callable[[], None] | None, give_up_at: float
     ) -> None:
         attempt = Call(start, f"start {part}")
-        patience = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
-        attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
+        seconds = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
+        attempt.wait(seconds if interrupt else threading.TIMEOUT_MAX, self.stopping)
         if not attempt.ended and interrupt is not None:
             interrupt()
             attempt.wait(_INTERRUPTED_SECONDS, threading.Event())

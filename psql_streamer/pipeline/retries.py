@@ -1,4 +1,4 @@
-"""What is tried again after an error that may pass: with which pauses, for how long, and who is told."""
+"""Trying again after an error that may pass: with which pauses, for how long, and who is told."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LIMITS: Mapping[Tried, Limit] = {
 }
 """The only place that says how long a pause may be. The first pause is an option of the source."""
 
-FIRST_START_PAUSE = 1.0
-"""Seconds; of a sink or handler, whose start has no option for it."""
+FIRST_START_PAUSE_SECONDS = 1.0
+"""Before the second attempt to start a sink or a handler, which have no option for it."""
 
 
 class Retries:

@@ -17,7 +17,7 @@ from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, merge
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.retries import FIRST_START_PAUSE, Retries, Tried
+from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
 
 _STARTING = Status(False, "starting")
 
@@ -157,7 +157,7 @@ class SinkRunner:
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
-        self._lifecycle.start(name, start, FIRST_START_PAUSE)
+        self._lifecycle.start(name, start, FIRST_START_PAUSE_SECONDS)
         self._started.add(name)
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:

@@ -20,14 +20,14 @@ from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries, Tried
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 
-_STALLED_AFTER = 60.0
-"""Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
+_STALLED_AFTER_SECONDS = 60.0
+"""The time that a batch may be on its way to a sink before /status calls the pipeline stalled."""
 
-_STORE_STALLED_AFTER = 10.0
-"""Seconds that the disk may take for a position before /status says so."""
+_STORE_STALLED_AFTER_SECONDS = 10.0
+"""The time that the disk may take for a position before /status says so."""
 
-_DROPPED_INTERVAL = 3600.0
-"""Seconds between two looks for tables that no longer exist."""
+_DROPPED_LOOK_SECONDS = 3600.0
+"""Between two looks for tables that do not exist any more."""
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -149,14 +149,14 @@ class SourceRunner:
         if problem := self._retries.problem:
             return Status(False, problem)
         status = self.part.status()
-        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER:
+        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER_SECONDS:
             age = time.monotonic() - began
             return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")
         with self._lock:
             oldest = self._tracker.oldest()
         if status.ok and oldest is not None:
             age = time.monotonic() - oldest[0]
-            if age > _STALLED_AFTER:
+            if age > _STALLED_AFTER_SECONDS:
                 return Status(False, f"a batch has waited {age:.0f} s for {', '.join(sorted(oldest[1]))}")
         return status
 
@@ -178,7 +178,7 @@ class SourceRunner:
         now = time.monotonic()
         if now < self._look_for_dropped_at:
             return
-        self._look_for_dropped_at = now + _DROPPED_INTERVAL
+        self._look_for_dropped_at = now + _DROPPED_LOOK_SECONDS
         remembered = self._store.relations(self.part.name)
         self._dropped = self.part.find_dropped(remembered) if remembered else None
 

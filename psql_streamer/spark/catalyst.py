@@ -22,7 +22,7 @@ Masks = Mapping[tuple[int, Turns], int]
 """(Condition.filter, Condition.turns) -> bits of `_row` that let a row pass the condition whatever it says."""
 
 _NUMBER = re.compile(r"#\d+")
-_MOST_FIELDS = 100_000
+_MOST_SHOWN_FIELDS = 100_000
 
 
 class Catalyst:
@@ -103,9 +103,9 @@ def _tree_string(plan: Any) -> str:
 
     # verbose, addSuffix, maxFields, printOperatorId, and since Spark 4.1 one more.
     try:
-        text: str = plan.treeString(True, False, _MOST_FIELDS, False, False)
+        text: str = plan.treeString(True, False, _MOST_SHOWN_FIELDS, False, False)
     except Py4JError:
-        text = plan.treeString(True, False, _MOST_FIELDS, False)
+        text = plan.treeString(True, False, _MOST_SHOWN_FIELDS, False)
     return text
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST = max(2, min(8, os.cpu_count() or 2))
+_MOST_TABLES = max(2, min(8, os.cpu_count() or 2))
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -25,7 +25,7 @@ class SideBySide:
     have its settings.
     """
 
-    def __init__(self, spark: SparkSession, most: int = _MOST) -> None:
+    def __init__(self, spark: SparkSession, most: int = _MOST_TABLES) -> None:
         self._spark = spark
         self._most = most
         self._own = threading.local()

@@ -19,13 +19,13 @@ from sinks.kafka.outgoing import Index, Outgoing
 from sinks.kafka.producer import PartitionState, Producer, Report, TopicMetadata
 
 TOPICS_A_CLIENT = 250
-"""Up to which no other client is made."""
+"""How many topics a client gets before another client is made."""
 
 MOST_CLIENTS = 16
-"""Each has a thread and a connection for every broker."""
+"""A limit, because each client has a thread and a connection for every broker."""
 
-_FIRST_QUESTION = 2.0
-"""Seconds that brokers get to tell a new client of its topics; without an answer it asks for each by itself."""
+_FIRST_METADATA_SECONDS = 2.0
+"""The time that brokers get to tell a new client of its topics; without an answer it asks for each by itself."""
 
 
 class Clients:
@@ -150,6 +150,6 @@ class Clients:
         if self._closed:  # by another thread, which may not have seen this one
             client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through
-            found = client.metadata(None, _FIRST_QUESTION)
+            found = client.metadata(None, _FIRST_METADATA_SECONDS)
             self._told.update({name: one.partitions for name, one in found.items() if name not in self._client_of})
         return len(self._all) - 1

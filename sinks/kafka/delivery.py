@@ -20,14 +20,14 @@ from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.standstill import gone, reason
 
-_FRUITLESS = 10
-"""Waits in a row in which nothing moved. Then a new client takes over: it reads certificates from their files anew."""
+_MOST_STANDSTILLS = 10
+"""Standstills in a row, after which a new client takes over: it reads certificates from their files anew."""
 
-_LOOK = 1.0
-"""Seconds that brokers get to say how the partitions are that nothing moves in."""
+_METADATA_SECONDS = 1.0
+"""Seconds that brokers get to answer a question for the state of the partitions, when nothing moves."""
 
-_ANSWERED = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
-"""What to do when brokers answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
+_STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
+"""For brokers that answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
 
 _ONE_A_REQUEST = {
     "batch.num.messages": "1",
@@ -42,17 +42,17 @@ Rejections = Mapping[int, KafkaError]
 class Delivery:
     """A producer, replaced when it fails for good. Not for several threads, except `interrupt`.
 
-    properties: librdkafka's. patience: seconds without a single acknowledgement after which a wait is given up. log:
-    for what the client says.
+    properties: librdkafka's. delivery_timeout: seconds without a single acknowledgement after which a wait is given up.
+    log: for what the client says.
     """
 
-    def __init__(self, properties: Mapping[str, str], patience: float, log: logging.Logger) -> None:
+    def __init__(self, properties: Mapping[str, str], delivery_timeout: float, log: logging.Logger) -> None:
         self._properties = properties
-        self._patience = patience
+        self._delivery_timeout = delivery_timeout
         self._log = log
         self._interrupted = threading.Event()
         self._complaints = _Complaints(log)
-        self._fruitless = 0
+        self._standstills = 0
         self._producer = self._make_producer({})
         self._single: Clients | None = None
 
@@ -153,7 +153,7 @@ class Delivery:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
         self._serve(producer, shipment)
         left = producer.outstanding
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._delivery_timeout
         while not enough(left):
             if time.monotonic() > deadline:
                 raise self._standstill(producer, shipment, left)
@@ -162,8 +162,8 @@ class Delivery:
             now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
             if now_left < left:
                 left = now_left
-                self._fruitless = 0
-                deadline = time.monotonic() + self._patience
+                self._standstills = 0
+                deadline = time.monotonic() + self._delivery_timeout
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Take delivery reports and complaints."""
@@ -177,12 +177,12 @@ class Delivery:
         """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
         sends again the brokers know by its number. A new client's repeats they do not know.
         """
-        self._fruitless += 1
-        what = f"{left} records were not acknowledged, none for {self._patience:g} s"
-        hopeless, remedy = self._fruitless >= _FRUITLESS, ""
+        self._standstills += 1
+        what = f"{left} records were not acknowledged, none for {self._delivery_timeout:g} s"
+        hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, ""
         with suppress(KafkaException):
-            states = producer.partitions(set(shipment.records.topic_names), _LOOK)
-            why, remedy = reason(shipment, states), _ANSWERED
+            states = producer.partitions(set(shipment.records.topic_names), _METADATA_SECONDS)
+            why, remedy = reason(shipment, states), _STANDSTILL_REMEDY
             what = f"{what} ({why})" if why else what
             hopeless = hopeless or gone(shipment, states)
         if hopeless:
@@ -191,7 +191,7 @@ class Delivery:
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
-        self._fruitless = 0
+        self._standstills = 0
         failed = producer.give_up()
         if failed is None:
             shipment.recall()

@@ -85,7 +85,7 @@ class KafkaSinkOptions(EventOptions):
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
 
     @property
-    def patience(self) -> float:
+    def delivery_timeout(self) -> float:
         """Seconds without a single acknowledgement after which a delivery has failed."""
         return self.timeout * self.max_attempts
 

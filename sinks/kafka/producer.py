@@ -21,14 +21,14 @@ from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
 from sinks.kafka.outgoing import Index, Outgoing, Run, lay_out, lay_out_fields, runs
 
-_HEADED_AT_ONCE = 1000
-"""Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
+_LAID_OUT_RECORDS = 1000
+"""How many records with headers are laid out together; the arguments of each take 72 bytes a header."""
 
-_FEW = 100
-"""Records up to which a call is over before another thread could have run meanwhile."""
+_GIL_HELD_RECORDS = 100
+"""Up to this many records a call keeps the interpreter's lock: it is over before another thread could have run."""
 
-_LAST_CALL = 3.0
-"""Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
+_CLOSE_SECONDS = 3.0
+"""The time that `close` waits for another thread's call to end, and `give_up` for the client."""
 
 _MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
@@ -160,7 +160,7 @@ class Producer:
         with self._in_use:
             rdkafka.purge(self._open(), librdkafka.PURGE_ALL)
         reports: list[Report] = []
-        deadline = time.monotonic() + _LAST_CALL
+        deadline = time.monotonic() + _CLOSE_SECONDS
         while self.outstanding and time.monotonic() < deadline:
             with suppress(KafkaException):  # that it failed for good is why it is given up
                 reports += self.flush(REPORTS_LOOK_SECONDS)
@@ -198,7 +198,7 @@ class Producer:
 
     def close(self) -> None:
         """Forget what is not delivered, disconnect, and let go of its memory. The second time nothing happens."""
-        if not self._in_use.acquire(timeout=_LAST_CALL):
+        if not self._in_use.acquire(timeout=_CLOSE_SECONDS):
             self._log.warning("the Kafka client is still waiting for a broker, and is left to the process's end")
             return
         try:
@@ -249,7 +249,7 @@ class Producer:
         messages = lay_out(records, at)
         first = messages.ctypes.data
         for topic, start, end in pieces:
-            produce = rdkafka_at_once.produce_batch if end - start < _FEW else rdkafka.produce_batch
+            produce = rdkafka_at_once.produce_batch if end - start < _GIL_HELD_RECORDS else rdkafka.produce_batch
             address = first + start * MESSAGE.itemsize
             taken = produce(topics[topic], -1, librdkafka.EACH_ITS_PARTITION, address, end - start)
             if taken < end - start and self._is_full(messages["error"][start:end]):
@@ -269,8 +269,8 @@ class Producer:
         addresses = {name: ctypes.addressof(text) for name, text in names.items()}
         handles = np.zeros(len(records.topic_names), np.uint64)
         handles[list(topics)] = list(topics.values())
-        for start in range(0, len(at), _HEADED_AT_ONCE):
-            fields = lay_out_fields(handles, records, at[start : start + _HEADED_AT_ONCE], addresses)
+        for start in range(0, len(at), _LAID_OUT_RECORDS):
+            fields = lay_out_fields(handles, records, at[start : start + _LAID_OUT_RECORDS], addresses)
             for place, error in enumerate(self._produce_each(fields), start):
                 if error:
                     errors[place] = error

@@ -15,8 +15,8 @@ from sinks.kafka.producer import Failed, Report, Written
 
 Mask = NDArray[np.bool_]
 
-_BY_KEY = 1 << 31
-"""Above every number of a partition."""
+_FIRST_KEY_LINE = 1 << 31
+"""Numbers of lines from here on are of keys: it is above every number of a partition."""
 
 
 class Shipment:
@@ -150,7 +150,7 @@ def _lines(records: Outgoing) -> tuple[Index, Mask]:
     if not directed.all():
         keys = _keys(records)
         ordered = directed | (keys >= 0)
-        numbers = np.where(directed, numbers, _BY_KEY + keys)
+        numbers = np.where(directed, numbers, _FIRST_KEY_LINE + keys)
     _, lines = np.unique(records.topics.astype(np.int64) << 33 | numbers, return_inverse=True)
     return lines, ordered
 

@@ -101,13 +101,13 @@ class KafkaSink(Sink):
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
         self.stop()
         options = self._options
-        self._delivery = Delivery(options.properties(), options.patience, self._log)
+        self._delivery = Delivery(options.properties(), options.delivery_timeout, self._log)
         self._topics = Topics(
             self._delivery,
             host=options.hosts[0],
             timeout=options.timeout,
             interval=options.rebalance_interval,
-            patience=options.patience,
+            appear_timeout=options.delivery_timeout,
             create=options.create_topics,
             admin=lambda: AdminClient({**options.admin_properties()}),
         )

@@ -10,8 +10,8 @@ import numpy as np
 from sinks.kafka.producer import PartitionState
 from sinks.kafka.shipment import Shipment
 
-_TOLD = 3
-"""Partitions that a message names."""
+_MOST_NAMED = 3
+"""How many partitions a message names."""
 
 
 def gone(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> bool:
@@ -26,8 +26,8 @@ def reason(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -
     """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
     troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
     told = dict.fromkeys(trouble for trouble in troubles if trouble)
-    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-    return ", ".join(islice(told, _TOLD)) + more
+    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+    return ", ".join(islice(told, _MOST_NAMED)) + more
 
 
 def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:
