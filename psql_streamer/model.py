@@ -21,6 +21,7 @@ from psql_streamer.binary_columns import lengths
 from psql_streamer.pgtype import PostgresType
 
 Index: TypeAlias = NDArray[np.int64]
+"""Integers that point into something: rows, cells, columns."""
 
 
 @dataclass(frozen=True, slots=True)

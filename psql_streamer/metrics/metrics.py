@@ -27,7 +27,7 @@ from prometheus_client import (
 from psql_streamer import __version__
 from psql_streamer.interfaces import Service
 from psql_streamer.metrics.pending import Pending
-from psql_streamer.metrics.scrape import PREFIX, Scrape
+from psql_streamer.metrics.scrape import METRIC_PREFIX, Scrape
 from psql_streamer.metrics.table_counts import TableCounts
 from psql_streamer.model import Batch
 
@@ -114,10 +114,10 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(name, what, labels, PREFIX, registry=self._registry)
+        return Counter(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
-        return Gauge(name, what, labels, PREFIX, registry=self._registry)
+        return Gauge(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, what, labels, PREFIX, buckets=buckets, registry=self._registry)
+        return Histogram(name, what, labels, METRIC_PREFIX, buckets=buckets, registry=self._registry)

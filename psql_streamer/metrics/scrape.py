@@ -16,7 +16,7 @@ from psql_streamer.metrics.table_counts import Labels, TableCounts
 from psql_streamer.model import Stats
 from psql_streamer.name_counts import OTHERS
 
-PREFIX = "psql_streamer"
+METRIC_PREFIX = "psql_streamer"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _family(
     labels: Labels,
     values: Mapping[Labels, float],
 ) -> Metric:
-    family = kind(f"{PREFIX}_{name}", what, labels=labels)
+    family = kind(f"{METRIC_PREFIX}_{name}", what, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
     return family

@@ -13,13 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, RowOp
+from psql_streamer.model import Changes, Image, Index, RowOp
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.lacking import union
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from psql_streamer.model import Changes, Image
 
 Mask = NDArray[np.bool_]
 
-KEY_ONLY = 1
+KEY_ONLY_BIT = 1
 """The bit of an old image that holds the key alone."""
 
 _COLUMN_BITS = 30
@@ -61,11 +61,11 @@ class Lacking:
         return ~self.is_new if self.key_only else np.zeros(self.images, np.bool_)
 
     def flags(self, columns: Sequence[int]) -> NDArray[np.int64]:
-        """Bits that say of an image what it lacks: KEY_ONLY, and one for each of the columns that an update left alone.
+        """Bits that say what an image lacks: KEY_ONLY_BIT, and one for each of the columns that an update left alone.
 
         Columns that are too many for the bits share one.
         """
-        flags = np.where(self.is_key_only, KEY_ONLY, 0).astype(np.int64)
+        flags = np.where(self.is_key_only, KEY_ONLY_BIT, 0).astype(np.int64)
         unchanged = self.unchanged()
         for column in columns:
             if column in unchanged:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import ArrowType, Changes, Column, Image
+from psql_streamer.model import ArrowType, Changes, Column, Image, Index
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -34,8 +33,6 @@ LET_PASS = (
     f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of inner ones"
 )
 """What to do about a rule that drops what it cannot judge."""
-
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

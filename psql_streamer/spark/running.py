@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.model import Changes, Column, SourceInfo, Transactions
+from psql_streamer.model import Changes, Column, Index, SourceInfo, Transactions
 from psql_streamer.spark.alike import Tables, is_row_by_row
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
@@ -21,12 +21,11 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent, identity_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import Uncoercible, failure
-from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
-from psql_streamer.spark.lacking import bit_of, union
+from psql_streamer.spark.lacking import KEY_ONLY_BIT, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.plan_tree import read_plan
-from psql_streamer.spark.results import Index, receive
+from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.rules import Rule
 

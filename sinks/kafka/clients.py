@@ -15,7 +15,8 @@ import numpy as np
 from confluent_kafka import KafkaException
 from numpy.typing import NDArray
 
-from sinks.kafka.outgoing import Index, Outgoing
+from psql_streamer.model import Index
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import PartitionState, Producer, Report, TopicMetadata
 
 TOPICS_A_CLIENT = 250

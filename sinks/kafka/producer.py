@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from psql_streamer.batching import REPORTS_LOOK_SECONDS
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.model import Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
-from sinks.kafka.outgoing import Index, Outgoing, Run, lay_out, lay_out_fields, runs
+from sinks.kafka.outgoing import Outgoing, Run, lay_out, lay_out_fields, runs
 
 _LAID_OUT_RECORDS = 1000
 """How many records with headers are laid out together; the arguments of each take 72 bytes a header."""

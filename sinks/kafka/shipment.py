@@ -8,9 +8,10 @@ import numpy as np
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from psql_streamer.model import Index
 from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REJECTED
-from sinks.kafka.outgoing import Index, Outgoing
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed, Report, Written
 
 Mask = NDArray[np.bool_]

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.model import Index
 from sinks.kafka import clients, outgoing, producer
-from sinks.kafka.outgoing import Index, Outgoing, runs
+from sinks.kafka.outgoing import Outgoing, runs
 from sinks.kafka.producer import Producer
 from sinks.kafka.shipment import Shipment
 
