@@ -44,7 +44,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "stream": dict(stored.stream),
         "override": stored.override,
     }
-    return json.dumps(_without_old_fields(_unknown_fields(before)) | fields).encode()
+    return json.dumps(_drop_old_fields(_unknown_fields(before)) | fields).encode()
 
 
 def decode_position(written: bytes) -> StoredPosition:
@@ -112,7 +112,7 @@ def _unknown_fields(before: bytes | None) -> dict[str, Any]:
 _POSITION_OF_FORMAT_2 = ("lsn", "commit_lsn", "changes")
 
 
-def _without_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in (*_POSITION_OF_FORMAT_2, "fence")}
 
 

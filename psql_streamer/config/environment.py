@@ -37,7 +37,7 @@ _DSN_KEYWORDS = {
 _HTTP = "127.0.0.1:8080"
 
 
-def without_file(environ: Mapping[str, str]) -> Document:
+def build_document(environ: Mapping[str, str]) -> Document:
     """The configuration that the PG_* and KAFKA_* variables stand for; ConfigError when too few are set.
 
     Without any of them the document is empty, for PSQL_STREAMER__ variables to fill, if there are some of a source or

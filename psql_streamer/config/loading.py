@@ -24,7 +24,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
 
     ConfigError holds everything that is wrong with it.
     """
-    document = environment.without_file(environ) if path is None else reading.read(path)
+    document = environment.build_document(environ) if path is None else reading.read(path)
     problems = Problems(document)
     environment.override(document, environ, problems)
     reading.require_shallow(document)

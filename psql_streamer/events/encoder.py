@@ -112,7 +112,7 @@ class Encoder:
             }
             none = np.zeros(len(tx), np.int32)
             yield Encoded(
-                (topic.of(form.batch.source.name),),
+                (topic.render(form.batch.source.name),),
                 none,
                 ("transaction",),
                 none,
@@ -197,7 +197,7 @@ class Encoder:
         """Indexes of the columns to key by; names: those that the route asks for."""
         relation, columns = shape
         if names is None:
-            names = self._key.of(relation)
+            names = self._key.find(relation)
         if names is None:
             return tuple(index for index, column in enumerate(columns) if column.key)
         places = {column.name: index for index, column in enumerate(columns)}
@@ -215,7 +215,7 @@ class Encoder:
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(topic.of(batch.source.name), change, Marker.RELATION, batch, key, value)
+            yield self._of_table(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
 
     def _truncates(self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[Encoded]:
         for truncate in truncates:

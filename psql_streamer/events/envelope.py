@@ -47,8 +47,8 @@ class EnvelopeBatch(BatchFormat):
             fragments.append(unchanged_member(b',"unchanged":', rows))
         fragments += [
             rows.of_relations(self._source),
-            self.of_transactions(rows.tx),
-            self.fields.place_in_envelope(rows.place),
+            self.transaction_fragment(rows.tx),
+            self.fields.render_envelope_places(rows.place),
             b',"seq":',
             numbers(rows.seq),
         ]
@@ -61,14 +61,14 @@ class EnvelopeBatch(BatchFormat):
             _head(Marker.TRUNCATE.name, relation.schema, relation.table),
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
-            self.of_transaction(truncate.tx),
+            self.transaction_text(truncate.tx),
             self._place(truncate.place),
             truncate.seq,
         )
 
     def message(self, message: LogicalMessage) -> bytes:
         of_transaction = (
-            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_envelope(message.place)
+            self.transaction_text(message.tx) if message.tx >= 0 else self.fields.render_envelope_outside(message.place)
         )
         return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s%s,"seq":%d}}' % (
             _head(Marker.MESSAGE.name, "", ""),
@@ -80,11 +80,11 @@ class EnvelopeBatch(BatchFormat):
             message.seq,
         )
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return self.fields.in_envelope(transactions)
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
+        return self.fields.render_envelope_members(transactions)
 
     def _place(self, place: int) -> bytes:
-        return unwrap_text(self.fields.place_in_envelope(np.array([place], np.uint64)))
+        return unwrap_text(self.fields.render_envelope_places(np.array([place], np.uint64)))
 
     def _source(self, schema: str, table: str) -> bytes:
         return _source(self.batch.source.name, self.batch.source.database, schema, table)

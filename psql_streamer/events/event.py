@@ -39,8 +39,8 @@ class EventBatch(BatchFormat):
         )
         fragments: list[Fragment] = [
             rows.of_relations(self._heads(rows.op)),
-            self.of_transactions(rows.tx),
-            self.fields.place_in_event(rows.place),
+            self.transaction_fragment(rows.tx),
+            self.fields.render_event_places(rows.place),
             b',"Seq":',
             numbers(rows.seq),
             b',"UUID":"',
@@ -60,7 +60,7 @@ class EventBatch(BatchFormat):
         options = [word for word, on in truncate_options(truncate) if on]
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
             self._heads(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
-            self.of_transaction(truncate.tx),
+            self.transaction_text(truncate.tx),
             self._place(truncate.place),
             truncate.seq,
             self._uuid(int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
@@ -69,7 +69,7 @@ class EventBatch(BatchFormat):
 
     def message(self, message: LogicalMessage) -> bytes:
         of_transaction = (
-            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_event(message.place)
+            self.transaction_text(message.tx) if message.tx >= 0 else self.fields.render_event_outside(message.place)
         )
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
             self._heads(Marker.MESSAGE)("", ""),
@@ -81,8 +81,8 @@ class EventBatch(BatchFormat):
             content_member(message.content, b"Content"),
         )
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return self.fields.in_event(transactions)
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
+        return self.fields.render_event_members(transactions)
 
     def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
         """How the events of a kind begin, by schema and table."""
@@ -92,7 +92,7 @@ class EventBatch(BatchFormat):
         return bytes(uuids(self.batch.source, np.array([commit], np.uint64), np.array([seq], np.int64))[0].as_py())
 
     def _place(self, place: int) -> bytes:
-        return unwrap_text(self.fields.place_in_event(np.array([place], np.uint64)))
+        return unwrap_text(self.fields.render_event_places(np.array([place], np.uint64)))
 
 
 @lru_cache(maxsize=1 << 15)

@@ -124,7 +124,7 @@ class BatchFormat(ABC):
         self.batch = batch
         self.nulled = Counter[str]()
         self.fields = fields_of(batch.source)
-        self._of_each = PerTransaction(lambda: self.of_each_transaction(batch.transactions))
+        self._transaction_texts = PerTransaction(lambda: self.render_transactions(batch.transactions))
 
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -138,7 +138,7 @@ class BatchFormat(ABC):
     def message(self, message: LogicalMessage) -> bytes:
         """The event of a logical message."""
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
         """What every event of a transaction says of it, for each; nothing where its headers say all."""
         return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
 
@@ -162,13 +162,13 @@ class BatchFormat(ABC):
         """The key of a logical message."""
         return None
 
-    def of_transactions(self, tx: NDArray[np.int32]) -> Fragment:
+    def transaction_fragment(self, tx: NDArray[np.int32]) -> Fragment:
         """What each row's event says of its transaction; a constant when all rows are of one."""
-        return self._of_each.of_rows(tx)
+        return self._transaction_texts.take(tx)
 
-    def of_transaction(self, index: int) -> bytes:
+    def transaction_text(self, index: int) -> bytes:
         """The same for one of the batch's transactions."""
-        return self._of_each.of(index)
+        return self._transaction_texts.get(index)
 
 
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:

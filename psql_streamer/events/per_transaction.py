@@ -20,16 +20,16 @@ class PerTransaction:
         self._make = make
         self._texts: pa.Array | None = None
 
-    def of_rows(self, tx: NDArray[np.int32]) -> Fragment:
+    def take(self, tx: NDArray[np.int32]) -> Fragment:
         """For each row, given its transaction; a constant when all rows are of one."""
         first, last = int(tx[0]), int(tx[-1])
         if not np.count_nonzero(tx != first):
-            return self.of(first)
+            return self.get(first)
         if last - first + 1 == len(tx) and not np.count_nonzero(np.diff(tx) != 1):
             return self.all()[first : last + 1]  # transactions of one row
         return self.all().take(pa.array(tx))
 
-    def of(self, index: int) -> bytes:
+    def get(self, index: int) -> bytes:
         """For one of the transactions."""
         return bytes(self.all()[index].as_py())
 

@@ -285,7 +285,7 @@ def _treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unch
     fill, mark = np.zeros(len(columns), np.bool_), np.zeros(len(columns), np.bool_)
     for at, column in enumerate(columns.tolist()):
         of, number = rows.shapes[column >> _PLACE_BITS], column & (1 << _PLACE_BITS) - 1
-        treatment = policy.of(of.relation, of.columns[number].name)
+        treatment = policy.find_treatment(of.relation, of.columns[number].name)
         # PostgreSQL sends the old key with an update whose key is TOASTed: a key is filled in, it must not be null.
         fill[at] = treatment != "omit" or number in rows.keys[column >> _PLACE_BITS]
         match treatment:

@@ -87,23 +87,25 @@ class Scrape(Collector):
         self._pending = pending
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._of_tables()
+        yield from self._collect_tables()
         stats = self.service.stats() if self.service else {}
         yield self._positions(stats)
         yield _family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), _keyed(self._pending.lags(time.time())))
         for stat in _PART_STATS:
             values = {
-                name: part[stat.key] for name, part in _of_kind(stat.kind, stats) if part.get(stat.key) is not None
+                name: part[stat.key] for name, part in _select_kind(stat.kind, stats) if part.get(stat.key) is not None
             }
             yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
-        for by_name in _BY_NAME:
-            counted = _by_name(stats, by_name.key, self._most_tables)
-            yield _family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
+        for name_count in _NAME_COUNTS:
+            counted = _count_by_name(stats, name_count.key, self._most_tables)
+            yield _family(
+                CounterMetricFamily, f"sink_{name_count.key}", name_count.what, ("sink", name_count.label), counted
+            )
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}
         yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
 
-    def _of_tables(self) -> Iterator[Metric]:
+    def _collect_tables(self) -> Iterator[Metric]:
         events, sizes = self._tables.snapshot()
         labels = ("source", "schema", "table", "action")
         yield _family(CounterMetricFamily, "events", "Changes received.", labels, events)
@@ -113,7 +115,7 @@ class Scrape(Collector):
 
     def _positions(self, stats: Mapping[str, Stats]) -> Metric:
         values: dict[Labels, float] = {}
-        for source, part in _of_kind("source", stats):
+        for source, part in _select_kind("source", stats):
             for kind in ("server", "received", "stored", "confirmed"):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
@@ -124,7 +126,7 @@ _LAG = "Age of the oldest change that was received and is not durable; 0 when th
 
 
 @dataclass(frozen=True)
-class _ByName:
+class _NameCount:
     """A key of a sink's stats that counts by name, and the label that has the name."""
 
     key: str
@@ -132,9 +134,9 @@ class _ByName:
     what: str
 
 
-_BY_NAME = (
-    _ByName("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
-    _ByName("nulled", "column", "Values that the format cannot hold: they are null."),
+_NAME_COUNTS = (
+    _NameCount("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
+    _NameCount("nulled", "column", "Values that the format cannot hold: they are null."),
 )
 
 
@@ -155,20 +157,20 @@ def _keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
     return {(name,): value for name, value in values.items()}
 
 
-def _of_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
+def _select_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
     """Names without `source.`, `handler.` or `sink.`, which the label says already."""
     for part, values in stats.items():
         if part.startswith(f"{kind}."):
             yield part.removeprefix(f"{kind}."), values
 
 
-def _by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
+def _count_by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
     """By sink and name, up to so many names a sink; a sink that only counts has the empty name."""
     values: dict[Labels, float] = {}
-    for sink, part in _of_kind("sink", stats):
+    for sink, part in _select_kind("sink", stats):
         counted = part.get(key, {})
-        by_name = counted if isinstance(counted, Mapping) else {"": counted}
-        for place, (name, count) in enumerate(by_name.items()):
+        counts = counted if isinstance(counted, Mapping) else {"": counted}
+        for place, (name, count) in enumerate(counts.items()):
             labels = (sink, name if place < most else OTHERS)
             values[labels] = values.get(labels, 0) + count
     return values

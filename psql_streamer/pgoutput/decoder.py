@@ -54,7 +54,7 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import Frames, SessionShapes, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.frames import HEADER
-from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
+from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, apply_primary_key, no_keys
 from psql_streamer.pgoutput.rows import find_rows, read_rows
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
@@ -279,7 +279,7 @@ class Decoder:
             known = self._shapes.current.get(oid)
             before = known or self._remembered.get(oid)
             if seen.replica_identity is ReplicaIdentity.FULL:
-                seen, certain = with_primary_key(seen, next(keys), before, known is not None)
+                seen, certain = apply_primary_key(seen, next(keys), before, known is not None)
                 if not certain:
                     self.keys_in_doubt.append(seen)
             if known is not None and seen == replace(known, version=1):

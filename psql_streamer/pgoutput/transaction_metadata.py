@@ -121,8 +121,8 @@ class TransactionReader:
         absent = self._not_met(groups)
         if left_open is not None or ended.any():
             counted = _Counted.of(groups, shapes, absent)
-            self._carried = counted.of_transaction(left_open)
-            return counted.of_ended(ended, frames.first)
+            self._carried = counted.select_transaction(left_open)
+            return counted.select_ended(ended, frames.first)
         self._carried = {}
         return TransactionCounts()
 
@@ -160,7 +160,7 @@ class _Counted:
             (*tables, *(relation for _, relation in absent.values())),
         )
 
-    def of_transaction(self, tx: int | None) -> dict[int, tuple[int, Relation | None]]:
+    def select_transaction(self, tx: int | None) -> dict[int, tuple[int, Relation | None]]:
         """oid -> changes of one transaction, and the table; none for None."""
         mine = np.flatnonzero(self.tx == (-1 if tx is None else tx))
         counts = zip(self.count[mine].tolist(), self.table[mine].tolist(), strict=True)
@@ -169,7 +169,7 @@ class _Counted:
             for oid, (count, table) in zip(self.oid[mine].tolist(), counts, strict=True)
         }
 
-    def of_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
+    def select_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
         """Of the transactions that ended, by transaction and then by OID. first: the one that is number 0 outside."""
         if not ended.any():
             return TransactionCounts()

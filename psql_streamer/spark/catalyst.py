@@ -53,7 +53,7 @@ class Catalyst:
         seen: dict[str, str] = {}
         return _NUMBER.sub(lambda found: seen.setdefault(found[0], f"#{len(seen)}"), text)
 
-    def with_row(self, result: DataFrame, facts: Facts, masks: Masks) -> DataFrame:
+    def add_row_column(self, result: DataFrame, facts: Facts, masks: Masks) -> DataFrame:
         """The result with `_row` behind its columns, if it has none, and its filters made to let rows pass.
 
         facts: of the result's plan, with a way. masks: by condition of the facts; those that are missing stay.

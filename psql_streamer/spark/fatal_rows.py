@@ -64,8 +64,8 @@ class Search:
         for at in np.flatnonzero(guilty):
             found.bad.append((take_rows(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
         if not guilty.all():
-            found.add(self._rest(job.of(take_rows(job.changes, ~guilty)), known and not guilty.any()))
-        refused = (dispose_of_fatal(job.of(row), error, self.memory()) for row, error in found.bad)
+            found.add(self._rest(job.narrow(take_rows(job.changes, ~guilty)), known and not guilty.any()))
+        refused = (dispose_of_fatal(job.narrow(row), error, self.memory()) for row, error in found.bad)
         return combine([*found.made, *refused])
 
     def _rest(self, job: Job, known: bool) -> Sorted[Done]:
@@ -74,7 +74,7 @@ class Search:
                 return run(self.runner, replace(job, spark=self.engine(), changes=changes))
             except EngineLost as error:
                 if len(changes) == 1:
-                    self._note(job.of(changes), error)
+                    self._note(job.narrow(changes), error)
                 raise
 
         if not known:

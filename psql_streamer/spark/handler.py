@@ -175,7 +175,7 @@ class SparkHandler(Handler):
                 self._trouble = trouble
                 trouble.deaths += 1
                 if trouble.deaths < _DEATHS:
-                    raise _of_all(error, ruled) from None
+                    raise _blame_all(error, ruled) from None
         with turns.alone(self._give_up):
             search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
             done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
@@ -193,17 +193,17 @@ class SparkHandler(Handler):
         return sessions.each(through, self._joined(sessions.spark, batch, ruled))
 
     def _is_ruled(self, shape: Shape) -> bool:
-        return not self._rules.of(shape.relation).identity
+        return not self._rules.find(shape.relation).identity
 
     def _joined(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
-        for group in grouped(ruled, self._rules.of):
+        for group in grouped(ruled, self._rules.find):
             if len(group) == 1 or self._runner.takes_rows_one_by_one(self._job(spark, group[0], batch)):
                 yield joined(group)
             else:
                 yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions, batch.source)
+        return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)
@@ -245,7 +245,7 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, last batch: {what}")
 
 
-def _of_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
+def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
     """Whichever table it was that ended the engine, the others' jobs ended with it."""
     names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
     more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""

@@ -81,9 +81,9 @@ def bit_of(column: int, columns: Sequence[int]) -> int:
 def lacking(changes: Changes) -> Lacking:
     """What the images lack."""
     new, old = changes.after, changes.before
-    absent = _by_column(changes, new.absent, old.absent)
+    absent = _join_masks(changes, new.absent, old.absent)
     found = {column: _held_by_old(changes, column) for column in new.absent}
-    unseen = _by_column(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
+    unseen = _join_masks(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
     key_only = len(old) > 0 and not changes.relation.old_rows_are_whole
     return Lacking(len(new) + len(old), len(new), key_only, absent, unseen)
 
@@ -106,7 +106,7 @@ def union(masks: Iterable[Mask], images: int) -> Mask:
     return found
 
 
-def _by_column(changes: Changes, new: Mapping[int, Mask], old: Mapping[int, Mask]) -> dict[int, Mask]:
+def _join_masks(changes: Changes, new: Mapping[int, Mask], old: Mapping[int, Mask]) -> dict[int, Mask]:
     joined = {
         column: np.concatenate((_mask(new, column, changes.after), _mask(old, column, changes.before)))
         for column in sorted({*new, *old})

@@ -46,15 +46,17 @@ def run(runner: Runner, job: Job) -> Done:
     if job.rule.on_error == "stop":
         return _made(runner.run(job))
     try:
-        return _without_uncoercible(runner, job)
+        return _run_without_uncoercible(runner, job)
     except RowsFailed:
         log.warning("%s: a job failed on some row: looking for it", job.where)
-    found = sort_out(job.changes, lambda some: _without_uncoercible(runner, job.of(some)), RowsFailed, known=True)
+    found = sort_out(
+        job.changes, lambda some: _run_without_uncoercible(runner, job.narrow(some)), RowsFailed, known=True
+    )
     ordinals: dict[str, list[int]] = defaultdict(list)
     for row, error in found.bad:
         ordinals[error.what].append(int(row.ordinal[0]))
     bad = ((take_rows(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
-    return combine([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
+    return combine([*found.made, *(_rejected(job.narrow(changes), reason) for changes, reason in bad)])
 
 
 def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
@@ -97,7 +99,7 @@ def _made(changes: Changes | None) -> Done:
     return Done() if changes is None else Done((changes,))
 
 
-def _without_uncoercible(runner: Runner, job: Job) -> Done:
+def _run_without_uncoercible(runner: Runner, job: Job) -> Done:
     try:
         return _made(runner.run(job))
     except Uncoercible:
@@ -108,9 +110,9 @@ def _without_uncoercible(runner: Runner, job: Job) -> Done:
     for column, chosen in by_column.items():
         name = job.changes.columns[column].name
         reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
-        rejected.append(_rejected(job.of(take_rows(job.changes, chosen)), reason, name))
+        rejected.append(_rejected(job.narrow(take_rows(job.changes, chosen)), reason, name))
     rest = ~np.logical_or.reduce(list(by_column.values()))
-    left = _without_uncoercible(runner, job.of(take_rows(job.changes, rest))) if rest.any() else Done()
+    left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else Done()
     return left + combine(rejected)
 
 

@@ -208,7 +208,7 @@ class _Given:
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
-        return _Survivor(replace(column, name=field.name, key=key), _without(texts, absent), absent)
+        return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
@@ -271,11 +271,11 @@ def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survi
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
     kind = casts.type_of(values.type)
     if kind is None:
-        return _Survivor(Column(name, ArrowType(values.type), key), _without(values, absent), absent)
-    return _Survivor(Column(name, kind, key), _without(casts.to_text(values, kind), absent), absent)
+        return _Survivor(Column(name, ArrowType(values.type), key), _null_absent(values, absent), absent)
+    return _Survivor(Column(name, kind, key), _null_absent(casts.to_text(values, kind), absent), absent)
 
 
-def _without(values: pa.Array, absent: Mask | None) -> pa.Array:
+def _null_absent(values: pa.Array, absent: Mask | None) -> pa.Array:
     """Null where an image lacks the column."""
     if absent is None or not absent.any():
         return values

@@ -89,7 +89,7 @@ class Lineages:
             lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
         wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
         if wanted and lineage.facts is None:
-            lineage = self._with_facts(catalyst, lineage, rule, sent, result)
+            lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
             self._of_queries[rule.name, sent.table.schema] = lineage
         return lineage
@@ -98,7 +98,7 @@ class Lineages:
         """A query gave other columns than before: a table that it reads has changed."""
         self._of_queries.pop((rule.name, sent.table.schema), None)
 
-    def _with_facts(
+    def _add_facts(
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
     ) -> Lineage:
         if catalyst is None:

@@ -59,7 +59,7 @@ class Job:
         more = f" and {others} more tables" if others else ""
         return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
 
-    def of(self, changes: Changes) -> Job:
+    def narrow(self, changes: Changes) -> Job:
         """The same with some of the changes."""
         return replace(self, changes=changes)
 
@@ -143,7 +143,7 @@ class Runner:
         result, lineage = self._planned(job, sent)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
-            return self._through(job, self._with_bits(job, sent, unknown))
+            return self._through(job, self._add_bits(job, sent, unknown))
         table = result.toArrow()
         if table.column_names != lineage.names:
             self._lineages.forget(job.rule, sent)
@@ -171,12 +171,12 @@ class Runner:
         refuse_without_row(facts, job.where)
         masks = _masks(facts, sent)
         if self.catalyst is not None and (masks or facts.row is RowOrigin.MISSING):
-            result = self.catalyst.with_row(result, facts, masks)
+            result = self.catalyst.add_row_column(result, facts, masks)
         if facts.row is RowOrigin.MISSING:
             lineage = replace(lineage, fields=(*lineage.fields, Field(ROW, len(sent.names) - 1)))
         return result, lineage
 
-    def _with_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
+    def _add_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
         self._bits[job.rule.name, job.changes.columns] = bits

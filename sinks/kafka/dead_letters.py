@@ -86,7 +86,7 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
         "reason": error.str(),
         "topic": records.topic_of(index),
         "table": records.table_of(index),
-        fields_of(records.source).in_others.commit: _commit(records, index),
+        fields_of(records.source).other_names.commit: _commit(records, index),
         "seq": str(records.seq[index]),
     }
     own = {name: column[index].as_py() for name, column in records.headers.items()}

@@ -132,7 +132,7 @@ class Delivery:
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue all that waits, in as many turns as the client's queue asks for."""
-        at = shipment.by_topic()
+        at = shipment.places_waiting()
         while len(at):
             before = producer.outstanding
             errors = producer.produce(shipment.records, at)

@@ -15,7 +15,7 @@ _MOST_COMPARED = 20_000
 """How many names one review compares with misspelt ones: comparing 10,000 takes up to 0.2 s."""
 
 
-def few(findings: Iterable[Finding]) -> Iterator[Finding]:
+def limit_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     """The first of findings of one kind, and how many more there are."""
     left = iter(findings)
     yield from islice(left, MOST_LISTED)

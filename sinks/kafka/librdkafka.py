@@ -171,7 +171,7 @@ def configuration(properties: Mapping[str, str]) -> Handle:
     return conf
 
 
-def in_force(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def resolve_properties(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The values that these properties get, in librdkafka's own spelling, whatever name or alias sets them; "" where
     nothing does. KafkaException for a property that librdkafka does not take.
     """

@@ -13,11 +13,11 @@ from confluent_kafka import KafkaException
 from pydantic import AfterValidator, Field, model_validator
 
 from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
-from psql_streamer.events.options import EventOptions, at_least_one
+from psql_streamer.events.options import EventOptions, require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
 from psql_streamer.redaction import is_secret
-from sinks.kafka.librdkafka import in_force
+from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Producer
 from sinks.kafka.properties import objections
 
@@ -43,8 +43,8 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(at_least_one)]
-Handlers = Annotated[tuple[str, ...], AfterValidator(at_least_one), AfterValidator(_distinct)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(require_items)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(require_items), AfterValidator(_distinct)]
 
 
 class CreateTopics(PartOptions):
@@ -93,7 +93,7 @@ class KafkaSinkOptions(EventOptions):
     def idempotent(self) -> bool:
         """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
         name = "enable.idempotence"
-        return in_force({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
+        return resolve_properties({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
 
     def properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""

@@ -90,7 +90,7 @@ class Producer:
     ) -> None:
         self._on_error = on_error
         self._log = log
-        idempotent = librdkafka.in_force(properties, ["enable.idempotence"])["enable.idempotence"]
+        idempotent = librdkafka.resolve_properties(properties, ["enable.idempotence"])["enable.idempotence"]
         self._reports_all = idempotent != "true"
         conf = librdkafka.configuration({**properties, "delivery.report.only.error": idempotent, "log.queue": "true"})
         rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
@@ -181,7 +181,7 @@ class Producer:
         with self._in_use:
             client = self._open()
             only = None if topic is None else self._topic(topic)
-            return _by_name(librdkafka.metadata(client, only, round(timeout * 1000)))
+            return _parse_metadata(librdkafka.metadata(client, only, round(timeout * 1000)))
 
     def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
         """Of these topics and others, with one question, which may create them as in `metadata`. Raises as it does."""
@@ -189,7 +189,7 @@ class Producer:
             client = self._open()
             for topic in topics:
                 self._topic(topic)
-            return _by_name(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
+            return _parse_metadata(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
 
     def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
@@ -287,7 +287,7 @@ class Producer:
             yield 0 if error is None else _code_of(error)
 
 
-def _by_name(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
+def _parse_metadata(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
     return {name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics}
 
 

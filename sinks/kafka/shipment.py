@@ -60,7 +60,7 @@ class Shipment:
         """Send what waits to these partitions. Nothing may be under way."""
         self.records = self.records.directed(partitions)
 
-    def by_topic(self) -> Index:
+    def places_waiting(self) -> Index:
         """The places of the records that wait: topic by topic, and in order within each."""
         places: Index = self._waiting.nonzero()[0]
         number = len(self.records.topic_names)
@@ -108,7 +108,7 @@ class Shipment:
         again = list(places)
         if again:
             self._waiting[again] = True
-            self._waiting = behind(self.records, self._waiting)
+            self._waiting = add_followers(self.records, self._waiting)
             self._waiting[list(self.rejected)] = False
 
     def misplaced(self) -> list[int]:
@@ -130,7 +130,7 @@ class Shipment:
         self.repeat([*places, *(failed.place for failed in self.land())])
 
 
-def behind(records: Outgoing, chosen: Mask) -> Mask:
+def add_followers(records: Outgoing, chosen: Mask) -> Mask:
     """The chosen records and every one that must not come before them: of the same partition, and where the client
     chooses partitions, of the same topic and key. Without both a record has no place that it must keep.
     """

@@ -211,7 +211,7 @@ class KafkaSink(Sink):
                 if not (messages := _messages_to(error.topic, records)):
                     raise
                 skipped = Counter(records.skipped_messages) + messages
-                records = replace(records.without(error.topic), skipped_messages=skipped)
+                records = replace(records.drop_topic(error.topic), skipped_messages=skipped)
                 unfinished.records, unfinished.shipment = records, Shipment(_outgoing(records))
             else:
                 return

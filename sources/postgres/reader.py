@@ -64,7 +64,7 @@ class Settings:
     buffer_bytes: int
     application_name: str
 
-    def to_line(self) -> bytes:
+    def encode_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
 
 

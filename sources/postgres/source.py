@@ -355,7 +355,7 @@ class PostgresSource(Source):
             buffer_bytes=self._settings.batch_bytes,
             application_name=self._application_name,
         )
-        ours.sendall(settings.to_line())
+        ours.sendall(settings.encode_line())
 
     def _wait_for_start(self) -> int:
         """The process ID of the walsender, once it streams."""

@@ -39,14 +39,14 @@ def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Colum
 
 def message_key_schema(source: SourceInfo) -> bytes:
     """Of the keys of logical messages."""
-    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _of_connector(source.kind, "MessageKey"), version=1))
+    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _connector_name(source.kind, "MessageKey"), version=1))
 
 
 def message_schema(source: SourceInfo) -> bytes:
     """Of the values of logical messages."""
     message = _struct(
         [_field("prefix", _OPTIONAL_STRING), _field("content", {"type": "bytes", "optional": True})],
-        _of_connector(source.kind, "Message"),
+        _connector_name(source.kind, "Message"),
         version=1,
     )
     fields = [
@@ -89,10 +89,10 @@ def _column(column: Column) -> Schema:
 
 def _source(kind: str) -> Schema:
     fields = [*_OF_EVERY_SOURCE, *(_OF_POSTGRESQL if kind == POSTGRESQL else [])]
-    return _struct(fields, _of_connector(kind, "Source"), version=1)
+    return _struct(fields, _connector_name(kind, "Source"), version=1)
 
 
-def _of_connector(kind: str, schema: str) -> str:
+def _connector_name(kind: str, schema: str) -> str:
     return f"io.debezium.connector.{kind}.{schema}"
 
 

@@ -38,24 +38,24 @@ class SourceBlock(ABC):
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
 
     @abstractmethod
-    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         """Of each row's event."""
 
     @abstractmethod
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
         """Of something that happened to a whole table."""
 
     @abstractmethod
-    def of_message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         """Of a logical message."""
 
     def times(self, tx: NDArray[np.int32]) -> Fragment:
         """`"ts_ms":1,"ts_us":1000,"ts_ns":1000000` of each row's event."""
-        return self._times.of_rows(tx)
+        return self._times.take(tx)
 
     def times_of(self, tx: int) -> bytes:
         """The same for one transaction."""
-        return self._times.of(tx)
+        return self._times.get(tx)
 
     def _until_sequence(self, snapshot: bool) -> bytes:
         """Behind `ts_ms`. snapshot: whether the rows are those that a snapshot found."""
@@ -71,19 +71,19 @@ def source_block(batch: Batch) -> SourceBlock:
 class OtherBlock(SourceBlock):
     """What every connector's block has, and the table."""
 
-    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         return self._fragments(
-            self._millis.of_rows(rows.tx),
-            self._fine_times.of_rows(rows.tx),
+            self._millis.take(rows.tx),
+            self._fine_times.take(rows.tx),
             rows.of_relations(_names),
             rows.op is RowOp.READ,
         )
 
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
         names = _names(relation.schema, relation.table)
-        return _joined(self._fragments(self._millis.of(tx), self._fine_times.of(tx), names))
+        return _joined(self._fragments(self._millis.get(tx), self._fine_times.get(tx), names))
 
-    def of_message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         micros = np.array([message.moment], np.int64)
         return _joined(
             self._fragments(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", ""))
@@ -112,24 +112,24 @@ class PostgresBlock(SourceBlock):
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
 
-    def of_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         tx = rows.tx
         return self._fragments(
-            (self._read_position if rows.op is RowOp.READ else self._position).of_rows(tx),
+            (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
             b"null" if rows.place is None else numbers(rows.place),
-            self._fine_times.of_rows(tx),
+            self._fine_times.take(tx),
             rows.of_relations(_names),
-            self._xid.of_rows(tx),
-            self._origin.of_rows(tx) if self._batch.transactions.origins else _NO_ORIGIN,
+            self._xid.take(tx),
+            self._origin.take(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
 
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
-        return self._in_transaction(tx, place, _names(relation.schema, relation.table))
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        return self._render_in_transaction(tx, place, _names(relation.schema, relation.table))
 
-    def of_message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         """Outside of a transaction it has its own LSN as the commit's."""
         if message.tx >= 0:
-            return self._in_transaction(message.tx, message.place, _names("", ""))
+            return self._render_in_transaction(message.tx, message.place, _names("", ""))
         lsn = b"%d" % message.place
         position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
@@ -141,14 +141,14 @@ class PostgresBlock(SourceBlock):
     def _until_commit(self, snapshot: bool) -> bytes:
         return self._until_sequence(snapshot) + b'"[\\"'
 
-    def _in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
+    def _render_in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
         return _joined(
             self._fragments(
-                self._position.of(tx),
+                self._position.get(tx),
                 b"%d" % lsn,
-                self._fine_times.of(tx),
+                self._fine_times.get(tx),
                 names,
-                self._xid.of(tx),
+                self._xid.get(tx),
                 _origin(self._batch.transactions.origins.get(tx)),
             )
         )

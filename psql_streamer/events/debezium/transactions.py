@@ -30,7 +30,7 @@ _MESSAGES = "LOGICAL_DECODING_MESSAGE"
 """What Debezium counts logical messages as."""
 
 
-def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
+def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
     """The `transaction` block of each row's event."""
     one = bool((rows.tx == rows.tx[0]).all())
     return join(
@@ -39,12 +39,12 @@ def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
         b'","total_order":',
         numbers(rows.seq + 1),
         b',"data_collection_order":',
-        numbers(_counted(rows) + 1),
+        numbers(_table_seq(rows) + 1),
         b"}",
     )
 
 
-def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
+def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
     """The `transaction` block of an event that is no row's."""
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
         _id(transactions, event.tx),
@@ -53,12 +53,12 @@ def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> byte
     )
 
 
-def keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
+def render_keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
     """The keys of both kinds of records."""
     return join(b'{"id":"', _ids(transactions, marks.tx), b'"}')
 
 
-def begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
+def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     """A record for each transaction that begins in the batch."""
     return join(
         b'{"status":"BEGIN","id":"',
@@ -69,7 +69,7 @@ def begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     )
 
 
-def ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
+def render_ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
     """A record for each transaction that ends in the batch. counts: of its changes, as event_counts gives them."""
     tx = metadata.ends.tx
     first, behind = _counts_of(metadata)
@@ -86,7 +86,7 @@ def ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDAr
     )
 
 
-def event_counts(metadata: TransactionMetadata) -> NDArray[np.int64]:
+def count_events(metadata: TransactionMetadata) -> NDArray[np.int64]:
     """How many changes each transaction has that ends in the batch."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(metadata.counts.count)))
     first, behind = _counts_of(metadata)
@@ -129,6 +129,6 @@ def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
     return numbers(transactions.commit_ts[tx] // 1000)
 
 
-def _counted(rows: Rows) -> NDArray[np.int64]:
+def _table_seq(rows: Rows) -> NDArray[np.int64]:
     assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
     return rows.table_seq
