@@ -64,7 +64,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
             self._left_out += 1
 
     def _write(self, descriptor: int, text: str) -> bool:
-        """In pieces: a pipe that is ready has room for PIPE_BUF bytes (poll(2), pipe(7)), and more could block."""
+        """Write in pieces: a pipe that is ready takes PIPE_BUF bytes (poll(2), pipe(7)), and more could block."""
         rest = memoryview(text.encode("utf-8", "backslashreplace"))
         while rest and self._wait_for_room(descriptor):
             rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]

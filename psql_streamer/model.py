@@ -304,10 +304,12 @@ class Changes:
             return self
         return self._chosen(lambda array: array[begin:end], lambda image: image.slice(begin, end))
 
-    def _chosen(self, of_rows: Callable[[NDArray[Any]], NDArray[Any]], of_image: Callable[[Image], Image]) -> Changes:
+    def _chosen(
+        self, choose: Callable[[NDArray[Any]], NDArray[Any]], choose_image: Callable[[Image], Image]
+    ) -> Changes:
         arrays = {name: getattr(self, name) for name in _PER_ROW}
-        chosen: dict[str, Any] = {name: of_rows(array) for name, array in arrays.items() if array is not None}
-        chosen |= {name: of_image(getattr(self, name)) for name in _IMAGES}
+        chosen: dict[str, Any] = {name: choose(array) for name, array in arrays.items() if array is not None}
+        chosen |= {name: choose_image(getattr(self, name)) for name in _IMAGES}
         return replace(self, **chosen)
 
 

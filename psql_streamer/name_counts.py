@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 OTHERS = "(others)"
-"""In place of a name: all beyond those that are counted by themselves."""
+"""Stands for all names beyond those that are counted by themselves."""
 
 MOST_PREFIXES = 100
 """Prefixes of logical messages that are counted by themselves. Any user of a database can write any number of them."""

@@ -117,7 +117,7 @@ def _drop_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
-    """Of a source of PostgreSQL's: there was no other kind."""
+    """The position of a PostgreSQL source: there was no other kind."""
     position = WalPosition.of(Position({name: fields[name] for name in _POSITION_OF_FORMAT_2}, "")).position
     return StoredPosition(position, dict(fields["fence"]), str(fields.get("override", "")))
 

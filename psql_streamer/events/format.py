@@ -56,7 +56,7 @@ class RowTexts:
 
     @cached_property
     def checksum(self) -> pa.Array:
-        """Of the image, eight hexadecimal digits: what a consumer compares to tell a repeat."""
+        """The checksum of each row's image, eight hexadecimal digits: a consumer compares it to tell a repeat."""
         return checksums(self.image)
 
 
@@ -167,7 +167,7 @@ class BatchFormat(ABC):
         return self._transaction_texts.take(tx)
 
     def transaction_text(self, index: int) -> bytes:
-        """The same for one of the batch's transactions."""
+        """What an event says of one of the batch's transactions."""
         return self._transaction_texts.get(index)
 
 

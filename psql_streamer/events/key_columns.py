@@ -8,7 +8,7 @@ from psql_streamer.model import Relation
 from psql_streamer.table_patterns import Fit, TablePatterns
 
 ANY_TABLE = "*"
-"""In place of a table's name: all that no other entry fits, wherever it stands."""
+"""Stands for all tables that no other entry fits, wherever it stands."""
 
 
 class KeyColumns:

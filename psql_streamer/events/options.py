@@ -125,7 +125,7 @@ class EventOptions(SinkOptions):
 
     @property
     def wants_transaction_metadata(self) -> bool:
-        """As SinkOptions.wants_transaction_metadata."""
+        """See SinkOptions.wants_transaction_metadata."""
         return bool(self.transactions_to)
 
     @property
@@ -157,7 +157,7 @@ class EventOptions(SinkOptions):
         return Unchanged(self.unchanged, self.unchanged_marker)
 
     def warnings(self) -> Iterator[str]:
-        """As PartOptions.warnings."""
+        """See PartOptions.warnings."""
         if self.transaction_topic and not self.transactions_to:
             yield "transactionTopic has no effect without debeziumTransactions = true"
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
@@ -165,7 +165,7 @@ class EventOptions(SinkOptions):
         yield from (f"formatOptions: {text}" for text in self.format_options.warnings())
 
     def resources(self) -> Iterable[str]:
-        """As PartOptions.resources: those of the format."""
+        """See PartOptions.resources: those of the format."""
         return self.format_options.resources()
 
     def _tells_transactions(self) -> bool:

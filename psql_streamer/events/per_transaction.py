@@ -1,4 +1,4 @@
-"""What events say of their transaction: the same text for all changes of one."""
+"""Texts that events have of their transaction: the same for all changes of one transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PerTransaction:
         self._texts: pa.Array | None = None
 
     def take(self, tx: NDArray[np.int32]) -> Fragment:
-        """For each row, given its transaction; a constant when all rows are of one."""
+        """The text of each row, given its transaction; a constant when all rows are of one."""
         first, last = int(tx[0]), int(tx[-1])
         if not np.count_nonzero(tx != first):
             return self.get(first)
@@ -30,11 +30,11 @@ class PerTransaction:
         return self.all().take(pa.array(tx))
 
     def get(self, index: int) -> bytes:
-        """For one of the transactions."""
+        """The text of one transaction."""
         return bytes(self.all()[index].as_py())
 
     def all(self) -> pa.Array:
-        """For each transaction."""
+        """The text of each transaction."""
         if self._texts is None:
             self._texts = self._make()
         return self._texts

@@ -50,7 +50,7 @@ class SourceFields(ABC):
 
     @abstractmethod
     def id_of(self, transactions: Transactions, tx: int) -> int | str | None:
-        """The id of one."""
+        """The id of one transaction."""
 
     @abstractmethod
     def show(self, of: Numbers) -> pa.Array:
@@ -58,7 +58,7 @@ class SourceFields(ABC):
 
     @abstractmethod
     def shown_json(self, of: Numbers) -> pa.Array:
-        """JSON of the same."""
+        """Commit numbers, or places, as they stand in JSON."""
 
     @abstractmethod
     def show_commit(self, commit: int) -> str | int:
@@ -76,7 +76,7 @@ class SourceFields(ABC):
         )
 
     def render_event_outside(self, commit: int) -> bytes:
-        """The same for a message outside of any transaction."""
+        """Members of the format `event` for a message outside of any transaction."""
         return b',"%s":%d' % (self.event_names.commit.encode(), commit)
 
     def render_event_places(self, places: Numbers | None) -> Fragment:
@@ -141,7 +141,7 @@ class PostgresFields(SourceFields):
 
 
 class OtherFields(SourceFields):
-    """Of every source that has no words of its own here."""
+    """The fields of every source that has no words of its own here."""
 
     event_names = Names("Transaction", "Commit", "Place")
     other_names = Names("transaction", "commit", "place")

@@ -16,7 +16,7 @@ omit: the column is left out, whatever the old row holds. marker: as fill, but a
 """
 
 ANY_COLUMN = "*"
-"""In place of a column's name: all that have no rule of their own."""
+"""Stands for all columns that have no rule of their own."""
 
 MARKER = "__unchanged__"
 

@@ -106,7 +106,7 @@ class Metrics:
         self._errors.labels(part, type(error).__name__).inc()
 
     def watch(self, service: Service) -> None:
-        """From now on read `service.status()` and `service.stats()` at every scrape."""
+        """Read `service.status()` and `service.stats()` at every scrape from now on."""
         self._scrape.service = service
 
     def render(self) -> bytes:

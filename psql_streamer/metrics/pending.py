@@ -1,4 +1,4 @@
-"""What was received of every source and is not stored, from which lag is told."""
+"""Batches that were received and are not stored, from which the lag is known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pending:
                 commits.popleft()
 
     def lags(self, now: float) -> Mapping[str, float]:
-        """By source, the age in seconds of the oldest change that is not durable; 0 when there is none.
+        """The age in seconds, by source, of the oldest change that is not durable; 0 when there is none.
 
         The age of the newest durable change would jump to hours with the first change after a quiet night.
         """

@@ -1,4 +1,4 @@
-"""What is read of the parts and of the pipeline when Prometheus scrapes."""
+"""The metrics that are read from the parts and the pipeline when Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -158,14 +158,14 @@ def _keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
 
 
 def _select_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
-    """Names without `source.`, `handler.` or `sink.`, which the label says already."""
+    """The parts of a kind, without `source.`, `handler.` or `sink.`, which the label says already."""
     for part, values in stats.items():
         if part.startswith(f"{kind}."):
             yield part.removeprefix(f"{kind}."), values
 
 
 def _count_by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
-    """By sink and name, up to so many names a sink; a sink that only counts has the empty name."""
+    """Counts by sink and name, up to `most` names a sink; a sink that only counts has the empty name."""
     values: dict[Labels, float] = {}
     for sink, part in _select_kind("sink", stats):
         counted = part.get(key, {})

@@ -141,11 +141,11 @@ class Decoder:
             source=self._source,
             position=self._position().position,
             transactions=frames.shown(),
-            changes=read_rows(frames, keep, shapes, rows, told.of_rows),
-            truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
-            messages=tuple(_read_messages(frames, keep, told.of_message)),
+            changes=read_rows(frames, keep, shapes, rows, told.table_seq),
+            truncates=tuple(_truncates(frames, keep, shapes, truncates, told.table_seq_by_truncate)),
+            messages=tuple(_read_messages(frames, keep, told.table_seq_by_message)),
             schema_changes=schema_changes,
-            transaction_metadata=told.of_batch,
+            transaction_metadata=told.metadata,
             received_at=received_at,
         )
         return replace(batch, nbytes=batch.overhead + 2 * len(data))

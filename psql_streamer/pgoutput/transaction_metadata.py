@@ -16,22 +16,22 @@ from psql_streamer.pgoutput.rows import RowFrames
 from psql_streamer.pgoutput.tuples import Index
 
 _MESSAGES = 0
-"""In place of a table's OID: logical messages. No table has PostgreSQL's InvalidOid."""
+"""Stands for logical messages in place of a table's OID. No table has PostgreSQL's InvalidOid."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMetadata:
     """What one block says of transactions.
 
-    of_batch: as Batch has it, None where nobody counts. of_rows: for each row which change of its table in its
-    transaction it is; None where nobody counts. of_truncate: the same for a truncate, by frame and oid. of_message:
-    frame -> which of its transaction's messages it is.
+    metadata: see Batch.transaction_metadata; None where nobody counts. table_seq: of each row, see Changes.table_seq;
+    None where nobody counts. table_seq_by_truncate: of truncates, by frame and oid. table_seq_by_message: of messages,
+    by frame.
     """
 
-    of_batch: TransactionMetadata | None = None
-    of_rows: Index | None = None
-    of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    of_message: Mapping[int, int] = field(default_factory=dict)
+    metadata: TransactionMetadata | None = None
+    table_seq: Index | None = None
+    table_seq_by_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    table_seq_by_message: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class TransactionReader:
         emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
         changes = _changes(shapes, rows, truncated, emitted)
         numbers, groups = self._number(changes, frames.tx[changes.at])
-        of_rows, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
+        table_seq, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
         ends = _ends(frames, keep)
         counts = self._count_ended(groups, shapes.session.shapes, frames, ends, in_transaction)
         return BlockMetadata(
             TransactionMetadata(_begins(frames, keep), ends, counts),
-            of_rows,
+            table_seq,
             dict(zip(truncated, rest, strict=False)),
             dict(zip(emitted.tolist(), rest[len(truncated) :], strict=True)),
         )
@@ -170,7 +170,10 @@ class _Counted:
         }
 
     def select_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
-        """Of the transactions that ended, by transaction and then by OID. first: the one that is number 0 outside."""
+        """The counts of the transactions that ended, by transaction and then by OID.
+
+        first: the transaction that has number 0 in the batch.
+        """
         if not ended.any():
             return TransactionCounts()
         order = np.lexsort((self.oid, self.tx))

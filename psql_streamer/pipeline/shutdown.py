@@ -92,7 +92,7 @@ class Shutdown:
 
 
 def _say(level: int, text: str, seconds: float = LAST_MESSAGE_SECONDS) -> None:
-    """In a thread of its own, which is waited for so long; without one where the system gives no more threads."""
+    """Log it from a thread of its own and wait for that so long; say nothing where the system gives no more threads."""
     saying = threading.Thread(target=log.log, args=(level, "%s", text), name="last words", daemon=True)
     with contextlib.suppress(RuntimeError):
         saying.start()

@@ -1,4 +1,4 @@
-"""A source at work: its thread, and what of it is in flight."""
+"""A source at work: its thread, and its batches in flight."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SourceRunner:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def published(self) -> Sequence[Relation] | None:
-        """As Source.published, tried for as long as a start."""
+        """See Source.published. It is tried for as long as a start."""
         found: list[Sequence[Relation] | None] = []
         self._start(lambda: found.append(self.part.published()))
         return found[0] if found else None
@@ -263,7 +263,7 @@ class SourceRunner:
         self._position = batch.position
 
     def _wait_for_a_sink(self) -> bool:
-        """Until some sink wants a batch; False when that takes long.
+        """Wait until some sink wants a batch; False when that takes long.
 
         While the stream is slow, that is when it has all that it was given: rows wait in the source, where they become
         one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row

@@ -14,7 +14,7 @@ from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailabl
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
 _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 
-# Of a Spark Connect server that restarted, and of the client that has heard of it.
+# The conditions of a Spark Connect server that restarted, and of the client that has heard of it.
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")

@@ -79,7 +79,7 @@ class SparkHandler(Handler):
                 yield Finding(Severity.ERROR, error.what, error.remedy)
 
     def review(self, published: Published) -> Iterable[Finding]:
-        """As Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
+        """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
         self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
@@ -125,7 +125,7 @@ class SparkHandler(Handler):
         )
 
     def interrupt(self) -> None:
-        """As Handler.interrupt: between two attempts to find a row."""
+        """See Handler.interrupt: between two attempts to find a row."""
         self._interrupted.set()
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ class SparkHandler(Handler):
         return self._state
 
     def stats(self) -> Stats:
-        """As Counts has them."""
+        """The numbers of Counts."""
         return self._counts.stats()
 
     def _begin(self) -> SparkSession:

@@ -84,7 +84,7 @@ def looked_at(facts: Facts) -> frozenset[int]:
 
 
 def _key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:
-    """Of updates that have an old image. A column that one of the images lacks has not changed."""
+    """Whether updates with an old image changed the key. A column that one of the images lacks has not changed."""
     changed = np.zeros(len(rows), np.bool_)
     if not len(rows) or not changes.relation.key_columns:
         return changed

@@ -128,7 +128,7 @@ def _held_by_old(changes: Changes, column: int) -> Mask:
 
 
 def _old_of_new(changes: Changes) -> tuple[NDArray[np.int64], Mask]:
-    """By new image: the place of its change's old one (0 where there is none), and whether there is one."""
+    """For each new image: the place of its change's old one (0 where there is none), and whether there is one."""
     new, old = changes.after.rows, changes.before.rows
     if not len(old):
         return np.zeros(len(new), np.int64), np.zeros(len(new), np.bool_)

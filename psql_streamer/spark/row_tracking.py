@@ -48,14 +48,16 @@ def schema_of(shape: pa.Schema) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Of a rule's result, by column. facts: None where nobody needs them: all images hold all that they could."""
+    """Where the columns of a rule's result come from. facts: None where nobody needs them: all images
+    hold all that they could.
+    """
 
     fields: tuple[Field, ...]
     facts: Facts | None = None
 
     @property
     def names(self) -> list[str]:
-        """Of the result's columns."""
+        """The names of the result's columns."""
         return [field.name for field in self.fields]
 
     def has_row(self, row: int) -> bool:

@@ -89,7 +89,7 @@ class Rules:
 
 
 def make_patterns(entries: Mapping[str, Value]) -> TablePatterns[Value]:
-    """What the tables have that names of [spark.tables] stand for."""
+    """What tables have, by the names of [spark.tables] that stand for them."""
     return TablePatterns(entries, globs="as a whole")
 
 

@@ -120,9 +120,7 @@ class Runner:
         return self._one_by_one[key]
 
     def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
-        """By column of the changes: the changes that have a value there which cannot be coerced, of which each is with
-        one column only.
-        """
+        """The changes with a value that cannot be coerced, by column; each change is with one column only."""
         sent = self._sent(job)
         frame = job.spark.createDataFrame(sent.table, self._schema(sent))
         try:
@@ -248,7 +246,7 @@ def _unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:
 
 
 def _masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:
-    """By condition: the bits of `_row` with which a row passes. Only where some row has one of them."""
+    """The bits of `_row` with which a row passes, by condition; only where some row has one of them."""
     if facts.way is None or not sent.lacking.anything:
         return {}
     present = int(np.bitwise_or.reduce(sent.lacking.flags(sent.bits), initial=0))

@@ -55,4 +55,4 @@ class Turns:
 
 
 turns = Turns()
-"""Of this process's engine."""
+"""The turns of this process's engine."""

@@ -48,16 +48,16 @@ class Clients:
 
     @property
     def outstanding(self) -> int:
-        """As Producer.outstanding, of all."""
+        """See Producer.outstanding; of all clients."""
         return sum(client.outstanding for client in self._all)
 
     @property
     def miscounts(self) -> bool:
-        """As Producer.miscounts, of any."""
+        """See Producer.miscounts; of any client."""
         return any(client.miscounts for client in self._all)
 
     def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
-        """As Producer.produce. A queue that is full keeps no record from another client's."""
+        """See Producer.produce. A queue that is full keeps no record from another client's."""
         clients = self._clients_of(records.topic_names)
         if len(self._all) == 1:
             return self._all[0].produce(records, at)
@@ -68,25 +68,25 @@ class Clients:
         return errors
 
     def flush(self, seconds: float) -> list[Report]:
-        """As Producer.flush, one after the other; what the others have is sent meanwhile."""
+        """See Producer.flush; one client after the other. What the others have is sent meanwhile."""
         share = seconds / len(self._all)
         for client in self._all:
             self._reports += client.flush(share) if client.outstanding else client.poll()
         return self._reported()
 
     def poll(self) -> list[Report]:
-        """As Producer.poll."""
+        """See Producer.poll."""
         for client in self._all:
             self._reports += client.poll()
         return self._reported()
 
     def give_up(self) -> list[Report] | None:
-        """As Producer.give_up: None if any does not say."""
+        """See Producer.give_up; None if any client does not say."""
         reports = [client.give_up() for client in self._all]
         return None if None in reports else self._reported() + [one for some in reports for one in some or ()]
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
+        """See Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
         if topic is not None:
             return self._client(topic).metadata(topic, timeout)
         found = self._all[0].metadata(None, timeout)
@@ -98,7 +98,7 @@ class Clients:
         return found
 
     def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata_of, with a question of each client that has some of them."""
+        """See Producer.metadata_of, with a question of each client that has some of them."""
         of_clients: dict[int, list[str]] = {}
         for topic, number in zip(topics, self._clients_of(tuple(topics)).tolist(), strict=True):
             of_clients.setdefault(number, []).append(topic)
@@ -108,11 +108,11 @@ class Clients:
         return found
 
     def partitions(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
-        """As Producer.partitions."""
+        """See Producer.partitions."""
         return self._all[0].partitions(topics, timeout)
 
     def close(self) -> None:
-        """As Producer.close."""
+        """See Producer.close."""
         self._closed = True
         for client in self._all:
             client.close()
@@ -135,7 +135,7 @@ class Clients:
         return self._last[1]
 
     def _assign(self, topic: str) -> None:
-        """For good: records of a partition are all one client's."""
+        """Give a topic to a client for good: all records of a partition are one client's."""
         number = min(range(len(self._all)), key=lambda number: len(self._topics[number]))
         if len(self._topics[number]) >= TOPICS_A_CLIENT and len(self._all) < MOST_CLIENTS:
             number = self._add()

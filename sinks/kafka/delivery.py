@@ -27,7 +27,7 @@ _METADATA_SECONDS = 1.0
 """Seconds that brokers get to answer a question for the state of the partitions, when nothing moves."""
 
 _STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
-"""For brokers that answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
+"""What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
 _ONE_A_REQUEST = {
     "batch.num.messages": "1",
@@ -78,12 +78,12 @@ class Delivery:
             self._judge(producer, shipment)
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
+        """See Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
         with self._asking(timeout):
             return self._producer.metadata(topic, timeout)
 
     def metadata_of(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata_of. Raises as `metadata` does."""
+        """See Producer.metadata_of. Raises as `metadata` does."""
         with self._asking(timeout):
             return self._producer.metadata_of(topics, timeout)
 

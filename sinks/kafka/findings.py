@@ -38,7 +38,7 @@ class Suggestions:
         self._left = _MOST_COMPARED
 
     def nearest(self, name: str, known: Collection[str]) -> str:
-        """As psql_streamer.nearest.nearest; empty when so many names were compared that it would take too long."""
+        """See psql_streamer.nearest.nearest; empty when so many names were compared that it would take too long."""
         if len(known) > self._left:
             return ""
         self._left -= len(known)

@@ -210,8 +210,8 @@ def metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = Fals
 
 
 def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dict[str, list[tuple[bool, int, int]]]:
-    """Of those of the wanted topics that exist, every partition: whether it has a leader, how many replicas, how many
-    of them are in sync. Makes no topic. KafkaException when no broker answers in time.
+    """Every partition of the wanted topics that exist: whether it has a leader, how many replicas, how many of them are
+    in sync. Makes no topic. KafkaException when no broker answers in time.
     """
     with _metadata(handle, None, milliseconds, True) as topics:
         return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}

@@ -65,8 +65,10 @@ class CreateTopics(PartOptions):
 
 
 class KafkaSinkOptions(EventOptions):
-    """A Kafka sink's section: of events, and what is Kafka's alone. docs/kafka.md says what each key does and why its
-    default is what it is."""
+    """A Kafka sink's section: the options of events, and those of Kafka alone.
+
+    docs/kafka.md says what each key does, and why its default is what it is.
+    """
 
     hosts: Hosts
     handlers: Handlers = ("spark",)
@@ -133,11 +135,11 @@ class KafkaSinkOptions(EventOptions):
 
     @property
     def key_of_rejected_rows(self) -> str | None:
-        """As SinkOptions.key_of_rejected_rows."""
+        """See SinkOptions.key_of_rejected_rows."""
         return None if self.dead_letter_topic else "deadLetterTopic"
 
     def warnings(self) -> Iterator[str]:
-        """As PartOptions.warnings."""
+        """See PartOptions.warnings."""
         if self.required_acks == 0:
             yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
         elif self.required_acks > 0:

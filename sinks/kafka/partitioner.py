@@ -67,7 +67,7 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
 
 
 def _murmur2(key: bytes) -> int:
-    """As `murmur2`, of one key."""
+    """The same as `murmur2`, of one key."""
     factor, length = int(_M), len(key)
     found = _SEED ^ length
     for (word,) in _WORD.iter_unpack(key[: length & ~3]):

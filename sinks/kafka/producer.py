@@ -35,7 +35,7 @@ _MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
 
 _SEVERITIES = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
-"""By syslog's numbers."""
+"""Levels by syslog's numbers."""
 
 
 class Failed(NamedTuple):
@@ -174,7 +174,7 @@ class Producer:
             self._topic(topic)
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
+        """What brokers say of one topic, which may create it (auto.create.topics.enable); None: of all that exist.
 
         KafkaException when no broker answers within `timeout` seconds.
         """
@@ -184,7 +184,7 @@ class Producer:
             return _parse_metadata(librdkafka.metadata(client, only, round(timeout * 1000)))
 
     def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """Of these topics and others, with one question, which may create them as in `metadata`. Raises as it does."""
+        """What brokers say of these topics and others: one question, which may create them. Raises as `metadata`."""
         with self._in_use:
             client = self._open()
             for topic in topics:

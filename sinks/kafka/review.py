@@ -159,7 +159,7 @@ class KafkaReview:
             yield Finding(Severity.WARNING, what, _KEEP_APART)
 
     def _severity(self) -> Severity:
-        """Of a column that a table lacks: a handler could make it."""
+        """How bad it is that a table lacks a column: a handler could make it."""
         return Severity.WARNING if self._handlers() else Severity.ERROR
 
     def _correct_column(self) -> str:

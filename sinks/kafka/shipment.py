@@ -61,7 +61,7 @@ class Shipment:
         self.records = self.records.directed(partitions)
 
     def places_waiting(self) -> Index:
-        """The places of the records that wait: topic by topic, and in order within each."""
+        """Which records wait: topic by topic, and in order within each."""
         places: Index = self._waiting.nonzero()[0]
         number = len(self.records.topic_names)
         if number < 2:

@@ -120,7 +120,7 @@ class KafkaSink(Sink):
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
-        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+        """See Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
 
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
@@ -141,12 +141,12 @@ class KafkaSink(Sink):
             self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)
 
     def interrupt(self) -> None:
-        """As Sink.interrupt."""
+        """See Sink.interrupt."""
         if self._delivery is not None:
             self._delivery.interrupt()
 
     def stop(self) -> None:
-        """As Sink.stop."""
+        """See Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
         self._delivery = self._topics = self._unfinished = None

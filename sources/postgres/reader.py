@@ -136,7 +136,7 @@ class _Reader:
             time.sleep(READER_NAP_SECONDS)  # let some rows gather
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
-        """Until something can be read or written, a status update is due, or what is held should go."""
+        """Wait until something can be read or written, a status update is due, or what is buffered should go."""
         reading: list[socket.socket | Stream] = [self._parent]
         if not self._full():
             reading.append(self._stream)

@@ -316,5 +316,5 @@ def _raise_if_over(control: Control) -> None:
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """Of an ErrorResponse or a NoticeResponse."""
+    """The fields of an ErrorResponse or a NoticeResponse."""
     return {chr(field[0]): field[1:].decode("utf-8", "replace") for field in body.split(b"\0") if field}

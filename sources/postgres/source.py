@@ -251,7 +251,7 @@ class PostgresSource(Source):
             self._command(DISCONNECT_IF_FULL, 0)
 
     def _ask(self) -> None:
-        """For a block, once. If the reader has ended, what it sent before says why."""
+        """Ask for a block, once. If the reader has ended, what it sent before says why."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             with contextlib.suppress(SourceUnavailable):

@@ -23,7 +23,9 @@ from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, Rep
 
 
 class SourceBlock(ABC):
-    """Of the events of one batch. What is the same for the batch, the transaction or the table is written once."""
+    """The block `source` of the events of one batch. What is the same for the batch, the transaction or the table is
+    rendered once.
+    """
 
     def __init__(self, batch: Batch) -> None:
         of = batch.transactions
@@ -39,15 +41,15 @@ class SourceBlock(ABC):
 
     @abstractmethod
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
-        """Of each row's event."""
+        """The block of each row's event."""
 
     @abstractmethod
     def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
-        """Of something that happened to a whole table."""
+        """The block of an event about a whole table."""
 
     @abstractmethod
     def render_message(self, message: LogicalMessage) -> bytes:
-        """Of a logical message."""
+        """The block of a logical message's event."""
 
     def times(self, tx: NDArray[np.int32]) -> Fragment:
         """`"ts_ms":1,"ts_us":1000,"ts_ns":1000000` of each row's event."""
@@ -58,7 +60,7 @@ class SourceBlock(ABC):
         return self._times.get(tx)
 
     def _until_sequence(self, snapshot: bool) -> bytes:
-        """Behind `ts_ms`. snapshot: whether the rows are those that a snapshot found."""
+        """The members after `ts_ms`, up to the name of `sequence`. snapshot: whether a snapshot found the rows."""
         said = b"true" if snapshot else b"false"
         return b',"snapshot":"%s","db":%s,"sequence":' % (said, name(self._batch.source.database))
 
@@ -99,7 +101,7 @@ _NO_ORIGIN = b'null,"origin_lsn":null'
 
 
 class PostgresBlock(SourceBlock):
-    """With the transaction, the LSNs and the replication origin."""
+    """What the connector for PostgreSQL adds: the transaction, the LSNs and the replication origin."""
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)

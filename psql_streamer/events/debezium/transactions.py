@@ -54,12 +54,12 @@ def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -
 
 
 def render_keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
-    """The keys of both kinds of records."""
+    """The keys of BEGIN and END records."""
     return join(b'{"id":"', _ids(transactions, marks.tx), b'"}')
 
 
 def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
-    """A record for each transaction that begins in the batch."""
+    """The value of a BEGIN record for each transaction that begins in the batch."""
     return join(
         b'{"status":"BEGIN","id":"',
         _ids(transactions, begun.tx),
@@ -70,7 +70,7 @@ def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Arr
 
 
 def render_ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
-    """A record for each transaction that ends in the batch. counts: of its changes, as event_counts gives them."""
+    """The value of an END record for each transaction that ends in the batch. counts: see count_events."""
     tx = metadata.ends.tx
     first, behind = _counts_of(metadata)
     return join(
@@ -95,7 +95,7 @@ def count_events(metadata: TransactionMetadata) -> NDArray[np.int64]:
 
 
 def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each transaction that ends where its counts begin and end."""
+    """Where the counts of each transaction that ends begin and end."""
     at, tx = metadata.counts.tx, metadata.ends.tx
     return np.searchsorted(at, tx, "left"), np.searchsorted(at, tx, "right")
 

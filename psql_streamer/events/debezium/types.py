@@ -160,7 +160,7 @@ def _build_type(kind: PgType, typmod: int, flat: bool, distinct: bool) -> Connec
 
 
 def _build_scalar_type(kind: PgType, typmod: int) -> ConnectType:
-    """Of what is no array."""
+    """The type of a value that is no array."""
     if kind.labels:
         return _enum(kind.labels)
     modifier = kind.base_typmod if kind.base_oid else typmod
@@ -220,13 +220,13 @@ def _apply_to_bytes(function: Callable[[str], str | None], text: bytes) -> bytes
 
 
 def _make_json_render(name: str) -> Callable[[pa.Array], Piece]:
-    """As the other formats write the type."""
+    """What renders a type's values as the other formats do."""
     kind = PostgresType(OIDS[name])
     return lambda values: json_values(values, kind)
 
 
 def _floats(name: str) -> Callable[[pa.Array], Piece]:
-    """As Java writes them, with a point or an exponent, so that nobody takes a whole number for an integer."""
+    """What renders floats like Java, with a point or an exponent: nobody is to take a whole number for an integer."""
     numbers = _make_json_render(name)
 
     def render(values: pa.Array) -> Piece:
@@ -242,7 +242,7 @@ def _floats(name: str) -> Callable[[pa.Array], Piece]:
 def _make_cast_render(
     name: str, number: pa.DataType, function: Callable[[str], str | None]
 ) -> Callable[[pa.Array], Piece]:
-    """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
+    """What renders values as the number behind Arrow's type; what it cannot hold goes through `function` one by one."""
     kind = PostgresType(OIDS[name])
 
     def render(values: pa.Array) -> Piece:

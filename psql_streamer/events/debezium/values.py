@@ -222,7 +222,7 @@ def _unscaled(value: str, scale: int) -> int:
 
 
 def _double(value: str) -> str:
-    """With a point or an exponent, so that nobody takes it for an integer; NaN and the infinities are strings."""
+    """With a point or an exponent, or a reader would take it for an integer; NaN and the infinities are strings."""
     if not value.lstrip("-")[0].isdigit():
         return text(value)
     return value if "." in value or "e" in value else f"{value}.0"
