@@ -123,7 +123,7 @@ def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
 
 
 def _relation_of_format_2(fields: Mapping[str, Any]) -> Relation:
-    columns = [(one["name"], one["type_oid"], one["typmod"], one["key"]) for one in fields["columns"]]
+    columns = [(column["name"], column["type_oid"], column["typmod"], column["key"]) for column in fields["columns"]]
     identity = ReplicaIdentity(ord(fields["replica_identity"]))
     table = fields["oid"], fields["schema"], fields["table"]
     return _relation(*table, identity, columns, fields["version"], fields["keyed"])

@@ -27,7 +27,7 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
     where = zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
     if len(seq) <= batching.FEW_ROWS:
         return pa.array(
-            [_uuid(one, number, old_key, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
+            [_uuid(*change, old_key, where) for change in zip(commit.tolist(), seq.tolist(), strict=True)],
             pa.binary(),
         )
     words = np.empty((len(seq), 2), ">u8")

@@ -103,7 +103,7 @@ class TransactionReader:
         before = np.zeros(len(starts), np.int64)
         if self._carried:
             open_ones = np.flatnonzero(of_tx[starts] == 0)
-            before[open_ones] = [self._carried.get(one, (0,))[0] for one in oid[starts[open_ones]].tolist()]
+            before[open_ones] = [self._carried.get(table, (0,))[0] for table in oid[starts[open_ones]].tolist()]
         numbers = np.empty(len(order), np.int64)
         numbers[order] = np.arange(len(order)) - np.repeat(starts - before, count)
         last = starts + count - 1
@@ -131,7 +131,7 @@ class TransactionReader:
         if not self._carried:
             return {}
         met = set(groups.oid[groups.tx == 0].tolist())
-        return {oid: one for oid, one in self._carried.items() if oid not in met}
+        return {oid: counted for oid, counted in self._carried.items() if oid not in met}
 
 
 @dataclass(frozen=True, slots=True)

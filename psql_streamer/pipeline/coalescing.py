@@ -42,7 +42,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         truncates += _moved_singles(batch.truncates, by)
         messages += _moved_singles(batch.messages, by)
         schema_changes += _moved_singles(batch.schema_changes, by)
-        rejections += (replace(one, changes=_moved(one.changes, by)) for one in batch.rejections)
+        rejections += (replace(rejection, changes=_moved(rejection.changes, by)) for rejection in batch.rejections)
     merged = replace(
         batches[-1],
         transactions=Transactions.concat([batch.transactions for batch in batches], shifts),

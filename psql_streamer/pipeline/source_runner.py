@@ -106,10 +106,10 @@ class SourceRunner:
         where = f"at {self._stored}" if self._stored else "where it began"
         if (unstored := self.unstored) is not None:
             sinks = ", ".join(sink.name for sink in self._sinks)
-            told = (
+            message = (
                 "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
             )
-            log.error(told, self.name, unstored, where, sinks)
+            log.error(message, self.name, unstored, where, sinks)
         again = f"; {in_flight} batches that were read are read again" if in_flight else ""
         log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
 

@@ -115,13 +115,13 @@ class SparkHandler(Handler):
             raise
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
-        made = tuple(one for outcome in done for one in outcome.made)
-        tables = [cells.without(has_rule), *(one for outcome in done for one in outcome.cells)]
+        made = tuple(changes for outcome in done for changes in outcome.made)
+        tables = [cells.without(has_rule), *(table for outcome in done for table in outcome.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
-            rejections=(*batch.rejections, *(one for outcome in done for one in outcome.rejections)),
+            rejections=(*batch.rejections, *(rejection for outcome in done for rejection in outcome.rejections)),
         )
 
     def interrupt(self) -> None:
@@ -235,7 +235,7 @@ class SparkHandler(Handler):
 
     def _note(self, ruled: Sequence[Changes], done: list[Done], seconds: float) -> None:
         rows = sum(map(len, ruled))
-        aside = sum(len(rejection.changes) for one in done for rejection in one.rejections)
+        aside = sum(len(rejection.changes) for outcome in done for rejection in outcome.rejections)
         self._counts.add("batches")
         self._counts.add("rows", rows)
         self._counts.add("dead_lettered", aside)

@@ -114,8 +114,8 @@ class Jvm:
             code = self._gateway.proc.wait(seconds)
         except TimeoutExpired:
             return None
-        said = last_words(self._said())
-        return way_it_ended(code) + (f": {redact(said)}" if said else "")
+        words = last_words(self._said())
+        return way_it_ended(code) + (f": {redact(words)}" if words else "")
 
     def stop(self) -> None:
         """End it, and remove its files."""

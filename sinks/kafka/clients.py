@@ -83,7 +83,11 @@ class Clients:
     def give_up(self) -> list[Report] | None:
         """See Producer.give_up; None if any client does not say."""
         reports = [client.give_up() for client in self._all]
-        return None if None in reports else self._reported() + [one for some in reports for one in some or ()]
+        return (
+            None
+            if None in reports
+            else self._reported() + [report for of_client in reports for report in of_client or ()]
+        )
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
@@ -152,5 +156,5 @@ class Clients:
             client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through
             found = client.metadata(None, _FIRST_METADATA_SECONDS)
-            self._told.update({name: one.partitions for name, one in found.items() if name not in self._client_of})
+            self._told.update({name: topic.partitions for name, topic in found.items() if name not in self._client_of})
         return len(self._all) - 1

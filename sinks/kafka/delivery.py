@@ -208,7 +208,7 @@ class Delivery:
         culprits and leaves the others in order.
         """
         failed = self._sort(shipment)
-        others = [one for one in failed if one.error.code() not in REJECTED]
+        others = [failure for failure in failed if failure.error.code() not in REJECTED]
         if producer.miscounts:
             self.abandon()
         if others:
@@ -228,14 +228,16 @@ class Delivery:
         failed = shipment.land()
         if not failed:
             return failed
-        own = {one.place: one.error for one in failed if shipment.singly and one.error.code() in REJECTED}
+        own = {
+            failure.place: failure.error for failure in failed if shipment.singly and failure.error.code() in REJECTED
+        }
         shipment.rejected.update(own)
-        left = [one for one in failed if one.place not in own]
-        shipment.repeat(one.place for one in left)
+        left = [failure for failure in failed if failure.place not in own]
+        shipment.repeat(failure.place for failure in left)
         return left
 
     def _not_delivered(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
-        worst = next((one for one in failed if one.error.code() in REFUSED), failed[0])
+        worst = next((failure for failure in failed if failure.error.code() in REFUSED), failed[0])
         topic = shipment.records.topic_names[shipment.records.topics[worst.place]]
         return self._failure(
             f'{len(failed)} records were not delivered, the first of them to topic "{topic}"', worst.error
@@ -243,9 +245,9 @@ class Delivery:
 
     def _failure(self, what: str, error: KafkaError | None) -> SinkError:
         """The exception for it, with the client's own reason where it says more than the error does."""
-        told = self._complaints.reason
-        if told is not None and (error is None or error.code() not in REFUSED):
-            return sink_error(what, told)
+        complaint = self._complaints.reason
+        if complaint is not None and (error is None or error.code() not in REFUSED):
+            return sink_error(what, complaint)
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:

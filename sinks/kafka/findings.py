@@ -21,7 +21,7 @@ def limit_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     yield from islice(left, MOST_LISTED)
     rest = list(left)
     if rest:
-        worst = Severity.ERROR if any(one.severity is Severity.ERROR for one in rest) else Severity.WARNING
+        worst = Severity.ERROR if any(finding.severity is Severity.ERROR for finding in rest) else Severity.WARNING
         yield Finding(worst, f"{len(rest)} more findings like the one before", "as there")
 
 

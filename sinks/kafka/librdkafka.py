@@ -231,7 +231,7 @@ def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> I
 
 def _partitions(topic: MetadataTopic) -> list[tuple[bool, int, int]]:
     found = topic.partitions[: topic.partition_count]
-    return [(one.leader >= 0, one.replica_count, one.in_sync_count) for one in found]
+    return [(partition.leader >= 0, partition.replica_count, partition.in_sync_count) for partition in found]
 
 
 def messages(event: Handle) -> Iterator[Message]:

@@ -90,11 +90,11 @@ class Shipment:
 
     def report(self, reports: Iterable[Report]) -> None:
         """What a client says of records that were under way."""
-        for one in reports:
-            if isinstance(one, Written):
-                self._written[one.place] = one
+        for report in reports:
+            if isinstance(report, Written):
+                self._written[report.place] = report
             else:
-                self._failed.append(one)
+                self._failed.append(report)
 
     def land(self) -> list[Failed]:
         """Nothing is under way any more: what was not reported is acknowledged. Returns what failed."""

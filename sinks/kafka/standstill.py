@@ -25,9 +25,9 @@ def gone(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> 
 def reason(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
     """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
     troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
-    told = dict.fromkeys(trouble for trouble in troubles if trouble)
-    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    return ", ".join(islice(told, _MOST_NAMED)) + more
+    reasons = dict.fromkeys(trouble for trouble in troubles if trouble)
+    more = f" and {len(reasons) - _MOST_NAMED} more" if len(reasons) > _MOST_NAMED else ""
+    return ", ".join(islice(reasons, _MOST_NAMED)) + more
 
 
 def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:

@@ -65,8 +65,8 @@ class _Asked:
 
     @classmethod
     def of(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
-        counts = np.array([one.partitions for one in known], np.int32)
-        return cls(topics, counts, min((one.until for one in known), default=0.0))
+        counts = np.array([entry.partitions for entry in known], np.int32)
+        return cls(topics, counts, min((entry.until for entry in known), default=0.0))
 
 
 _NOTHING_ASKED = _Asked.of((), [])

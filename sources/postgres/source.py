@@ -129,10 +129,10 @@ class PostgresSource(Source):
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
         with self._catalog.session() as session:
-            there = session.tables([oid_of(relation) for relation in relations])
+            existing = session.tables([oid_of(relation) for relation in relations])
             # What was written before a table was dropped lies before the end of the WAL at any time after that.
             end = session.wal_end()
-        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in there]
+        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in existing]
 
     def has_reached(self, position: Position, mark: Position) -> bool:
         return WalPosition.of(position) >= WalPosition.of(mark)

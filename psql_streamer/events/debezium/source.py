@@ -61,8 +61,8 @@ class SourceBlock(ABC):
 
     def _until_sequence(self, snapshot: bool) -> bytes:
         """The members after `ts_ms`, up to the name of `sequence`. snapshot: whether a snapshot found the rows."""
-        said = b"true" if snapshot else b"false"
-        return b',"snapshot":"%s","db":%s,"sequence":' % (said, name(self._batch.source.database))
+        flag = b"true" if snapshot else b"false"
+        return b',"snapshot":"%s","db":%s,"sequence":' % (flag, name(self._batch.source.database))
 
 
 def source_block(batch: Batch) -> SourceBlock:

@@ -72,14 +72,14 @@ def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Arr
 def render_ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
     """The value of an END record for each transaction that ends in the batch. counts: see count_events."""
     tx = metadata.ends.tx
-    first, behind = _counts_of(metadata)
+    first, end = _counts_of(metadata)
     return join(
         b'{"status":"END","id":"',
         _ids(transactions, tx),
         b'","event_count":',
         numbers(counts),
         b',"data_collections":[',
-        pc.binary_join(_slices(_collections(metadata.counts), first, behind), b","),
+        pc.binary_join(_slices(_collections(metadata.counts), first, end), b","),
         b'],"ts_ms":',
         _moments(transactions, tx),
         b"}",
@@ -89,8 +89,8 @@ def render_ends(transactions: Transactions, metadata: TransactionMetadata, count
 def count_events(metadata: TransactionMetadata) -> NDArray[np.int64]:
     """How many changes each transaction has that ends in the batch."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(metadata.counts.count)))
-    first, behind = _counts_of(metadata)
-    counts: NDArray[np.int64] = before[behind] - before[first]
+    first, end = _counts_of(metadata)
+    counts: NDArray[np.int64] = before[end] - before[first]
     return counts
 
 
@@ -110,9 +110,9 @@ def _name(table: Relation | None) -> str:
     return _MESSAGES if table is None else str(table)
 
 
-def _slices(values: pa.Array, first: NDArray[np.int64], behind: NDArray[np.int64]) -> pa.ListArray:
+def _slices(values: pa.Array, first: NDArray[np.int64], end: NDArray[np.int64]) -> pa.ListArray:
     """Lists of neighbours: each begins where the one before it ends."""
-    offsets = np.append(first, behind[-1:]).astype(np.int32)
+    offsets = np.append(first, end[-1:]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 

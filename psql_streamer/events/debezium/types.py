@@ -114,9 +114,9 @@ def _render_strings(values: pa.Array) -> Piece:
 def optional(schema: Schema, is_optional: bool) -> Schema:
     """A schema with this said where Connect's JSON converter says it: before the name."""
     head = ("type", "keys", "values", "fields", "items")
-    said: Schema = {field: schema[field] for field in head if field in schema}
-    said["optional"] = is_optional
-    return said | {field: schema[field] for field in schema if field not in head}
+    ordered: Schema = {field: schema[field] for field in head if field in schema}
+    ordered["optional"] = is_optional
+    return ordered | {field: schema[field] for field in schema if field not in head}
 
 
 def placeholder(schema: Schema, strict: bool) -> bytes:
