@@ -14,7 +14,7 @@ import pyarrow as pa
 from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.assembling import Encoded, Single, assemble
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
@@ -271,7 +271,7 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     }
     return {
         **fields_of(batch.source).headers(batch.transactions, rows.tx),
-        "seq": numbers(rows.seq),
+        "seq": to_digits(rows.seq),
         "checksum": texts.checksum,
         **{header: _repeated(text, count) for header, text in of_each.items()},
         **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),

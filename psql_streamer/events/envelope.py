@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from psql_streamer import __version__
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, content_member, truncate_options
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
@@ -50,7 +50,7 @@ class EnvelopeBatch(BatchFormat):
             self.transaction_fragment(rows.tx),
             self.fields.render_envelope_places(rows.place),
             b',"seq":',
-            numbers(rows.seq),
+            to_digits(rows.seq),
         ]
         return join(*fragments, b"}}")
 

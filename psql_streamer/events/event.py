@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import BatchFormat, Format, RowTexts, commit_of, content_member, truncate_options
 from psql_streamer.events.identity import uuids
 from psql_streamer.events.json.row_json import unchanged_member
@@ -42,7 +42,7 @@ class EventBatch(BatchFormat):
             self.transaction_fragment(rows.tx),
             self.fields.render_event_places(rows.place),
             b',"Seq":',
-            numbers(rows.seq),
+            to_digits(rows.seq),
             b',"UUID":"',
             identity,
             b'","Checksum":"',

@@ -61,8 +61,11 @@ class RowTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundaries:
-    """Records that say where transactions begin (BEGIN) or end (COMMIT); seq: of the change behind each."""
+class BoundaryRecords:
+    """Records that say where transactions begin (BEGIN) or end (COMMIT).
+
+    seq: how many changes of its transaction come before each.
+    """
 
     op: Marker
     marks: TransactionMarks
@@ -150,7 +153,7 @@ class BatchFormat(ABC):
         """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""
         return {}
 
-    def boundaries(self) -> Iterable[Boundaries]:
+    def boundaries(self) -> Iterable[BoundaryRecords]:
         """Ends first: with the same ordinal they come before begins. For formats that have such records."""
         return ()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.digits import moments, numbers
+from psql_streamer.events.digits import to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
@@ -68,11 +68,11 @@ class SourceFields(ABC):
         """Members of the format `event`, each behind a comma: its time and what names the transaction."""
         return join(
             b',"Timestamp":"',
-            moments(transactions.commit_ts),
+            to_iso(transactions.commit_ts),
             b'Z","%s":' % self.event_names.id.encode(),
             self.ids(transactions),
             b',"%s":' % self.event_names.commit.encode(),
-            numbers(transactions.commit),
+            to_digits(transactions.commit),
         )
 
     def render_event_outside(self, commit: int) -> bytes:
@@ -81,13 +81,13 @@ class SourceFields(ABC):
 
     def render_event_places(self, places: Numbers | None) -> Fragment:
         """Members of `event` for where each change lies."""
-        return b"" if places is None else join(b',"%s":' % self.event_names.place.encode(), numbers(places))
+        return b"" if places is None else join(b',"%s":' % self.event_names.place.encode(), to_digits(places))
 
     def render_envelope_members(self, transactions: Transactions) -> pa.Array:
         """Members of `source` in `envelope`."""
         return join(
             b',"ts_ms":',
-            numbers(transactions.commit_ts // 1000),
+            to_digits(transactions.commit_ts // 1000),
             b',"%s":' % self.other_names.id.encode(),
             self.ids(transactions),
             b',"%s":' % self.other_names.commit.encode(),
@@ -154,10 +154,10 @@ class OtherFields(SourceFields):
         return transactions.id_of(tx)
 
     def show(self, of: Numbers) -> pa.Array:
-        return numbers(of)
+        return to_digits(of)
 
     def shown_json(self, of: Numbers) -> pa.Array:
-        return numbers(of)
+        return to_digits(of)
 
     def show_commit(self, commit: int) -> int:
         return commit

@@ -20,16 +20,16 @@ from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.parallel import SideBySide
-from psql_streamer.spark.putting_aside import Done, run_joined
+from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
-from psql_streamer.spark.turns import turns
+from psql_streamer.spark.session_pool import SessionPool
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SparkHandler(Handler):
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.ended, self._counts)
-        self._tables: SideBySide | None = None
+        self._pool: SessionPool | None = None
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
@@ -109,19 +109,19 @@ class SparkHandler(Handler):
             return batch
         began = time.monotonic()
         try:
-            done = self._through_spark(batch, ruled)
+            done = self._run_rules(batch, ruled)
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
-        made = tuple(changes for outcome in done for changes in outcome.made)
-        tables = [cells.without(has_rule), *(table for outcome in done for table in outcome.cells)]
+        made = tuple(changes for result in done for changes in result.made)
+        tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
-            rejections=(*batch.rejections, *(rejection for outcome in done for rejection in outcome.rejections)),
+            rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
     def interrupt(self) -> None:
@@ -155,17 +155,17 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
-        self._tables = SideBySide(spark, most=1) if remote else SideBySide(spark)
+        self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
-    def _through_spark(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
+    def _run_rules(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         trouble = self._trouble_of(batch)
         if trouble.deaths < _DEATHS:
             try:
-                with turns.together(self._give_up):
-                    return self._side_by_side(batch, ruled)
+                with engine_lock.shared(self._give_up):
+                    return self._run_tables(batch, ruled)
             except HandlerUnavailable as error:
                 self._session.doubt()
                 if not self._session.alive:
@@ -176,21 +176,21 @@ class SparkHandler(Handler):
                 trouble.deaths += 1
                 if trouble.deaths < _DEATHS:
                     raise _blame_all(error, ruled) from None
-        with turns.alone(self._give_up):
+        with engine_lock.exclusive(self._give_up):
             search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
             done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
             self._revived()
         return done
 
-    def _side_by_side(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
+    def _run_tables(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         """Tables that their rule sees alike as one, the others at once."""
 
-        def through(spark: SparkSession, one: Joined) -> Done:
+        def through(spark: SparkSession, one: Joined) -> RuleResult:
             job = replace(self._job(spark, one.changes, batch), tables=one.tables)
             return run_joined(self._runner, job, one.members)
 
-        sessions = self._running()
-        return sessions.each(through, self._joined(sessions.spark, batch, ruled))
+        pool = self._require_pool()
+        return pool.run_each(through, self._joined(pool.spark, batch, ruled))
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity
@@ -212,7 +212,7 @@ class SparkHandler(Handler):
     def _revived(self) -> SparkSession:
         """A session on an engine that lives."""
         self._give_up()
-        if self._tables is None or not self._session.alive:
+        if self._pool is None or not self._session.alive:
             return self._begin()
         return self._session.start()
 
@@ -220,22 +220,22 @@ class SparkHandler(Handler):
         if self._interrupted.is_set():
             raise HandlerUnavailable("interrupted before the batch had gone through Spark")
 
-    def _running(self) -> SideBySide:
-        if self._tables is None:
+    def _require_pool(self) -> SessionPool:
+        if self._pool is None:
             self._begin()
         how = self._session.ended(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
-        return cast(SideBySide, self._tables)
+        return cast(SessionPool, self._pool)
 
     def _leave(self) -> None:
-        tables, self._tables = self._tables, None
-        if tables is not None:
-            tables.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
-    def _note(self, ruled: Sequence[Changes], done: list[Done], seconds: float) -> None:
+    def _note(self, ruled: Sequence[Changes], done: list[RuleResult], seconds: float) -> None:
         rows = sum(map(len, ruled))
-        aside = sum(len(rejection.changes) for outcome in done for rejection in outcome.rejections)
+        aside = sum(len(rejection.changes) for result in done for rejection in result.rejections)
         self._counts.add("batches")
         self._counts.add("rows", rows)
         self._counts.add("dead_lettered", aside)

@@ -19,13 +19,13 @@ _LARGE_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
-class Sorted(Generic[_Made]):
+class SortedRows(Generic[_Made]):
     """made: what each attempt that succeeded gave. bad: the rows that could not be taken, each with its error."""
 
     made: list[_Made] = field(default_factory=list)
     bad: list[tuple[Changes, HandlerError]] = field(default_factory=list)
 
-    def add(self, other: Sorted[_Made]) -> None:
+    def add(self, other: SortedRows[_Made]) -> None:
         """Take in another one."""
         self.made += other.made
         self.bad += other.bad
@@ -33,7 +33,7 @@ class Sorted(Generic[_Made]):
 
 def sort_out(
     changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError], known: bool = False
-) -> Sorted[_Made]:
+) -> SortedRows[_Made]:
     """All rows, taken or found bad.
 
     attempt: raises `blames` when some row of those that it is given is bad; whatever else it raises goes on. known:
@@ -41,10 +41,10 @@ def sort_out(
     """
     if not known:
         try:
-            return Sorted([attempt(changes)])
+            return SortedRows([attempt(changes)])
         except blames as error:
             if len(changes) == 1:
-                return Sorted([], [(changes, error)])
+                return SortedRows([], [(changes, error)])
     elif len(changes) == 1:
         return _tried(changes, attempt, blames)
     middle = np.arange(len(changes)) < len(changes) // 2
@@ -54,13 +54,15 @@ def sort_out(
     return found
 
 
-def sort_out_large(changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:
+def sort_out_large(
+    changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]
+) -> SortedRows[_Made]:
     """Like sort_out with a bad row known to be there, for failures that come of a row's size: the largest go first."""
     large = _large(changes)
     if not large.any() or large.all():
         return sort_out(changes, attempt, blames, known=True)
     try:
-        found = Sorted([attempt(take_rows(changes, ~large))])
+        found = SortedRows([attempt(take_rows(changes, ~large))])
     except blames:
         return sort_out(changes, attempt, blames, known=True)
     for row in np.flatnonzero(large):
@@ -68,11 +70,11 @@ def sort_out_large(changes: Changes, attempt: Callable[[Changes], _Made], blames
     return found
 
 
-def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:
+def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> SortedRows[_Made]:
     try:
-        return Sorted([attempt(row)])
+        return SortedRows([attempt(row)])
     except blames as error:
-        return Sorted([], [(row, error)])
+        return SortedRows([], [(row, error)])
 
 
 def _large(changes: Changes) -> Chosen:

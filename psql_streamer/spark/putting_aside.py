@@ -22,23 +22,23 @@ log = logging.getLogger("psql_streamer.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RuleResult:
     """What became of a table: the changes that its rule made, which may be several Changes, and what was put aside."""
 
     made: tuple[Changes, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     cells: tuple[CellTable, ...] = ()  # made of several tables at once
 
-    def __add__(self, other: Done) -> Done:
-        return Done(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
+    def __add__(self, other: RuleResult) -> RuleResult:
+        return RuleResult(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
 
 
-def combine(outcomes: Iterable[Done]) -> Done:
-    """All outcomes as one."""
-    return reduce(Done.__add__, outcomes, Done())
+def combine(results: Iterable[RuleResult]) -> RuleResult:
+    """All results as one."""
+    return reduce(RuleResult.__add__, results, RuleResult())
 
 
-def run(runner: Runner, job: Job) -> Done:
+def run(runner: Runner, job: Job) -> RuleResult:
     """A table through its rule, with the rows put aside that it cannot take if it says so.
 
     Raises RowsFailed for such rows if it does not.
@@ -59,7 +59,7 @@ def run(runner: Runner, job: Job) -> Done:
     return combine([*found.made, *(_rejected(job.narrow(changes), reason) for changes, reason in bad)])
 
 
-def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
+def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> RuleResult:
     """Several tables through their rule as one; if it cannot take some row, each by itself, as `run` does.
 
     job: of all; members: the changes of each.
@@ -72,10 +72,10 @@ def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
         raise
     except HandlerError:
         return combine(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
-    return Done() if made is None else Done(cells=(job.tables.parted(made),))
+    return RuleResult() if made is None else RuleResult(cells=(job.tables.parted(made),))
 
 
-def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:
+def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleResult:
     """A single row that ends the engine: put aside, or refused by its name. memory: spark.driver.memory."""
     changes = job.changes
     how = error.how if isinstance(error, EngineLost) else "ends Spark"
@@ -95,11 +95,11 @@ def identity(changes: Changes, transactions: Transactions) -> list[tuple[int, in
     return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), strict=True))
 
 
-def _made(changes: Changes | None) -> Done:
-    return Done() if changes is None else Done((changes,))
+def _made(changes: Changes | None) -> RuleResult:
+    return RuleResult() if changes is None else RuleResult((changes,))
 
 
-def _run_without_uncoercible(runner: Runner, job: Job) -> Done:
+def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
         return _made(runner.run(job))
     except Uncoercible:
@@ -112,10 +112,10 @@ def _run_without_uncoercible(runner: Runner, job: Job) -> Done:
         reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
         rejected.append(_rejected(job.narrow(take_rows(job.changes, chosen)), reason, name))
     rest = ~np.logical_or.reduce(list(by_column.values()))
-    left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else Done()
+    left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else RuleResult()
     return left + combine(rejected)
 
 
-def _rejected(job: Job, reason: str, column: str | None = None) -> Done:
+def _rejected(job: Job, reason: str, column: str | None = None) -> RuleResult:
     log.warning("%d rows are put aside: %s", len(job.changes), reason)
-    return Done((), (Rejection(job.changes, reason, column, job.rule.name),))
+    return RuleResult((), (Rejection(job.changes, reason, column, job.rule.name),))

@@ -36,7 +36,7 @@ from psql_streamer.events.debezium.transactions import (
     render_keys,
 )
 from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
-from psql_streamer.events.format import BatchFormat, Boundaries, Format, FormatOptions, RowTexts
+from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
 from psql_streamer.events.json.row_json import of_keyed
@@ -136,7 +136,7 @@ class DebeziumBatch(BatchFormat):
     def message_key(self, message: LogicalMessage) -> bytes:
         return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), lambda: message_key_schema(self.batch.source))
 
-    def boundaries(self) -> Iterable[Boundaries]:
+    def boundaries(self) -> Iterable[BoundaryRecords]:
         transactions, metadata = self.batch.transactions, self.batch.transaction_metadata
         if not self.transactions or metadata is None:
             return
@@ -149,9 +149,11 @@ class DebeziumBatch(BatchFormat):
                 Marker.BEGIN, metadata.begins, nothing_before, render_begins(transactions, metadata.begins)
             )
 
-    def _boundaries(self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
+    def _boundaries(
+        self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array
+    ) -> BoundaryRecords:
         keys = self._wrapped(render_keys(self.batch.transactions, marks), transaction_key_schema)
-        return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
+        return BoundaryRecords(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, image: Cells, rows: Rows) -> pa.Array:
         return self._structs.images.write(image, rows, self._structs.placeholder, self._note_lost(image, rows))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer import __version__
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
@@ -35,7 +35,7 @@ class SourceBlock(ABC):
             name(batch.source.kind),
             name(batch.source.name),
         )
-        self._millis = PerTransaction(lambda: numbers(of.commit_ts // 1000))
+        self._millis = PerTransaction(lambda: to_digits(of.commit_ts // 1000))
         self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
 
@@ -118,7 +118,7 @@ class PostgresBlock(SourceBlock):
         tx = rows.tx
         return self._fragments(
             (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
-            b"null" if rows.place is None else numbers(rows.place),
+            b"null" if rows.place is None else to_digits(rows.place),
             self._fine_times.take(tx),
             rows.of_relations(_names),
             self._xid.take(tx),
@@ -138,7 +138,7 @@ class PostgresBlock(SourceBlock):
         return _joined(self._fragments(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
 
     def _positions(self, snapshot: bool) -> pa.Array:
-        return join(self._millis.all(), self._until_commit(snapshot), numbers(self._batch.transactions.commit))
+        return join(self._millis.all(), self._until_commit(snapshot), to_digits(self._batch.transactions.commit))
 
     def _until_commit(self, snapshot: bool) -> bytes:
         return self._until_sequence(snapshot) + b'"[\\"'
@@ -177,7 +177,7 @@ class PostgresBlock(SourceBlock):
 
 
 def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
-    return join(b',"ts_us":', numbers(micros), b',"ts_ns":', numbers(micros * 1000))
+    return join(b',"ts_us":', to_digits(micros), b',"ts_ns":', to_digits(micros * 1000))
 
 
 @lru_cache(maxsize=1 << 15)

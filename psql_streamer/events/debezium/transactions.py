@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import (
@@ -37,9 +37,9 @@ def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
         b'{"id":"',
         _id(transactions, int(rows.tx[0])) if one else _ids(transactions, rows.tx),
         b'","total_order":',
-        numbers(rows.seq + 1),
+        to_digits(rows.seq + 1),
         b',"data_collection_order":',
-        numbers(_table_seq(rows) + 1),
+        to_digits(_table_seq(rows) + 1),
         b"}",
     )
 
@@ -77,7 +77,7 @@ def render_ends(transactions: Transactions, metadata: TransactionMetadata, count
         b'{"status":"END","id":"',
         _ids(transactions, tx),
         b'","event_count":',
-        numbers(counts),
+        to_digits(counts),
         b',"data_collections":[',
         pc.binary_join(_slices(_collections(metadata.counts), first, end), b","),
         b'],"ts_ms":',
@@ -103,7 +103,7 @@ def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArra
 def _collections(counts: TransactionCounts) -> pa.Array:
     names = pa.array([name(_name(table)) for table in counts.tables], pa.binary())
     tables = names.take(pa.array(counts.table))
-    return join(b'{"data_collection":', tables, b',"event_count":', numbers(counts.count), b"}")
+    return join(b'{"data_collection":', tables, b',"event_count":', to_digits(counts.count), b"}")
 
 
 def _name(table: Relation | None) -> str:
@@ -121,12 +121,12 @@ def _id(transactions: Transactions, tx: int) -> bytes:
 
 
 def _ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    commits = numbers(transactions.commit[tx])
+    commits = to_digits(transactions.commit[tx])
     return join(b":" if transactions.ids is None else join(transactions.ids_of(tx), b":"), commits)
 
 
 def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    return numbers(transactions.commit_ts[tx] // 1000)
+    return to_digits(transactions.commit_ts[tx] // 1000)
 
 
 def _table_seq(rows: Rows) -> NDArray[np.int64]:
