@@ -38,7 +38,7 @@ class Tracker:
     def __init__(self) -> None:
         self._in_flight: deque[_InFlight] = deque()
         self._by_number: dict[int, _InFlight] = {}
-        self._owed = Counter[str]()
+        self._unacknowledged = Counter[str]()
         self._last_number = 0
         self._durable: Position | None = None
         self._durable_batch_number = 0
@@ -52,21 +52,21 @@ class Tracker:
         else:
             self._in_flight.append(entry)
             self._by_number[entry.batch_number] = entry
-            self._owed.update(entry.waiting_for)
+            self._unacknowledged.update(entry.waiting_for)
         self._settle()
         return entry.batch_number
 
-    def done(self, batch_number: int, sink: str) -> None:
+    def acknowledge(self, batch_number: int, sink: str) -> None:
         """A sink has everything of the batch durably."""
         waiting_for = self._by_number[batch_number].waiting_for
         if sink in waiting_for:
             waiting_for.discard(sink)
-            self._owed[sink] -= 1
+            self._unacknowledged[sink] -= 1
         self._settle()
 
-    def owed(self, sink: str) -> int:
+    def unacknowledged(self, sink: str) -> int:
         """How many batches a sink does not have yet."""
-        return self._owed[sink]
+        return self._unacknowledged[sink]
 
     @property
     def durable(self) -> Position | None:

@@ -82,26 +82,26 @@ class Metrics:
                 self._batch_rows.labels(name)
                 self._pending.expect(name)
 
-    def batch_received(self, source: str, batch: Batch, batch_number: int) -> None:
+    def count_batch(self, source: str, batch: Batch, batch_number: int) -> None:
         """A source gave a batch: as decoded, before any handler saw it. batch_number: the Tracker's."""
         self._tables.add(source, batch)
-        self._pending.received(source, batch, batch_number)
+        self._pending.add(source, batch, batch_number)
         if rows := len(batch):
             self._batch_rows.labels(source).observe(rows)
 
-    def stored_up_to(self, source: str, batch_number: int) -> None:
+    def note_stored(self, source: str, batch_number: int) -> None:
         """Every batch of a source up to this one is durable in every sink, and the position store says so."""
-        self._pending.stored_up_to(source, batch_number)
+        self._pending.drop_stored(source, batch_number)
 
-    def stage(self, stage: Stage, part: str, seconds: float) -> None:
-        """A batch passed a stage of a part in this time."""
+    def observe_stage(self, stage: Stage, part: str, seconds: float) -> None:
+        """A batch passed a stage of a part in so many seconds."""
         self._stage_seconds.labels(stage, part).observe(seconds)
 
-    def retried(self, part: str) -> None:
+    def count_retry(self, part: str) -> None:
         """A part is tried again after an error that may pass."""
         self._retries.labels(part).inc()
 
-    def failed(self, part: str, error: BaseException) -> None:
+    def count_error(self, part: str, error: BaseException) -> None:
         """A part raised an error."""
         self._errors.labels(part, type(error).__name__).inc()
 

@@ -10,7 +10,7 @@ from psql_streamer.model import Batch
 
 
 class Pending:
-    """Batches that were received and are not stored yet; lag is their age. Batch numbers are the Tracker's."""
+    """Batches that were received and are not stored; lag is the age of the oldest. Batch numbers are the Tracker's."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -19,14 +19,14 @@ class Pending:
     def expect(self, source: str) -> None:
         self._commits.setdefault(source, deque())
 
-    def received(self, source: str, batch: Batch, batch_number: int) -> None:
+    def add(self, source: str, batch: Batch, batch_number: int) -> None:
         if not len(batch.transactions):
             return  # it moves the position on, or is where the last one was
         with self._lock:
             commits = self._commits.setdefault(source, deque())
             commits.append((batch_number, float(batch.transactions.commit_ts[0]) / 1e6))
 
-    def stored_up_to(self, source: str, batch_number: int) -> None:
+    def drop_stored(self, source: str, batch_number: int) -> None:
         with self._lock:
             commits = self._commits.setdefault(source, deque())
             while commits and commits[0][0] <= batch_number:

@@ -250,7 +250,7 @@ class Pipeline(Service):
             source.wake()
 
     def _done(self, item: Item, sink: str) -> None:
-        self._sources[item.batch.source.name].done(item, sink)
+        self._sources[item.batch.source.name].acknowledge(item, sink)
 
     def _retry_interval(self, source: str) -> float:
         return self._config.sources[source].options.send_retry_interval

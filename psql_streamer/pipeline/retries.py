@@ -89,13 +89,13 @@ class Retries:
     def _wait(self, error: StreamerError, backoff: Backoff) -> None:
         """Tell and count the failure, and pause."""
         pause = backoff.next()
-        self._metrics.failed(self._part, error)
+        self._metrics.count_error(self._part, error)
         if self._stop.is_set():
             log.warning("%s: %s (attempt %d, the last: the service stops)", self._part, error, backoff.attempts)
             return
         self.problem = self._describe(error, backoff.attempts)  # before the log, which may be a pipe that nobody reads
         log.warning("%s: %s (attempt %d, next in %.1f s)", self._part, error, backoff.attempts, pause)
-        self._metrics.retried(self._part)
+        self._metrics.count_retry(self._part)
         self._stop.wait(pause)
 
     def _describe(self, error: StreamerError, failures: int) -> str:

@@ -172,7 +172,7 @@ class SinkRunner:
         def transform(item: Item) -> None:
             began = time.monotonic()
             batch = handler.handle(item.batch)
-            self._metrics.stage("handle", f"handler.{handler.name}", time.monotonic() - began)
+            self._metrics.observe_stage("handle", f"handler.{handler.name}", time.monotonic() - began)
             *pieces, last = cut(batch, PIECE_ROWS)
             for piece in pieces:
                 following.put(Item(piece, ()), self._abandon)
@@ -184,7 +184,7 @@ class SinkRunner:
         def write(item: Item) -> None:
             began = time.monotonic()
             self.part.write(item.batch)
-            self._metrics.stage("write", self.name, time.monotonic() - began)
+            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
             self._on_done(item, self.name)
 
         self._work(len(self.handlers), self.name, write, None)

@@ -131,16 +131,16 @@ class SourceRunner:
             self.part.name, self._record(durable), self._shapes_until(batch_number), self._dropped_until(durable)
         )
         self._storing_since = None
-        self._metrics.stage("store", self.name, time.monotonic() - began)
+        self._metrics.observe_stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self.part.confirm(durable)
-        self._metrics.stored_up_to(self.part.name, batch_number)
+        self._metrics.note_stored(self.part.name, batch_number)
 
-    def done(self, item: Item, sink: str) -> None:
+    def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
         with self._lock:
             for batch_number in item.batch_numbers:
-                self._tracker.done(batch_number, sink)
+                self._tracker.acknowledge(batch_number, sink)
             self._lock.notify()
         self._on_durable()
 
@@ -248,13 +248,13 @@ class SourceRunner:
         batch = self.part.read(LOOK_SECONDS)
         if batch is None:
             return
-        self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
+        self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._last_bytes = batch.nbytes - batch.overhead
         sinks = () if batch.idle else self._sinks
         with self._lock:
             batch_number = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
             self._new_shapes.extend((batch_number, change.relation) for change in batch.schema_changes)
-        self._metrics.batch_received(self.part.name, batch, batch_number)
+        self._metrics.count_batch(self.part.name, batch, batch_number)
         if not sinks:
             self._on_durable()
         for sink in sinks:
@@ -276,4 +276,4 @@ class SourceRunner:
             )
 
     def _is_done(self, sink: SinkRunner) -> bool:
-        return not self._tracker.owed(sink.name)
+        return not self._tracker.unacknowledged(sink.name)

@@ -43,10 +43,10 @@ class Uncoercible(RowsFailed):
     """A value that cannot be cast."""
 
 
-def failure(error: Exception, where: str, ended: Callable[[float], str | None]) -> HandlerError:
+def failure(error: Exception, where: str, describe_end: Callable[[float], str | None]) -> HandlerError:
     """The error to raise for what Spark raised.
 
-    where: table and rule. ended: how the JVM ended, None while it runs; given the seconds in which it may be about to.
+    where: table and rule. describe_end: seconds to wait for the JVM's end -> how it ended, None while it runs.
     """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -60,7 +60,7 @@ def failure(error: Exception, where: str, ended: Callable[[float], str | None]) 
         or state.startswith(_TRANSIENT_SQLSTATES)
         or condition.startswith(_SESSION_GONE)
     )
-    how = ended(_ENGINE_END_SECONDS if passes else 0.0)
+    how = describe_end(_ENGINE_END_SECONDS if passes else 0.0)
     if how is not None:
         happened = f"the Spark JVM ended ({how})"
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")

@@ -57,7 +57,7 @@ class SparkHandler(Handler):
         self._options = cast(SparkOptions, options)
         self._session = Session(self._options)
         self._counts = Counts()
-        self._runner = Runner(self._session.ended, self._counts)
+        self._runner = Runner(self._session.describe_end, self._counts)
         self._pool: SessionPool | None = None
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
@@ -223,7 +223,7 @@ class SparkHandler(Handler):
     def _require_pool(self) -> SessionPool:
         if self._pool is None:
             self._begin()
-        how = self._session.ended(0.0)
+        how = self._session.describe_end(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
         return cast(SessionPool, self._pool)

@@ -106,7 +106,7 @@ class Jvm:
         """The heap that it was given, as spark.driver.memory has it."""
         return self.options.conf.get(_MEMORY, SETTINGS[_MEMORY])
 
-    def ended(self, seconds: float) -> str | None:
+    def describe_end(self, seconds: float) -> str | None:
         """How it ended, and its last words; None while it runs. seconds: how long to wait for its end."""
         if self._gateway is None:
             return "it is stopped"

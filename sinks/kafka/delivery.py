@@ -18,7 +18,7 @@ from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.shipment import Shipment
-from sinks.kafka.standstill import gone, reason
+from sinks.kafka.standstill import describe_troubles, lacks_partition
 
 _MOST_STANDSTILLS = 10
 """Standstills in a row, after which a new client takes over: it reads certificates from their files anew."""
@@ -182,9 +182,9 @@ class Delivery:
         hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, ""
         with suppress(KafkaException):
             states = producer.partitions(set(shipment.records.topic_names), _METADATA_SECONDS)
-            why, remedy = reason(shipment, states), _STANDSTILL_REMEDY
+            why, remedy = describe_troubles(shipment, states), _STANDSTILL_REMEDY
             what = f"{what} ({why})" if why else what
-            hopeless = hopeless or gone(shipment, states)
+            hopeless = hopeless or lacks_partition(shipment, states)
         if hopeless:
             self._replace(producer, shipment)
         return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
