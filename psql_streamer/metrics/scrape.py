@@ -96,11 +96,9 @@ class Scrape(Collector):
                 name: part[stat.key] for name, part in _select_kind(stat.kind, stats) if part.get(stat.key) is not None
             }
             yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
-        for name_count in _NAME_COUNTS:
-            counted = _count_by_name(stats, name_count.key, self._most_tables)
-            yield _family(
-                CounterMetricFamily, f"sink_{name_count.key}", name_count.what, ("sink", name_count.label), counted
-            )
+        for by_name in _BY_NAME:
+            counted = _count_by_name(stats, by_name.key, self._most_tables)
+            yield _family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}
         yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
@@ -126,7 +124,7 @@ _LAG = "Age of the oldest change that was received and is not durable; 0 when th
 
 
 @dataclass(frozen=True)
-class _NameCount:
+class _ByName:
     """A key of a sink's stats that counts by name, and the label that has the name."""
 
     key: str
@@ -134,9 +132,9 @@ class _NameCount:
     what: str
 
 
-_NAME_COUNTS = (
-    _NameCount("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
-    _NameCount("nulled", "column", "Values that the format cannot hold: they are null."),
+_BY_NAME = (
+    _ByName("skipped", "table", "Changes that no rule gives a topic that Kafka allows."),
+    _ByName("nulled", "column", "Values that the format cannot hold: they are null."),
 )
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from psql_streamer.events.routing import SourceTopic
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.errors import REFUSED, UNREACHABLE, remedy
-from sinks.kafka.findings import join_names, limit_findings
+from sinks.kafka.findings import limit_findings, listed
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.topics import how_to_create
 
@@ -62,7 +62,7 @@ class KafkaCheck:
             return
         absent = [topic for topic in topics if topic not in self._seen.topics]
         if absent:
-            what = f"{len(absent)} topics of published tables do not exist and {self._seen.why}: {join_names(absent)}"
+            what = f"{len(absent)} topics of published tables do not exist and {self._seen.why}: {listed(absent)}"
             yield Finding(self._seen.severity, what, how_to_create("NAME", self._options.hosts[0]))
 
     def _missing(self, missing: list[str], seen: _Seen) -> Iterator[Finding]:

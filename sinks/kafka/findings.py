@@ -25,7 +25,7 @@ def limit_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield Finding(worst, f"{len(rest)} more findings like the one before", "as there")
 
 
-def join_names(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """`a, b, c`, and how many more there are."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more

@@ -17,7 +17,7 @@ from psql_streamer.events.unchanged import ANY_COLUMN, Unchanged
 from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.model import Relation
 from psql_streamer.table_patterns import TablePatterns, is_pattern
-from sinks.kafka.findings import Suggestions, join_names, limit_findings
+from sinks.kafka.findings import Suggestions, limit_findings, listed
 
 _NO_HANDLER = "passthrough"
 
@@ -118,7 +118,7 @@ class KafkaReview:
                 for missing in self._lacks(routed.relation, route):
                     lacking[missing].append(routed.relation)
         for (where, column), relations in lacking.items():
-            tables = join_names(sorted({str(relation) for relation in relations}))
+            tables = listed(sorted({str(relation) for relation in relations}))
             known = {column.name for column in relations[0].columns}
             what = f'{where} names the column "{column}", which is not in {tables}{self._suggest(column, known)}'
             yield Finding(self._severity(), what, self._correct_column())
@@ -138,7 +138,7 @@ class KafkaReview:
             return
         keyless = [str(routed.relation) for routed in self._routed if self._has_no_key(routed)]
         if keyless:
-            what = f'format "{self._options.format}" cannot take {join_names(keyless)}: the rows have no key'
+            what = f'format "{self._options.format}" cannot take {listed(keyless)}: the rows have no key'
             yield Finding(Severity.ERROR, what, KEYLESS_REMEDY)
 
     def _has_no_key(self, routed: _Routed) -> bool:
@@ -155,7 +155,7 @@ class KafkaReview:
         shared = [topic for topic, of_topic in sources.items() if len(of_topic) > 1]
         if shared:
             who = " and ".join(dict.fromkeys(source for topic in shared for source in sources[topic]))
-            what = f"tables of {who} share topics, where equal keys stand for different rows: {join_names(shared)}"
+            what = f"tables of {who} share topics, where equal keys stand for different rows: {listed(shared)}"
             yield Finding(Severity.WARNING, what, _KEEP_APART)
 
     def _severity(self) -> Severity:

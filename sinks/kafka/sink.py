@@ -262,8 +262,8 @@ class KafkaSink(Sink):
             self._skip(records)
         for column in self._nulled.add(records.nulled) if records.nulled else ():
             who = column or f"a column beyond the first {_MOST_NAMES}"
-            message = "%s has a value that format %s cannot hold: it is null, or a part of it"
-            self._log.warning(message, who, self._options.format)
+            told = "%s has a value that format %s cannot hold: it is null, or a part of it"
+            self._log.warning(told, who, self._options.format)
 
     def _skip(self, records: Records) -> None:
         """Count what has no topic, and tell it of each table and prefix once."""
