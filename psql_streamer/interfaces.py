@@ -175,7 +175,7 @@ class Handler(ABC):
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:
-        """As Source.check."""
+        """See Source.check."""
 
     def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for handlers that have rules
         """What of the options does not fit the tables; an ERROR keeps the service from starting.
@@ -233,7 +233,7 @@ class Sink(ABC):
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:
-        """As Source.check."""
+        """See Source.check."""
 
     def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for sinks whose options name tables
         """What of the options does not fit the tables, as Handler.review. Asks no server."""

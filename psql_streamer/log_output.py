@@ -15,8 +15,8 @@ import threading
 import time
 from typing import TextIO
 
-_PATIENCE = 0.25
-"""Seconds that all lines together may wait for a reader once the service stops."""
+_READER_SECONDS = 0.25
+"""The time that all lines together may wait for their reader once the service stops."""
 
 _LOOK_MS = 50
 """Milliseconds between two looks whether the service stops."""
@@ -64,7 +64,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
             self._left_out += 1
 
     def _write(self, descriptor: int, text: str) -> bool:
-        """In pieces: a pipe that is ready has room for PIPE_BUF bytes (poll(2), pipe(7)), and more could block."""
+        """Write in pieces: a pipe that is ready takes PIPE_BUF bytes (poll(2), pipe(7)), and more could block."""
         rest = memoryview(text.encode("utf-8", "backslashreplace"))
         while rest and self._wait_for_room(descriptor):
             rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
@@ -82,7 +82,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
         if not _leaving.is_set():
             return False
         if self._give_up_at is None:
-            self._give_up_at = time.monotonic() + _PATIENCE
+            self._give_up_at = time.monotonic() + _READER_SECONDS
         return time.monotonic() > self._give_up_at
 
 

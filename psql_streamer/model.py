@@ -21,6 +21,7 @@ from psql_streamer.binary_columns import lengths
 from psql_streamer.pgtype import PostgresType
 
 Index: TypeAlias = NDArray[np.int64]
+"""Integers that point into something: rows, cells, columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +182,16 @@ class Transactions:
         return pa.nulls(len(tx), pa.binary()) if self.ids is None else _texts(self.ids.take(pa.array(tx)))
 
     @classmethod
-    def concat(cls, parts: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
+    def concat(cls, pieces: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
         """One behind the other. A source gives ids with every batch, or with none."""
         return cls(
-            np.concatenate([part.commit for part in parts]),
-            np.concatenate([part.commit_ts for part in parts]),
-            None if parts[0].ids is None else pa.concat_arrays([part.ids for part in parts]),
+            np.concatenate([piece.commit for piece in pieces]),
+            np.concatenate([piece.commit_ts for piece in pieces]),
+            None if pieces[0].ids is None else pa.concat_arrays([piece.ids for piece in pieces]),
             {
                 by.transactions + tx: origin
-                for part, by in zip(parts, shifts, strict=True)
-                for tx, origin in part.origins.items()
+                for piece, by in zip(pieces, shifts, strict=True)
+                for tx, origin in piece.origins.items()
             },
         )
 
@@ -303,10 +304,12 @@ class Changes:
             return self
         return self._chosen(lambda array: array[begin:end], lambda image: image.slice(begin, end))
 
-    def _chosen(self, of_rows: Callable[[NDArray[Any]], NDArray[Any]], of_image: Callable[[Image], Image]) -> Changes:
+    def _chosen(
+        self, choose: Callable[[NDArray[Any]], NDArray[Any]], choose_image: Callable[[Image], Image]
+    ) -> Changes:
         arrays = {name: getattr(self, name) for name in _PER_ROW}
-        chosen: dict[str, Any] = {name: of_rows(array) for name, array in arrays.items() if array is not None}
-        chosen |= {name: of_image(getattr(self, name)) for name in _IMAGES}
+        chosen: dict[str, Any] = {name: choose(array) for name, array in arrays.items() if array is not None}
+        chosen |= {name: choose_image(getattr(self, name)) for name in _IMAGES}
         return replace(self, **chosen)
 
 
@@ -401,11 +404,11 @@ class TransactionMarks:
         return TransactionMarks(self.tx[chosen], self.ordinal[chosen])
 
     @classmethod
-    def concat(cls, parts: Sequence[TransactionMarks], shifts: Sequence[Shift]) -> TransactionMarks:
+    def concat(cls, pieces: Sequence[TransactionMarks], shifts: Sequence[Shift]) -> TransactionMarks:
         """One behind the other, each moved by its shift."""
         return cls(
-            np.concatenate([part.tx + np.int32(by.transactions) for part, by in zip(parts, shifts, strict=True)]),
-            np.concatenate([part.ordinal + by.rows for part, by in zip(parts, shifts, strict=True)]),
+            np.concatenate([piece.tx + np.int32(by.transactions) for piece, by in zip(pieces, shifts, strict=True)]),
+            np.concatenate([piece.ordinal + by.rows for piece, by in zip(pieces, shifts, strict=True)]),
         )
 
 
@@ -422,14 +425,14 @@ class TransactionCounts:
     tables: tuple[Relation | None, ...] = ()
 
     @classmethod
-    def concat(cls, parts: Sequence[TransactionCounts], shifts: Sequence[Shift]) -> TransactionCounts:
+    def concat(cls, pieces: Sequence[TransactionCounts], shifts: Sequence[Shift]) -> TransactionCounts:
         """One behind the other, each moved by its shift."""
-        before = np.cumsum([0, *(len(part.tables) for part in parts[:-1])]).tolist()
+        before = np.cumsum([0, *(len(piece.tables) for piece in pieces[:-1])]).tolist()
         return cls(
-            np.concatenate([part.tx + np.int32(by.transactions) for part, by in zip(parts, shifts, strict=True)]),
-            np.concatenate([part.table + tables for part, tables in zip(parts, before, strict=True)]),
-            np.concatenate([part.count for part in parts]),
-            tuple(chain.from_iterable(part.tables for part in parts)),
+            np.concatenate([piece.tx + np.int32(by.transactions) for piece, by in zip(pieces, shifts, strict=True)]),
+            np.concatenate([piece.table + tables for piece, tables in zip(pieces, before, strict=True)]),
+            np.concatenate([piece.count for piece in pieces]),
+            tuple(chain.from_iterable(piece.tables for piece in pieces)),
         )
 
 
@@ -449,12 +452,12 @@ class TransactionMetadata:
         return len(self.begins) + len(self.ends)
 
     @classmethod
-    def concat(cls, parts: Sequence[TransactionMetadata], shifts: Sequence[Shift]) -> TransactionMetadata:
+    def concat(cls, pieces: Sequence[TransactionMetadata], shifts: Sequence[Shift]) -> TransactionMetadata:
         """One behind the other, each moved by its shift."""
         return cls(
-            TransactionMarks.concat([part.begins for part in parts], shifts),
-            TransactionMarks.concat([part.ends for part in parts], shifts),
-            TransactionCounts.concat([part.counts for part in parts], shifts),
+            TransactionMarks.concat([piece.begins for piece in pieces], shifts),
+            TransactionMarks.concat([piece.ends for piece in pieces], shifts),
+            TransactionCounts.concat([piece.counts for piece in pieces], shifts),
         )
 
     def slice(self, first: int, last: int) -> TransactionMetadata:
@@ -535,33 +538,33 @@ class BatchChanges(Sequence[Changes], ABC):
 class ByRelation(BatchChanges):
     """Changes as a source or a handler made them."""
 
-    def __init__(self, parts: tuple[Changes, ...]) -> None:
-        self._parts = parts
+    def __init__(self, changes: tuple[Changes, ...]) -> None:
+        self._changes = changes
 
     @overload
     def __getitem__(self, index: int) -> Changes: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Changes]: ...
     def __getitem__(self, index: int | slice) -> Changes | Sequence[Changes]:
-        return self._parts[index]
+        return self._changes[index]
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._changes)
 
     @property
     def rows(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self._changes))
 
     @property
     def overhead(self) -> int:
-        return sum(_CHANGES_OBJECTS + len(one.columns) * _COLUMN_OBJECTS for one in self._parts)
+        return sum(_CHANGES_OBJECTS + len(changes.columns) * _COLUMN_OBJECTS for changes in self._changes)
 
     @property
     def next_ordinal(self) -> int:
-        return max((int(changes.ordinal.max(initial=-1)) + 1 for changes in self._parts), default=0)
+        return max((int(changes.ordinal.max(initial=-1)) + 1 for changes in self._changes), default=0)
 
     def counted(self) -> Iterator[Counted]:
-        for changes in self._parts:
+        for changes in self._changes:
             sizes = np.zeros(len(changes), np.int64)
             for image in (changes.after, changes.before):
                 for column in image.columns:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 OTHERS = "(others)"
-"""In place of a name: all beyond those that are counted by themselves."""
+"""Stands for all names beyond those that are counted by themselves."""
 
 MOST_PREFIXES = 100
 """Prefixes of logical messages that are counted by themselves. Any user of a database can write any number of them."""
 
-_LONGEST = 63
-"""Characters that are shown of a name: PostgreSQL's own names have no more bytes (NAMEDATALEN is 64)."""
+_MOST_CHARACTERS = 63
+"""How many characters of a name are shown: PostgreSQL's own names have no more bytes (NAMEDATALEN is 64)."""
 
 
 def shown(name: str) -> str:
@@ -20,7 +20,7 @@ def shown(name: str) -> str:
     Characters that a terminal may not show as they are (control characters, line ends, marks that turn the direction of
     writing) are escaped as in Python.
     """
-    cut = f"{name[:_LONGEST]}..." if len(name) > _LONGEST else name
+    cut = f"{name[:_MOST_CHARACTERS]}..." if len(name) > _MOST_CHARACTERS else name
     if cut.isprintable():
         return cut
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_LISTED = 40
-"""Known names that are listed when none of them is near; of more of them none is."""
+_MOST_LISTED = 40
+"""Up to this many known names are listed when none of them is near."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -15,4 +15,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name.lower(), by_fold, n=1)
     if close:
         return f"; did you mean {by_fold[close[0]]}?"
-    return f"; known: {', '.join(by_fold.values())}" if 0 < len(by_fold) <= _LISTED else ""
+    return f"; known: {', '.join(by_fold.values())}" if 0 < len(by_fold) <= _MOST_LISTED else ""

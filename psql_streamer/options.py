@@ -13,13 +13,13 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.redaction import HIDDEN, hide, is_secret
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LONGEST = 596 * 3600.0
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_SECONDS = 596 * 3600.0
 _MOST_BYTES = 1 << 62
 UNKNOWN_NAME = "unknown_name"
 """The type of a validator's error whose text depends on the value: it is not shown where that holds a secret."""
 
-_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_UNIT_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
 def _duration(value: Any) -> Any:
@@ -28,11 +28,11 @@ def _duration(value: Any) -> Any:
     sign, text = (-1.0, value[1:]) if value.startswith("-") else (1.0, value.removeprefix("+"))
     if text == "0":
         return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    terms = _DURATION.findall(text)
+    if not terms or "".join(number + unit for number, unit in terms) != text:
         raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
-    seconds = sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if seconds > _LONGEST:
+    seconds = sign * sum(float(number) * _UNIT_SECONDS[unit] for number, unit in terms)
+    if seconds > _LONGEST_SECONDS:
         raise ValueError("is longer than 596h, the longest that libpq and librdkafka can count in milliseconds")
     return seconds
 
@@ -43,7 +43,7 @@ def _byte_size(value: Any) -> Any:
     found = re.fullmatch(r"(\d+)\s*([kmgt]?i?b)?", value.strip().lower())
     if not found:
         raise ValueError('is not a size such as 1048576, "64MB" or "1GB"')
-    return int(found[1]) * _BYTES[(found[2] or "").replace("i", "")]
+    return int(found[1]) * _UNIT_BYTES[(found[2] or "").replace("i", "")]
 
 
 def _lsn(value: Any) -> Any:

@@ -13,7 +13,7 @@ def review(sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published
     sinks: each with its handlers. The rules of a handler are the same for all sinks that have it, so they must fit
     the tables of all sources of these sinks together.
     """
-    for name, (handler, sources) in _by_name(sinks).items():
+    for name, (handler, sources) in _index_handlers(sinks).items():
         if sources <= published.keys():
             ours = {source: tables for source, tables in published.items() if source in sources}
             yield from ((f"handler.{name}", finding) for finding in handler.review(ours))
@@ -23,7 +23,7 @@ def review(sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published
             yield from ((f"sink.{sink.name}", finding) for finding in sink.review(ours))
 
 
-def _by_name(sinks: Sequence[tuple[Sink, Sequence[Handler]]]) -> dict[str, tuple[Handler, set[str]]]:
+def _index_handlers(sinks: Sequence[tuple[Sink, Sequence[Handler]]]) -> dict[str, tuple[Handler, set[str]]]:
     found: dict[str, tuple[Handler, set[str]]] = {}
     for sink, handlers in sinks:
         for handler in handlers:

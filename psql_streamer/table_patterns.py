@@ -21,9 +21,10 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 
-Globs: TypeAlias = Literal["by parts", "as a whole"]
-"""by parts: as above. as a whole: a glob is compared with "schema.table", then with the table, a dot being a character
-like any other; an entry with a glob's characters is a name, too; there are no regular expressions.
+Globs: TypeAlias = Literal["by name", "as a whole"]
+"""by name: as above, schema and table apart. as a whole: a glob is compared with "schema.table", then with
+the table, a dot being a character like any other; an entry with a glob's characters is a name, too; there are no
+regular expressions.
 """
 
 _GLOB = re.compile(r"[*?\[]")
@@ -48,7 +49,7 @@ class TablePatterns(Generic[Value]):
     ValueError, naming the entry, for a regular expression that is none.
     """
 
-    def __init__(self, entries: Mapping[str, Value], last: str | None = None, globs: Globs = "by parts") -> None:
+    def __init__(self, entries: Mapping[str, Value], last: str | None = None, globs: Globs = "by name") -> None:
         self._entries = entries
         whole = globs == "as a whole"
         self._names = {entry for entry in entries if whole or not is_pattern(entry)}

@@ -44,7 +44,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "stream": dict(stored.stream),
         "override": stored.override,
     }
-    return json.dumps(_without_old_fields(_unknown_fields(before)) | fields).encode()
+    return json.dumps(_drop_old_fields(_unknown_fields(before)) | fields).encode()
 
 
 def decode_position(written: bytes) -> StoredPosition:
@@ -112,18 +112,18 @@ def _unknown_fields(before: bytes | None) -> dict[str, Any]:
 _POSITION_OF_FORMAT_2 = ("lsn", "commit_lsn", "changes")
 
 
-def _without_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in (*_POSITION_OF_FORMAT_2, "fence")}
 
 
 def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
-    """Of a source of PostgreSQL's: there was no other kind."""
+    """The position of a PostgreSQL source: there was no other kind."""
     position = WalPosition.of(Position({name: fields[name] for name in _POSITION_OF_FORMAT_2}, "")).position
     return StoredPosition(position, dict(fields["fence"]), str(fields.get("override", "")))
 
 
 def _relation_of_format_2(fields: Mapping[str, Any]) -> Relation:
-    columns = [(one["name"], one["type_oid"], one["typmod"], one["key"]) for one in fields["columns"]]
+    columns = [(column["name"], column["type_oid"], column["typmod"], column["key"]) for column in fields["columns"]]
     identity = ReplicaIdentity(ord(fields["replica_identity"]))
     table = fields["oid"], fields["schema"], fields["table"]
     return _relation(*table, identity, columns, fields["version"], fields["keyed"])

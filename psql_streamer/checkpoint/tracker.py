@@ -5,7 +5,7 @@ may be stored is the position of the last batch for which two things are true: e
 each batch before it. A batch that is durable behind one that is not counts for nothing yet: a position says
 "everything up to here".
 
-Batches are numbered as they come (`ticket`), because positions are the source's own business: the core does not
+Batches are numbered as they come (`batch_number`), because positions are the source's own business: the core does not
 compare them. A batch that no sink is given (only the position moved) is durable as soon as all before it are.
 
 The caller then stores the position on disk, and confirms it to the server behind that. In the other order a crash
@@ -23,7 +23,7 @@ from psql_streamer.model import Position
 
 @dataclass(slots=True)
 class _InFlight:
-    ticket: int
+    batch_number: int
     position: Position
     since: float
     waiting_for: set[str]
@@ -37,36 +37,36 @@ class Tracker:
 
     def __init__(self) -> None:
         self._in_flight: deque[_InFlight] = deque()
-        self._by_ticket: dict[int, _InFlight] = {}
-        self._owed = Counter[str]()
-        self._tickets = 0
+        self._by_number: dict[int, _InFlight] = {}
+        self._unacknowledged = Counter[str]()
+        self._last_number = 0
         self._durable: Position | None = None
-        self._durable_ticket = 0
+        self._durable_batch_number = 0
 
     def add(self, position: Position, sinks: Iterable[str], now: float) -> int:
-        """A batch goes to these sinks (none: it is durable as soon as all before it are); its ticket."""
-        self._tickets += 1
-        entry = _InFlight(self._tickets, position, now, set(sinks))
+        """A batch goes to these sinks (none: it is durable as soon as all before it are). Returns its number."""
+        self._last_number += 1
+        entry = _InFlight(self._last_number, position, now, set(sinks))
         if not entry.waiting_for:
             self._add_empty(entry)
         else:
             self._in_flight.append(entry)
-            self._by_ticket[entry.ticket] = entry
-            self._owed.update(entry.waiting_for)
+            self._by_number[entry.batch_number] = entry
+            self._unacknowledged.update(entry.waiting_for)
         self._settle()
-        return entry.ticket
+        return entry.batch_number
 
-    def done(self, ticket: int, sink: str) -> None:
+    def acknowledge(self, batch_number: int, sink: str) -> None:
         """A sink has everything of the batch durably."""
-        waiting_for = self._by_ticket[ticket].waiting_for
+        waiting_for = self._by_number[batch_number].waiting_for
         if sink in waiting_for:
             waiting_for.discard(sink)
-            self._owed[sink] -= 1
+            self._unacknowledged[sink] -= 1
         self._settle()
 
-    def owed(self, sink: str) -> int:
+    def unacknowledged(self, sink: str) -> int:
         """How many batches a sink does not have yet."""
-        return self._owed[sink]
+        return self._unacknowledged[sink]
 
     @property
     def durable(self) -> Position | None:
@@ -74,9 +74,9 @@ class Tracker:
         return self._durable
 
     @property
-    def durable_ticket(self) -> int:
-        """The ticket of the last batch that is durable with all before it; 0 before the first is."""
-        return self._durable_ticket
+    def durable_batch_number(self) -> int:
+        """The number of the last batch that is durable with all before it; 0 before the first is."""
+        return self._durable_batch_number
 
     def __len__(self) -> int:
         """Batches in flight."""
@@ -91,12 +91,12 @@ class Tracker:
 
     def _add_empty(self, entry: _InFlight) -> None:
         """Empty batches behind one another are one: WAL of other tables makes many of them while a sink is away."""
-        if self._in_flight and self._in_flight[-1].ticket not in self._by_ticket:
+        if self._in_flight and self._in_flight[-1].batch_number not in self._by_number:
             entry.since = self._in_flight.pop().since
         self._in_flight.append(entry)
 
     def _settle(self) -> None:
         while self._in_flight and not self._in_flight[0].waiting_for:
             entry = self._in_flight.popleft()
-            self._by_ticket.pop(entry.ticket, None)
-            self._durable, self._durable_ticket = entry.position, entry.ticket
+            self._by_number.pop(entry.batch_number, None)
+            self._durable, self._durable_batch_number = entry.position, entry.batch_number

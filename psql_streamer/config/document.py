@@ -38,7 +38,7 @@ class Document:
             return f"environment variable {self.variables[path]}"
         return f"{self.name}: {dotted(path)}" if path else self.name
 
-    def from_variable(self, path: KeyPath) -> bool:
+    def comes_from_variable(self, path: KeyPath) -> bool:
         """Whether an environment variable gave this value, or the list or table that it is in."""
         return any(path[:length] in self.texts for length in range(1, len(path) + 1))
 

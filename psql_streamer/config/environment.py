@@ -23,7 +23,7 @@ from psql_streamer.redaction import is_secret
 NAME = "environment"
 """How messages call a configuration without a file."""
 
-PREFIX = "PSQL_STREAMER__"
+VARIABLE_PREFIX = "PSQL_STREAMER__"
 
 _REQUIRED = ("PG_HOST", "PG_DATABASE", "KAFKA_BROKERS")
 # libpq's names of what PG_* give.
@@ -37,7 +37,7 @@ _DSN_KEYWORDS = {
 _HTTP = "127.0.0.1:8080"
 
 
-def without_file(environ: Mapping[str, str]) -> Document:
+def build_document(environ: Mapping[str, str]) -> Document:
     """The configuration that the PG_* and KAFKA_* variables stand for; ConfigError when too few are set.
 
     Without any of them the document is empty, for PSQL_STREAMER__ variables to fill, if there are some of a source or
@@ -45,7 +45,7 @@ def without_file(environ: Mapping[str, str]) -> Document:
     """
     missing = [name for name in _REQUIRED if not environ.get(name)]
     if len(missing) == len(_REQUIRED):
-        if any(name.upper().startswith((f"{PREFIX}SOURCE__", f"{PREFIX}SINK__")) for name in environ):
+        if any(name.upper().startswith((f"{VARIABLE_PREFIX}SOURCE__", f"{VARIABLE_PREFIX}SINK__")) for name in environ):
             return Document(NAME, {})
         wanted = ", ".join(_REQUIRED)
         raise ConfigError([f"no configuration: give -config FILE, or set the environment variables {wanted}"])
@@ -93,8 +93,8 @@ def override(document: Document, environ: Mapping[str, str], problems: Problems)
     section then say how its keys are really written.
     """
     for name in sorted(environ):
-        if name.upper().startswith(PREFIX):
-            _set(document, name, name[len(PREFIX) :].split("__"), environ[name], problems)
+        if name.upper().startswith(VARIABLE_PREFIX):
+            _set(document, name, name[len(VARIABLE_PREFIX) :].split("__"), environ[name], problems)
 
 
 def _set(document: Document, name: str, keys: list[str], text: str, problems: Problems) -> None:

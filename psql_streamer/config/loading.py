@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from psql_streamer import plugins
 from psql_streamer.config import environment, reading
 from psql_streamer.config.document import Document, dotted
-from psql_streamer.config.model import Config, Part, ServiceOptions
+from psql_streamer.config.model import AnyPart, Config, Options, Part, ServiceOptions
 from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
-from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.interfaces import Handler
 from psql_streamer.nearest import nearest
-from psql_streamer.options import PartOptions
 from psql_streamer.plugins import PASSTHROUGH, Kind
-
-AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
-Options = TypeVar("Options", bound=PartOptions)
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -28,7 +24,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
 
     ConfigError holds everything that is wrong with it.
     """
-    document = environment.without_file(environ) if path is None else reading.read(path)
+    document = environment.build_document(environ) if path is None else reading.read(path)
     problems = Problems(document)
     environment.override(document, environ, problems)
     reading.require_shallow(document)

@@ -26,7 +26,7 @@ Options = TypeVar("Options", bound=PartOptions)
 
 
 class LogLevel(StrEnum):
-    """From this level on, messages are shown."""
+    """The least severe level whose messages are shown."""
 
     ERROR = "error"
     WARNING = "warning"

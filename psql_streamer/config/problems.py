@@ -71,10 +71,10 @@ class Problems:
         if first["type"] == "missing":
             self.add(path, "is required")
         elif first["type"] == "value_error":
-            self.add(path, self._by_validator(path, value, shown, str(first["ctx"]["error"]), ours))
+            self.add(path, self._describe_refusal(path, value, shown, str(first["ctx"]["error"]), ours))
         elif first["type"] == UNKNOWN_NAME:
             secret = self._document.is_secret(path)
-            self.add(path, _NOT_SHOWN if secret else self._by_validator(path, value, shown, first["msg"], ours))
+            self.add(path, _NOT_SHOWN if secret else self._describe_refusal(path, value, shown, first["msg"], ours))
         elif first["type"] in ("too_short", "string_too_short"):
             self.add(path, "must not be empty")
         else:
@@ -83,14 +83,14 @@ class Problems:
             allowed = f"{', '.join(others)} or {last}" if others else last
             self.add(path, f"{shown} is not allowed: {allowed}")
 
-    def _by_validator(self, path: KeyPath, value: Any, shown: str, message: str, ours: bool) -> str:
+    def _describe_refusal(self, path: KeyPath, value: Any, shown: str, message: str, ours: bool) -> str:
         """A part's own words."""
-        message = self._without_secrets(path, value, message, ours)
+        message = self._hide_secrets(path, value, message, ours)
         if isinstance(value, dict | list) or message is _NOT_SHOWN:
             return message
         return f"{shown} {message}" if message.startswith("is ") else f"{shown} is not allowed: {message}"
 
-    def _without_secrets(self, path: KeyPath, value: Any, message: str, ours: bool) -> str:
+    def _hide_secrets(self, path: KeyPath, value: Any, message: str, ours: bool) -> str:
         """A message that holds a secret is not shown at all: where stars stand would tell what stood there.
 
         A validator of ours quotes nothing of a key that holds secrets, so that what it says is the same for each; one

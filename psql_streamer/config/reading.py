@@ -57,7 +57,7 @@ def refuse_nul(document: Document, problems: Problems) -> None:
 def expand(document: Document, environ: Mapping[str, str], problems: Problems) -> None:
     """Replace `${NAME}`, `${NAME:-default}` and `${file:PATH}` in all values that the file gave."""
     for path, value in leaves(document.tree):
-        if isinstance(value, str) and _EXPANSION.search(value) and not document.from_variable(path):
+        if isinstance(value, str) and _EXPANSION.search(value) and not document.comes_from_variable(path):
             document.templates[path] = value
             _put(document.tree, path, _expanded(document, path, value, environ, problems))
 

@@ -97,7 +97,7 @@ class _Table:
         """
         taken = False
         for error in errors:
-            path = self._in_data(data, error)
+            path = self._locate(data, error)
             text = self._document.texts.get(self._place(path))
             if text is None:
                 continue
@@ -113,10 +113,10 @@ class _Table:
         """Word every error, at the place where the key was written."""
         by_path: dict[KeyPath, list[ErrorDetails]] = defaultdict(list)
         for error in errors:
-            by_path[self._in_data(data, error)].append(error)
+            by_path[self._locate(data, error)].append(error)
         for path, found in by_path.items():
             if found[0]["type"] == "extra_forbidden":
-                table = _at(self._options, path[:-1])
+                table = _descend(self._options, path[:-1])
                 names = _names(table) or _names(_child(table, 0))  # one table may stand for a list of them
                 known = [*names.values(), *(also_known if len(path) == 1 else ())]
                 key = str(self._place(path)[-1])
@@ -147,7 +147,7 @@ class _Table:
         # A free table of options in dotted names (librdkafka's, Spark's): a variable's name cannot hold the dots.
         return key if _model(_child(annotation, key)) else key.replace("_", ".")
 
-    def _in_data(self, data: Any, error: ErrorDetails) -> KeyPath:
+    def _locate(self, data: Any, error: ErrorDetails) -> KeyPath:
         """pydantic's location without its own additions, such as the alternatives of a union."""
         path: KeyPath = ()
         for key in error["loc"]:
@@ -180,7 +180,7 @@ def _names(annotation: Any) -> dict[str, str]:
     return {**{alias: alias for alias in aliases.values()}, **aliases}
 
 
-def _at(annotation: Any, path: KeyPath) -> Any:
+def _descend(annotation: Any, path: KeyPath) -> Any:
     for key in path:
         annotation = _child(annotation, key)
     return annotation

@@ -52,8 +52,8 @@ _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "3
 _CHANNELS = ("web", "app", "store")
 _STATUSES = ("paid", "packed", "shipped")
 
-_PAUSE = 0.04
-"""Seconds between two transactions."""
+_PAUSE_SECONDS = 0.04
+"""Between two transactions."""
 
 _CYCLE = (
     "order", "order", "advance", "order", "customer", "order", "advance", "regret", "order", "advance",
@@ -102,7 +102,7 @@ class Shop(threading.Thread):
             session = psycopg2.connect(self._dsn)
             try:
                 self._open(session)
-                while not self._closing.wait(_PAUSE):
+                while not self._closing.wait(_PAUSE_SECONDS):
                     step = _CYCLE[self.transactions % len(_CYCLE)]
                     if self.transactions >= _NEW_COLUMN_AFTER and not self._has_coupons:
                         step = "add_column"

@@ -75,14 +75,14 @@ class Watcher(threading.Thread):
     def _finished(self) -> bool:
         if self._finish_by is None:
             return False
-        if all(self._at_end(place) for place in self._partitions):
+        if all(self._is_at_end(place) for place in self._partitions):
             return True
         if time.monotonic() > self._finish_by:
             self.error = f"the topics' ends were not reached in {_FINISH_SECONDS:.0f} s"
             return True
         return False
 
-    def _at_end(self, place: tuple[str, int]) -> bool:
+    def _is_at_end(self, place: tuple[str, int]) -> bool:
         """Whether everything up to the high watermark has been read."""
         partition = TopicPartition(*place)
         _, high = self._consumer.get_watermark_offsets(partition, timeout=10)

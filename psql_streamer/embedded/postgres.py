@@ -70,7 +70,7 @@ class EmbeddedPostgres(EmbeddedServer):
         if not (self.data_dir / "PG_VERSION").exists():
             self._initdb()
         self._write_settings()
-        self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._as_account())
+        self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._popen_options())
         self._wait_until_it_answers()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
@@ -113,7 +113,7 @@ class EmbeddedPostgres(EmbeddedServer):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            **self._as_account(),
+            **self._popen_options(),
         )
         if made.returncode != 0:
             account = f" as {self._account.pw_name}" if self._account else ""
@@ -150,7 +150,7 @@ class EmbeddedPostgres(EmbeddedServer):
         if self._account is not None:
             os.chown(path, self._account.pw_uid, self._account.pw_gid)
 
-    def _as_account(self) -> dict[str, Any]:
+    def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
         options: dict[str, Any] = {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}}

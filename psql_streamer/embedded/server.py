@@ -35,7 +35,7 @@ class EmbeddedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """Of its process. Raises ValueError when there is none."""
+        """The ID of its process. Raises ValueError when there is none."""
         if self._process is None:
             raise ValueError(f"{self._name} is not running")
         return self._process.pid

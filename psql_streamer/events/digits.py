@@ -1,4 +1,4 @@
-"""Numbers and moments as texts, a column at a time."""
+"""Integers and times as texts, a column at a time."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _YEAR_9999 = 253_370_764_800_000_000
 _STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
 
 
-def numbers(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
-    """Decimal digits of each."""
+def to_digits(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
+    """The decimal digits of each value."""
     if len(values) <= batching.FEW_ROWS:
         return pa.array([b"%d" % value for value in values.tolist()], _BINARY)
     return pa.array(values).cast(_STRING).view(_BINARY)
 
 
-def moments(values: NDArray[np.int64]) -> pa.Array:
-    """`2026-11-21T14:54:36.835048` of each, from microseconds since 1970."""
-    if len(values) <= batching.FEW_ROWS and (texts := _few_moments(values.tolist())) is not None:
+def to_iso(values: NDArray[np.int64]) -> pa.Array:
+    """`2026-11-21T14:54:36.835048` for each value, from microseconds since 1970."""
+    if len(values) <= batching.FEW_ROWS and (texts := _few_to_iso(values.tolist())) is not None:
         return pa.array(texts, _BINARY)
     texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
     return pc.binary_replace_slice(texts, 10, 11, b"T")
 
 
-def moment_of(value: int) -> bytes:
-    """The same of one."""
-    few = _few_moments([value])
-    return few[0] if few is not None else bytes(moments(np.array([value]))[0].as_py())
+def one_to_iso(value: int) -> bytes:
+    """The text of `to_iso` for one value."""
+    few = _few_to_iso([value])
+    return few[0] if few is not None else bytes(to_iso(np.array([value]))[0].as_py())
 
 
-def _few_moments(values: list[int]) -> list[bytes] | None:
+def _few_to_iso(values: list[int]) -> list[bytes] | None:
     """The same one by one; None when one of them lies beyond Python's calendar."""
     if not all(0 <= value < _YEAR_9999 for value in values):
         return None

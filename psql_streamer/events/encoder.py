@@ -15,12 +15,12 @@ from psql_streamer import batching
 from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.assembling import Encoded, Single, assemble
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.few import FewRecords
 from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, commit_of
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
@@ -128,7 +128,7 @@ class Encoder:
             }
             none = np.zeros(len(tx), np.int32)
             yield Encoded(
-                (topic.of(form.batch.source.name),),
+                (topic.render(form.batch.source.name),),
                 none,
                 ("transaction",),
                 none,
@@ -213,7 +213,7 @@ class Encoder:
         """Indexes of the columns to key by; names: those that the route asks for."""
         relation, columns = shape
         if names is None:
-            names = self._key.of(relation)
+            names = self._key.find(relation)
         if names is None:
             return tuple(index for index, column in enumerate(columns) if column.key)
         places = {column.name: index for index, column in enumerate(columns)}
@@ -231,7 +231,7 @@ class Encoder:
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(topic.of(batch.source.name), change, Marker.RELATION, batch, key, value)
+            yield self._of_table(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
 
     def _truncates(self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[Encoded]:
         for truncate in truncates:
@@ -308,12 +308,12 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     }
     return {
         **fields_of(batch.source).headers(batch.transactions, rows.tx),
-        "seq": numbers(rows.seq),
+        "seq": to_digits(rows.seq),
         "checksum": texts.checksum,
         **{header: _repeated(text, count) for header, text in of_each.items()},
         **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
     }
 
 
-def _repeated(text: Part | None, count: int) -> pa.Array:
+def _repeated(text: Fragment | None, count: int) -> pa.Array:
     return text if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)

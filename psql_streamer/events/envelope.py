@@ -7,11 +7,11 @@ from functools import lru_cache, partial
 import pyarrow as pa
 
 from psql_streamer import __version__
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, content_member, truncate_options
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
@@ -29,12 +29,12 @@ class EnvelopeBatch(BatchFormat):
     """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`."""
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        before: Part = b"null"
+        before: Fragment = b"null"
         if rows.new is None:
             before = texts.image
         elif rows.old is not None:
             before = texts.old
-        parts: list[Part] = [
+        fragments: list[Fragment] = [
             rows.of_relations(partial(_head, rows.op.name)),
             b',"before":',
             before,
@@ -45,15 +45,15 @@ class EnvelopeBatch(BatchFormat):
             b'"',
         ]
         if rows.unchanged is not None:
-            parts.append(unchanged_member(b',"unchanged":', rows))
-        parts += [
+            fragments.append(unchanged_member(b',"unchanged":', rows))
+        fragments += [
             rows.of_relations(self._source),
-            self.of_transactions(rows.tx),
-            self.fields.place_in_envelope(rows.place),
+            self.transaction_fragment(rows.tx),
+            self.fields.render_envelope_places(rows.place),
             b',"seq":',
-            numbers(rows.seq),
+            to_digits(rows.seq),
         ]
-        return join(*parts, b"}}")
+        return join(*fragments, b"}}")
 
     def row(self, row: OneRow) -> bytes:
         relation, old, new = row.relation, row.old or b"null", row.image
@@ -65,8 +65,8 @@ class EnvelopeBatch(BatchFormat):
             new,
             row.checksum,
             self._source(relation.schema, relation.table),
-            self.fields.one_in_envelope(self.batch.transactions, row.tx),
-            self.fields.one_place_in_envelope(row.place),
+            self.fields.render_envelope_member(self.batch.transactions, row.tx),
+            self.fields.render_envelope_place(row.place),
             row.seq,
         )
 
@@ -77,14 +77,14 @@ class EnvelopeBatch(BatchFormat):
             _head(Marker.TRUNCATE.name, relation.schema, relation.table),
             b",".join(map(name, options)),
             self._source(relation.schema, relation.table),
-            self.of_transaction(truncate.tx),
-            self.fields.one_place_in_envelope(truncate.place),
+            self.transaction_text(truncate.tx),
+            self.fields.render_envelope_place(truncate.place),
             truncate.seq,
         )
 
     def message(self, message: LogicalMessage) -> bytes:
         of_transaction = (
-            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_envelope(message.place)
+            self.transaction_text(message.tx) if message.tx >= 0 else self.fields.render_envelope_outside(message.place)
         )
         return b'%s,"before":null,"after":null,"message":{"prefix":%s,%s}%s%s%s,"seq":%d}}' % (
             _head(Marker.MESSAGE.name, "", ""),
@@ -92,12 +92,12 @@ class EnvelopeBatch(BatchFormat):
             content_member(message.content, b"content"),
             self._source("", ""),
             of_transaction,
-            self.fields.one_place_in_envelope(message.place),
+            self.fields.render_envelope_place(message.place),
             message.seq,
         )
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return self.fields.in_envelope(transactions)
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
+        return self.fields.render_envelope_members(transactions)
 
     def _source(self, schema: str, table: str) -> bytes:
         return _source(self.batch.source.name, self.batch.source.database, schema, table)

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 import pyarrow as pa
 
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import (
     BatchFormat,
     Format,
@@ -20,7 +20,7 @@ from psql_streamer.events.format import (
 from psql_streamer.events.identity import uuid_of, uuids
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
 
@@ -44,14 +44,14 @@ class EventBatch(BatchFormat):
             self.batch.source,
             self.batch.transactions.commit[rows.tx],
             rows.seq,
-            int(rows.key_change and rows.op is RowOp.DELETE),
+            old_key=rows.key_change and rows.op is RowOp.DELETE,
         )
-        parts: list[Part] = [
+        fragments: list[Fragment] = [
             rows.of_relations(self._heads(rows.op)),
-            self.of_transactions(rows.tx),
-            self.fields.place_in_event(rows.place),
+            self.transaction_fragment(rows.tx),
+            self.fields.render_event_places(rows.place),
             b',"Seq":',
-            numbers(rows.seq),
+            to_digits(rows.seq),
             b',"UUID":"',
             identity,
             b'","Checksum":"',
@@ -60,17 +60,17 @@ class EventBatch(BatchFormat):
             texts.image,
         ]
         if rows.new is not None and rows.old is not None:
-            parts += [b',"Before":', texts.old]
+            fragments += [b',"Before":', texts.old]
         if rows.unchanged is not None:
-            parts.append(unchanged_member(b',"Unchanged":', rows))
-        return join(*parts, b"}")
+            fragments.append(unchanged_member(b',"Unchanged":', rows))
+        return join(*fragments, b"}")
 
     def row(self, row: OneRow) -> bytes:
         transactions, relation = self.batch.transactions, row.relation
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Checksum":"%s","Columns":%s%s}' % (
             self._heads(row.op)(relation.schema, relation.table),
-            self.fields.one_in_event(transactions, row.tx),
-            self.fields.one_place_in_event(row.place),
+            self.fields.render_event_member(transactions, row.tx),
+            self.fields.render_event_place(row.place),
             row.seq,
             uuid_of(self.batch.source, int(transactions.commit[row.tx]), row.seq),
             row.checksum,
@@ -82,8 +82,8 @@ class EventBatch(BatchFormat):
         options = [word for word, on in truncate_options(truncate) if on]
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
             self._heads(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
-            self.of_transaction(truncate.tx),
-            self.fields.one_place_in_event(truncate.place),
+            self.transaction_text(truncate.tx),
+            self.fields.render_event_place(truncate.place),
             truncate.seq,
             uuid_of(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
             b",".join(map(name, options)),
@@ -91,20 +91,20 @@ class EventBatch(BatchFormat):
 
     def message(self, message: LogicalMessage) -> bytes:
         of_transaction = (
-            self.of_transaction(message.tx) if message.tx >= 0 else self.fields.outside_in_event(message.place)
+            self.transaction_text(message.tx) if message.tx >= 0 else self.fields.render_event_outside(message.place)
         )
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
             self._heads(Marker.MESSAGE)("", ""),
             of_transaction,
-            self.fields.one_place_in_event(message.place),
+            self.fields.render_event_place(message.place),
             message.seq,
             uuid_of(self.batch.source, commit_of(message, self.batch), message.seq),
             name(message.prefix),
             content_member(message.content, b"Content"),
         )
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
-        return self.fields.in_event(transactions)
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
+        return self.fields.render_event_members(transactions)
 
     def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
         """How the events of a kind begin, by schema and table."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer.events.identity import checksums
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.json.text import name
-from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.model import (
@@ -41,7 +41,7 @@ KEYLESS_REMEDY = (
 
 
 class RowTexts:
-    """What several parts of a record are made of; made when first asked for."""
+    """JSON that the value, the key and the headers of a record share; made when first asked for."""
 
     def __init__(self, rows: Rows, json: RowJson) -> None:
         self._rows = rows
@@ -65,7 +65,7 @@ class RowTexts:
 
     @cached_property
     def checksum(self) -> pa.Array:
-        """Of the image, eight hexadecimal digits: what a consumer compares to tell a repeat."""
+        """The checksum of each row's image, eight hexadecimal digits: a consumer compares it to tell a repeat."""
         return checksums(self.image)
 
 
@@ -88,7 +88,7 @@ class OneRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundaries:
+class BoundaryRecords:
     """Records that say where transactions begin (BEGIN) or end (COMMIT); seq: of the change behind each."""
 
     op: Marker
@@ -153,7 +153,7 @@ class BatchFormat(ABC):
         self.batch = batch
         self.nulled = Counter[str]()
         self.fields = fields_of(batch.source)
-        self._of_each = PerTransaction(lambda: self.of_each_transaction(batch.transactions))
+        self._transaction_texts = PerTransaction(lambda: self.render_transactions(batch.transactions))
 
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -171,7 +171,7 @@ class BatchFormat(ABC):
     def message(self, message: LogicalMessage) -> bytes:
         """The event of a logical message."""
 
-    def of_each_transaction(self, transactions: Transactions) -> pa.Array:
+    def render_transactions(self, transactions: Transactions) -> pa.Array:
         """What every event of a transaction says of it, for each; nothing where its headers say all."""
         return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
 
@@ -183,7 +183,7 @@ class BatchFormat(ABC):
         """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""
         return {}
 
-    def boundaries(self) -> Iterable[Boundaries]:
+    def boundaries(self) -> Iterable[BoundaryRecords]:
         """Ends first: with the same ordinal they come before begins. For formats that have such records."""
         return ()
 
@@ -195,13 +195,13 @@ class BatchFormat(ABC):
         """The key of a logical message."""
         return None
 
-    def of_transactions(self, tx: NDArray[np.int32]) -> Part:
+    def transaction_fragment(self, tx: NDArray[np.int32]) -> Fragment:
         """What each row's event says of its transaction; a constant when all rows are of one."""
-        return self._of_each.of_rows(tx)
+        return self._transaction_texts.take(tx)
 
-    def of_transaction(self, index: int) -> bytes:
-        """The same for one of the batch's transactions."""
-        return self._of_each.of(index)
+    def transaction_text(self, index: int) -> bytes:
+        """What an event says of one of the batch's transactions."""
+        return self._transaction_texts.get(index)
 
 
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:

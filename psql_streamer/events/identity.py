@@ -23,28 +23,28 @@ _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encod
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
 
 
-def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], part: int = 0) -> pa.Array:
-    """36-character UUIDs. part: 1 for the record that deletes the old key of a changed key, else 0."""
+def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64], old_key: bool = False) -> pa.Array:
+    """36-character UUIDs. old_key: whether the records delete the old keys of rows whose key was changed."""
     where = _where(source)
     if len(seq) <= batching.FEW_ROWS:
         return pa.array(
-            [_uuid(one, number, part, where) for one, number in zip(commit.tolist(), seq.tolist(), strict=True)],
+            [_uuid(*change, old_key, where) for change in zip(commit.tolist(), seq.tolist(), strict=True)],
             pa.binary(),
         )
     # All but the last eight digits, which are the place in the transaction, are the same for a whole transaction.
     starts = np.flatnonzero(np.append(True, commit[1:] != commit[:-1]))
     text = np.empty((len(seq), 36), np.uint8)
-    text[:, :28] = np.repeat(_leads(commit[starts], part, where), np.diff(np.append(starts, len(seq))), axis=0)
+    text[:, :28] = np.repeat(_leads(commit[starts], old_key, where), np.diff(np.append(starts, len(seq))), axis=0)
     text[:, 28:] = _hex_digits(seq.astype(">u4"))
     return _fixed_width(text)
 
 
-def _leads(commit: NDArray[np.uint64], part: int, where: int) -> NDArray[np.uint8]:
+def _leads(commit: NDArray[np.uint64], old_key: bool, where: int) -> NDArray[np.uint8]:
     """The first 28 characters of UUIDs."""
     words = np.empty((len(commit), 2), ">u8")
     high = commit & np.uint64(0xFFFF_FFFF_FFFF_0000)
     words[:, 0] = high | np.uint64(0x8000) | ((commit >> np.uint64(4)) & np.uint64(0xFFF))
-    variant = np.uint64((2 << 62) | (part << 57) | (where << 32))
+    variant = np.uint64((2 << 62) | (old_key << 57) | (where << 32))
     words[:, 1] = variant | ((commit & np.uint64(0xF)) << np.uint64(58))
     text = np.full((len(commit), 36), ord("-"), np.uint8)
     text[:, _DASHED] = _hex_digits(words)
@@ -52,8 +52,8 @@ def _leads(commit: NDArray[np.uint64], part: int, where: int) -> NDArray[np.uint
 
 
 def uuid_of(source: SourceInfo, commit: int, seq: int) -> bytes:
-    """The same of one change."""
-    return _uuid(commit, seq, 0, _where(source))
+    """The UUID of one change."""
+    return _uuid(commit, seq, False, _where(source))
 
 
 @lru_cache(maxsize=256)
@@ -62,9 +62,9 @@ def _where(source: SourceInfo) -> int:
     return zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
 
 
-def _uuid(commit: int, seq: int, part: int, where: int) -> bytes:
+def _uuid(commit: int, seq: int, old_key: bool, where: int) -> bytes:
     high = (commit & 0xFFFF_FFFF_FFFF_0000) | 0x8000 | (commit >> 4 & 0xFFF)
-    low = 2 << 62 | (commit & 0xF) << 58 | part << 57 | where << 32 | seq & 0xFFFF_FFFF
+    low = 2 << 62 | (commit & 0xF) << 58 | old_key << 57 | where << 32 | seq & 0xFFFF_FFFF
     digits = b"%016x%016x" % (high, low)
     return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
@@ -91,7 +91,7 @@ def checksums(texts: pa.Array) -> pa.Array:
 
 
 def checksum_of(text: bytes) -> bytes:
-    """The same of one value."""
+    """The CRC-32 of one value, as 8 hexadecimal digits."""
     return b"%08x" % crc32.iso_hdlc(text)
 
 

@@ -8,7 +8,7 @@ from psql_streamer.model import Relation
 from psql_streamer.table_patterns import Fit, TablePatterns
 
 ANY_TABLE = "*"
-"""In place of a table's name: all that no other entry fits, wherever it stands."""
+"""Stands for all tables that no other entry fits, wherever it stands."""
 
 
 class KeyColumns:
@@ -21,12 +21,12 @@ class KeyColumns:
         self._patterns = TablePatterns(entries, last=ANY_TABLE)
         self._found: dict[tuple[str, str], Fit[tuple[str, ...]] | None] = {}
 
-    def of(self, relation: Relation) -> tuple[str, ...] | None:
+    def find(self, relation: Relation) -> tuple[str, ...] | None:
         """The columns that the table's entry names; None when no entry fits it."""
-        fit = self.entry_of(relation)
+        fit = self.find_entry(relation)
         return None if fit is None else fit.value
 
-    def entry_of(self, relation: Relation) -> Fit[tuple[str, ...]] | None:
+    def find_entry(self, relation: Relation) -> Fit[tuple[str, ...]] | None:
         """The table's entry."""
         name = (relation.schema, relation.table)
         if name not in self._found:

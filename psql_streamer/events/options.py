@@ -30,7 +30,7 @@ from psql_streamer.options import UNKNOWN_NAME, PartOptions, SinkOptions
 _Item = TypeVar("_Item")
 
 
-def at_least_one(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+def require_items(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     """The items; ValueError when there are none."""
     if not items:
         raise ValueError("is empty; name at least one")
@@ -45,13 +45,13 @@ def _known(name: str) -> str:
     return name
 
 
-def _as_routes(value: Any) -> list[Any]:
+def _list_routes(value: Any) -> list[Any]:
     """A topic, a table, or a list of these, as a list of tables."""
     listed = value if isinstance(value, list | tuple) else [value]
     return [item if isinstance(item, Mapping | TopicRoute) else {"topic": item} for item in listed]
 
 
-def _as_rules(value: Any) -> Any:
+def _expand_rules(value: Any) -> Any:
     return {ANY_COLUMN: value} if isinstance(value, str) else value
 
 
@@ -59,7 +59,7 @@ def _fill_all() -> Mapping[str, Treatment]:
     return {ANY_COLUMN: "fill"}
 
 
-Columns = Annotated[tuple[str, ...], AfterValidator(at_least_one)]
+Columns = Annotated[tuple[str, ...], AfterValidator(require_items)]
 Tables = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
@@ -70,8 +70,8 @@ class TopicRoute(PartOptions):
     key: Columns | None = None
 
 
-Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_as_routes), AfterValidator(at_least_one)]
-UnchangedRules = Annotated[Mapping[str, Treatment], BeforeValidator(_as_rules)]
+Routes = Annotated[tuple[TopicRoute, ...], BeforeValidator(_list_routes), AfterValidator(require_items)]
+UnchangedRules = Annotated[Mapping[str, Treatment], BeforeValidator(_expand_rules)]
 
 
 class EventOptions(SinkOptions):
@@ -105,7 +105,7 @@ class EventOptions(SinkOptions):
             options = format_class(name).Options if isinstance(name, str) else FormatOptions
         except NameRefused:
             return cls
-        return cls if options is FormatOptions else _with_format_options(cls, options)
+        return cls if options is FormatOptions else _add_format_options(cls, options)
 
     def make_encoder(self) -> Encoder:
         """The encoder that this section describes. Does no I/O."""
@@ -125,7 +125,7 @@ class EventOptions(SinkOptions):
 
     @property
     def wants_transaction_metadata(self) -> bool:
-        """As SinkOptions.wants_transaction_metadata."""
+        """See SinkOptions.wants_transaction_metadata."""
         return bool(self.transactions_to)
 
     @property
@@ -157,7 +157,7 @@ class EventOptions(SinkOptions):
         return Unchanged(self.unchanged, self.unchanged_marker)
 
     def warnings(self) -> Iterator[str]:
-        """As PartOptions.warnings."""
+        """See PartOptions.warnings."""
         if self.transaction_topic and not self.transactions_to:
             yield "transactionTopic has no effect without debeziumTransactions = true"
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
@@ -165,7 +165,7 @@ class EventOptions(SinkOptions):
         yield from (f"formatOptions: {text}" for text in self.format_options.warnings())
 
     def resources(self) -> Iterable[str]:
-        """As PartOptions.resources: those of the format."""
+        """See PartOptions.resources: those of the format."""
         return self.format_options.resources()
 
     def _tells_transactions(self) -> bool:
@@ -177,7 +177,7 @@ class EventOptions(SinkOptions):
 
     @field_validator("format_options", mode="before")
     @classmethod
-    def _of_the_format(cls, value: Any, info: ValidationInfo) -> Any:
+    def _validate_format_options(cls, value: Any, info: ValidationInfo) -> Any:
         """A table, as the format's own type; nothing is said of it when the format is not known."""
         if not isinstance(value, Mapping):
             return value
@@ -233,7 +233,7 @@ class EventOptions(SinkOptions):
 
 
 @cache
-def _with_format_options(section: type[EventOptions], options: type[FormatOptions]) -> Any:
+def _add_format_options(section: type[EventOptions], options: type[FormatOptions]) -> Any:
     """The section's options, in which formatOptions has this type: what is wrong there is told key by key."""
     field = (options, Field(default_factory=dict, validate_default=True))
     return create_model(section.__name__, __base__=section, __module__=section.__module__, format_options=field)

@@ -1,4 +1,4 @@
-"""What events say of their transaction: the same text for all changes of one."""
+"""Texts that events have of their transaction: the same for all changes of one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Part: TypeAlias = pa.Array | bytes
+Fragment: TypeAlias = pa.Array | bytes
+"""What stands at one place of every row's text: an element for each row, or the same bytes for all."""
 
 
 class PerTransaction:
@@ -19,21 +20,21 @@ class PerTransaction:
         self._make = make
         self._texts: pa.Array | None = None
 
-    def of_rows(self, tx: NDArray[np.int32]) -> Part:
-        """For each row, given its transaction; a constant when all rows are of one."""
+    def take(self, tx: NDArray[np.int32]) -> Fragment:
+        """The text of each row, given its transaction; a constant when all rows are of one."""
         first, last = int(tx[0]), int(tx[-1])
         if not np.count_nonzero(tx != first):
-            return self.of(first)
+            return self.get(first)
         if last - first + 1 == len(tx) and not np.count_nonzero(np.diff(tx) != 1):
             return self.all()[first : last + 1]  # transactions of one row
         return self.all().take(pa.array(tx))
 
-    def of(self, index: int) -> bytes:
-        """For one of the transactions."""
+    def get(self, index: int) -> bytes:
+        """The text of one transaction."""
         return bytes(self.all()[index].as_py())
 
     def all(self) -> pa.Array:
-        """For each transaction."""
+        """The text of each transaction."""
         if self._texts is None:
             self._texts = self._make()
         return self._texts

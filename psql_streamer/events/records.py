@@ -51,7 +51,7 @@ class Records:
         """The topic that a record goes to."""
         return self.topic_names[int(self.topics[index])]
 
-    def without(self, topic: str) -> Records:
+    def drop_topic(self, topic: str) -> Records:
         """The records of all other topics."""
         left_out = self.topic_names.index(topic)
         stay = np.flatnonzero(self.topics != left_out)

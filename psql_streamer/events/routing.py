@@ -187,7 +187,7 @@ class SourceTopic:
         self._rule = rule
         self._template = _Template(rule, text, _SOURCE)
 
-    def of(self, source: str) -> str:
+    def render(self, source: str) -> str:
         """The topic of a source. SinkRefused when it is longer than Kafka allows."""
         topic = self._template.render({"source": source}).topic
         if len(topic) > MAX_TOPIC_LENGTH:

@@ -27,7 +27,7 @@ from psql_streamer.cells import (
     ragged,
     rows_of,
 )
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Index, RowOp
 
@@ -152,7 +152,7 @@ class Rows:
             place=place,
         )
 
-    def of_relations(self, make: Callable[[str, str], bytes]) -> Part:
+    def of_relations(self, make: Callable[[str, str], bytes]) -> Fragment:
         """A text of each row's relation. make: the text of one, of its schema and name; called once for each."""
         if self.only is not None:
             relation = self.shapes[self.only].relation
@@ -161,7 +161,7 @@ class Rows:
         relations = [self.shapes[at].relation for at in there.tolist()]
         return self._repeated(there, [make(relation.schema, relation.table) for relation in relations])
 
-    def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Part:
+    def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Fragment:
         """The same of its shape and the columns of its key."""
         if self.only is not None:
             return make(self.shapes[self.only], self.keys[self.only])
@@ -285,7 +285,7 @@ def _treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unch
     fill, mark = np.zeros(len(columns), np.bool_), np.zeros(len(columns), np.bool_)
     for at, column in enumerate(columns.tolist()):
         of, number = rows.shapes[column >> _PLACE_BITS], column & (1 << _PLACE_BITS) - 1
-        treatment = policy.of(of.relation, of.columns[number].name)
+        treatment = policy.find_treatment(of.relation, of.columns[number].name)
         # PostgreSQL sends the old key with an update whose key is TOASTed: a key is filled in, it must not be null.
         fill[at] = treatment != "omit" or number in rows.keys[column >> _PLACE_BITS]
         match treatment:

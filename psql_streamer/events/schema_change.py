@@ -36,7 +36,7 @@ def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
                 "name": source.name,
                 "db": source.database,
                 "ts_ms": int(of.commit_ts[tx]) // 1000,
-                **fields_of(source).in_schema_change(of, tx),
+                **fields_of(source).describe_transaction(of, tx),
                 "seq": change.seq,
             },
         }

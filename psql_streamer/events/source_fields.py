@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.digits import moment_of, moments, numbers
+from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions
 
@@ -41,8 +41,8 @@ class SourceFields(ABC):
     in_events, in_others: names in the format `event`, and in `envelope`, records of shapes, and headers.
     """
 
-    in_events: ClassVar[Names]
-    in_others: ClassVar[Names]
+    event_names: ClassVar[Names]
+    other_names: ClassVar[Names]
 
     @abstractmethod
     def ids(self, transactions: Transactions) -> pa.Array:
@@ -50,7 +50,7 @@ class SourceFields(ABC):
 
     @abstractmethod
     def id_of(self, transactions: Transactions, tx: int) -> int | str | None:
-        """The id of one."""
+        """The id of one transaction."""
 
     @abstractmethod
     def show(self, of: Numbers) -> pa.Array:
@@ -58,59 +58,59 @@ class SourceFields(ABC):
 
     @abstractmethod
     def shown_json(self, of: Numbers) -> pa.Array:
-        """JSON of the same."""
+        """Commit numbers, or places, as they stand in JSON."""
 
     @abstractmethod
     def show_commit(self, commit: int) -> str | int:
         """A commit number as it stands in JSON, and for people."""
 
-    def in_event(self, transactions: Transactions) -> pa.Array:
+    def render_event_members(self, transactions: Transactions) -> pa.Array:
         """Members of the format `event`, each behind a comma: its time and what names the transaction."""
         return join(
             b',"Timestamp":"',
-            moments(transactions.commit_ts),
-            b'Z","%s":' % self.in_events.id.encode(),
+            to_iso(transactions.commit_ts),
+            b'Z","%s":' % self.event_names.id.encode(),
             self.ids(transactions),
-            b',"%s":' % self.in_events.commit.encode(),
-            numbers(transactions.commit),
+            b',"%s":' % self.event_names.commit.encode(),
+            to_digits(transactions.commit),
         )
 
-    def one_in_event(self, transactions: Transactions, tx: int) -> bytes:
-        """The same of one transaction."""
+    def render_event_member(self, transactions: Transactions, tx: int) -> bytes:
+        """The members of `event` for one transaction."""
         return b',"Timestamp":"%sZ","%s":%s,"%s":%d' % (
-            moment_of(int(transactions.commit_ts[tx])),
-            self.in_events.id.encode(),
+            one_to_iso(int(transactions.commit_ts[tx])),
+            self.event_names.id.encode(),
             json.dumps(self.id_of(transactions, tx), ensure_ascii=False).encode(),
-            self.in_events.commit.encode(),
+            self.event_names.commit.encode(),
             transactions.commit[tx],
         )
 
-    def outside_in_event(self, commit: int) -> bytes:
-        """The same for a message outside of any transaction."""
-        return b',"%s":%d' % (self.in_events.commit.encode(), commit)
+    def render_event_outside(self, commit: int) -> bytes:
+        """Members of the format `event` for a message outside of any transaction."""
+        return b',"%s":%d' % (self.event_names.commit.encode(), commit)
 
-    def place_in_event(self, places: Numbers | None) -> Part:
+    def render_event_places(self, places: Numbers | None) -> Fragment:
         """Members of `event` for where each change lies."""
-        return b"" if places is None else join(b',"%s":' % self.in_events.place.encode(), numbers(places))
+        return b"" if places is None else join(b',"%s":' % self.event_names.place.encode(), to_digits(places))
 
-    def one_place_in_event(self, place: int) -> bytes:
-        """The same of one change."""
-        return b',"%s":%d' % (self.in_events.place.encode(), place)
+    def render_event_place(self, place: int) -> bytes:
+        """The member of `event` for where one change lies."""
+        return b',"%s":%d' % (self.event_names.place.encode(), place)
 
-    def in_envelope(self, transactions: Transactions) -> pa.Array:
+    def render_envelope_members(self, transactions: Transactions) -> pa.Array:
         """Members of `source` in `envelope`."""
         return join(
             b',"ts_ms":',
-            numbers(transactions.commit_ts // 1000),
-            b',"%s":' % self.in_others.id.encode(),
+            to_digits(transactions.commit_ts // 1000),
+            b',"%s":' % self.other_names.id.encode(),
             self.ids(transactions),
-            b',"%s":' % self.in_others.commit.encode(),
+            b',"%s":' % self.other_names.commit.encode(),
             self.shown_json(transactions.commit),
         )
 
-    def one_in_envelope(self, transactions: Transactions, tx: int) -> bytes:
-        """The same of one transaction."""
-        names, shown = self.in_others, self.show_commit(int(transactions.commit[tx]))
+    def render_envelope_member(self, transactions: Transactions, tx: int) -> bytes:
+        """The members of `source` in `envelope` for one transaction."""
+        names, shown = self.other_names, self.show_commit(int(transactions.commit[tx]))
         return b',"ts_ms":%d,"%s":%s,"%s":%s' % (
             transactions.commit_ts[tx] // 1000,
             names.id.encode(),
@@ -119,39 +119,39 @@ class SourceFields(ABC):
             json.dumps(shown).encode(),
         )
 
-    def outside_in_envelope(self, commit: int) -> bytes:
+    def render_envelope_outside(self, commit: int) -> bytes:
         """The same for a message outside of any transaction."""
-        names, shown = self.in_others, json.dumps(self.show_commit(commit))
+        names, shown = self.other_names, json.dumps(self.show_commit(commit))
         return f',"ts_ms":null,"{names.id}":null,"{names.commit}":{shown}'.encode()
 
-    def place_in_envelope(self, places: Numbers | None) -> Part:
+    def render_envelope_places(self, places: Numbers | None) -> Fragment:
         """Members of `source` in `envelope` for where each change lies."""
-        return b"" if places is None else join(b',"%s":' % self.in_others.place.encode(), self.shown_json(places))
+        return b"" if places is None else join(b',"%s":' % self.other_names.place.encode(), self.shown_json(places))
 
-    def one_place_in_envelope(self, place: int) -> bytes:
-        """The same of one change."""
-        return b',"%s":%s' % (self.in_others.place.encode(), json.dumps(self.show_commit(place)).encode())
+    def render_envelope_place(self, place: int) -> bytes:
+        """The member of `source` in `envelope` for where one change lies."""
+        return b',"%s":%s' % (self.other_names.place.encode(), json.dumps(self.show_commit(place)).encode())
 
-    def in_schema_change(self, transactions: Transactions, tx: int) -> dict[str, Any]:
+    def describe_transaction(self, transactions: Transactions, tx: int) -> dict[str, Any]:
         """What a change of a table's shape says of its transaction."""
         commit = self.show_commit(int(transactions.commit[tx]))
-        return {self.in_others.id: self.id_of(transactions, tx), self.in_others.commit: commit}
+        return {self.other_names.id: self.id_of(transactions, tx), self.other_names.commit: commit}
 
     def headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
         """Headers that name each change's transaction."""
-        named = {} if transactions.ids is None else {self.in_others.id: transactions.ids_of(tx)}
-        return {self.in_others.commit: self.show(transactions.commit[tx]), **named}
+        named = {} if transactions.ids is None else {self.other_names.id: transactions.ids_of(tx)}
+        return {self.other_names.commit: self.show(transactions.commit[tx]), **named}
 
     def headers_outside(self, commit: int) -> dict[str, str]:
         """The same for a message outside of any transaction."""
-        return {self.in_others.commit: str(self.show_commit(commit))}
+        return {self.other_names.commit: str(self.show_commit(commit))}
 
 
 class PostgresFields(SourceFields):
     """The commit number is the LSN of the commit, a place the LSN of the change, the id the xid."""
 
-    in_events = Names("XID", "CommitLSN", "WALPosition")
-    in_others = Names("xid", "commit_lsn", "lsn")
+    event_names = Names("XID", "CommitLSN", "WALPosition")
+    other_names = Names("xid", "commit_lsn", "lsn")
 
     def ids(self, transactions: Transactions) -> pa.Array:
         return transactions.id_texts()
@@ -170,10 +170,10 @@ class PostgresFields(SourceFields):
 
 
 class OtherFields(SourceFields):
-    """Of every source that has no words of its own here."""
+    """The fields of every source that has no words of its own here."""
 
-    in_events = Names("Transaction", "Commit", "Place")
-    in_others = Names("transaction", "commit", "place")
+    event_names = Names("Transaction", "Commit", "Place")
+    other_names = Names("transaction", "commit", "place")
 
     def ids(self, transactions: Transactions) -> pa.Array:
         found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
@@ -183,10 +183,10 @@ class OtherFields(SourceFields):
         return transactions.id_of(tx)
 
     def show(self, of: Numbers) -> pa.Array:
-        return numbers(of)
+        return to_digits(of)
 
     def shown_json(self, of: Numbers) -> pa.Array:
-        return numbers(of)
+        return to_digits(of)
 
     def show_commit(self, commit: int) -> int:
         return commit

@@ -16,7 +16,7 @@ omit: the column is left out, whatever the old row holds. marker: as fill, but a
 """
 
 ANY_COLUMN = "*"
-"""In place of a column's name: all that have no rule of their own."""
+"""Stands for all columns that have no rule of their own."""
 
 MARKER = "__unchanged__"
 
@@ -48,12 +48,12 @@ class Unchanged:
         object.__setattr__(self, "_of_tables", TablePatterns(of_tables))
         object.__setattr__(self, "_of_columns", {rule: rule for rule in alone})
 
-    def of(self, relation: Relation, column: str) -> Treatment:
+    def find_treatment(self, relation: Relation, column: str) -> Treatment:
         """The treatment of a column of this name."""
-        rule = self.rule_of(relation, column)
+        rule = self.find_rule(relation, column)
         return "fill" if rule is None else self.rules[rule]
 
-    def rule_of(self, relation: Relation, column: str) -> str | None:
+    def find_rule(self, relation: Relation, column: str) -> str | None:
         """The rule that a column has."""
         return next(self.fitting(relation, column), None)
 

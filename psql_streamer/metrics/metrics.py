@@ -27,7 +27,7 @@ from prometheus_client import (
 from psql_streamer import __version__
 from psql_streamer.interfaces import Service
 from psql_streamer.metrics.pending import Pending
-from psql_streamer.metrics.scrape import PREFIX, Scrape
+from psql_streamer.metrics.scrape import METRIC_PREFIX, Scrape
 from psql_streamer.metrics.table_counts import TableCounts
 from psql_streamer.model import Batch
 
@@ -42,7 +42,7 @@ _BATCH_ROWS = (1, 10, 100, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 _STAGE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-_MAY_PASS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "sink": "SinkUnavailable"}
+_EXPECTED_ERRORS = {"source": "SourceUnavailable", "handler": "HandlerUnavailable", "sink": "SinkUnavailable"}
 
 
 class Metrics:
@@ -77,36 +77,36 @@ class Metrics:
         for part in parts:
             kind, _, name = part.partition(".")
             self._retries.labels(part)
-            self._errors.labels(part, _MAY_PASS[kind])
+            self._errors.labels(part, _EXPECTED_ERRORS[kind])
             if kind == "source":
                 self._batch_rows.labels(name)
                 self._pending.expect(name)
 
-    def batch_received(self, source: str, batch: Batch, ticket: int) -> None:
-        """A source gave a batch: as decoded, before any handler saw it. ticket: its number, which increases."""
+    def count_batch(self, source: str, batch: Batch, batch_number: int) -> None:
+        """A source gave a batch: as decoded, before any handler saw it. batch_number: the Tracker's."""
         self._tables.add(source, batch)
-        self._pending.received(source, batch, ticket)
+        self._pending.add(source, batch, batch_number)
         if rows := len(batch):
             self._batch_rows.labels(source).observe(rows)
 
-    def stored_up_to(self, source: str, ticket: int) -> None:
+    def note_stored(self, source: str, batch_number: int) -> None:
         """Every batch of a source up to this one is durable in every sink, and the position store says so."""
-        self._pending.stored_up_to(source, ticket)
+        self._pending.drop_stored(source, batch_number)
 
-    def stage(self, stage: Stage, part: str, seconds: float) -> None:
-        """A batch passed a stage of a part in this time."""
+    def observe_stage(self, stage: Stage, part: str, seconds: float) -> None:
+        """A batch passed a stage of a part in so many seconds."""
         self._stage_seconds.labels(stage, part).observe(seconds)
 
-    def retried(self, part: str) -> None:
+    def count_retry(self, part: str) -> None:
         """A part is tried again after an error that may pass."""
         self._retries.labels(part).inc()
 
-    def failed(self, part: str, error: BaseException) -> None:
+    def count_error(self, part: str, error: BaseException) -> None:
         """A part raised an error."""
         self._errors.labels(part, type(error).__name__).inc()
 
     def watch(self, service: Service) -> None:
-        """From now on read `service.status()` and `service.stats()` at every scrape."""
+        """Read `service.status()` and `service.stats()` at every scrape from now on."""
         self._scrape.service = service
 
     def render(self) -> bytes:
@@ -114,10 +114,10 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(name, what, labels, PREFIX, registry=self._registry)
+        return Counter(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
-        return Gauge(name, what, labels, PREFIX, registry=self._registry)
+        return Gauge(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, what, labels, PREFIX, buckets=buckets, registry=self._registry)
+        return Histogram(name, what, labels, METRIC_PREFIX, buckets=buckets, registry=self._registry)

@@ -1,4 +1,4 @@
-"""What was received of every source and is not stored, from which lag is told."""
+"""Batches that were received and are not stored, from which the lag is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psql_streamer.model import Batch
 
 
 class Pending:
-    """Batches that were received and are not stored yet; they are what lag is made of. Tickets are the Tracker's."""
+    """Batches that were received and are not stored; lag is the age of the oldest. Batch numbers are the Tracker's."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -19,21 +19,21 @@ class Pending:
     def expect(self, source: str) -> None:
         self._commits.setdefault(source, deque())
 
-    def received(self, source: str, batch: Batch, ticket: int) -> None:
+    def add(self, source: str, batch: Batch, batch_number: int) -> None:
         if not len(batch.transactions):
             return  # it moves the position on, or is where the last one was
         with self._lock:
             commits = self._commits.setdefault(source, deque())
-            commits.append((ticket, float(batch.transactions.commit_ts[0]) / 1e6))
+            commits.append((batch_number, float(batch.transactions.commit_ts[0]) / 1e6))
 
-    def stored_up_to(self, source: str, ticket: int) -> None:
+    def drop_stored(self, source: str, batch_number: int) -> None:
         with self._lock:
             commits = self._commits.setdefault(source, deque())
-            while commits and commits[0][0] <= ticket:
+            while commits and commits[0][0] <= batch_number:
                 commits.popleft()
 
     def lags(self, now: float) -> Mapping[str, float]:
-        """By source, the age in seconds of the oldest change that is not durable; 0 when there is none.
+        """The age in seconds, by source, of the oldest change that is not durable; 0 when there is none.
 
         The age of the newest durable change would jump to hours with the first change after a quiet night.
         """

@@ -1,4 +1,4 @@
-"""What is read of the parts and of the pipeline when Prometheus scrapes."""
+"""The metrics that are read from the parts and the pipeline when Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psql_streamer.metrics.table_counts import Labels, TableCounts
 from psql_streamer.model import Stats
 from psql_streamer.name_counts import OTHERS
 
-PREFIX = "psql_streamer"
+METRIC_PREFIX = "psql_streamer"
 
 
 @dataclass(frozen=True)
@@ -87,23 +87,23 @@ class Scrape(Collector):
         self._pending = pending
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._of_tables()
+        yield from self._collect_tables()
         stats = self.service.stats() if self.service else {}
         yield self._positions(stats)
         yield _family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), _keyed(self._pending.lags(time.time())))
         for stat in _PART_STATS:
             values = {
-                name: part[stat.key] for name, part in _of_kind(stat.kind, stats) if part.get(stat.key) is not None
+                name: part[stat.key] for name, part in _select_kind(stat.kind, stats) if part.get(stat.key) is not None
             }
             yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
         for by_name in _BY_NAME:
-            counted = _by_name(stats, by_name.key, self._most_tables)
+            counted = _count_by_name(stats, by_name.key, self._most_tables)
             yield _family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}
         yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
 
-    def _of_tables(self) -> Iterator[Metric]:
+    def _collect_tables(self) -> Iterator[Metric]:
         events, sizes = self._tables.snapshot()
         labels = ("source", "schema", "table", "action")
         yield _family(CounterMetricFamily, "events", "Changes received.", labels, events)
@@ -113,7 +113,7 @@ class Scrape(Collector):
 
     def _positions(self, stats: Mapping[str, Stats]) -> Metric:
         values: dict[Labels, float] = {}
-        for source, part in _of_kind("source", stats):
+        for source, part in _select_kind("source", stats):
             for kind in ("server", "received", "stored", "confirmed"):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
@@ -145,7 +145,7 @@ def _family(
     labels: Labels,
     values: Mapping[Labels, float],
 ) -> Metric:
-    family = kind(f"{PREFIX}_{name}", what, labels=labels)
+    family = kind(f"{METRIC_PREFIX}_{name}", what, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
     return family
@@ -155,20 +155,20 @@ def _keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
     return {(name,): value for name, value in values.items()}
 
 
-def _of_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
-    """Names without `source.`, `handler.` or `sink.`, which the label says already."""
+def _select_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:
+    """The parts of a kind, without `source.`, `handler.` or `sink.`, which the label says already."""
     for part, values in stats.items():
         if part.startswith(f"{kind}."):
             yield part.removeprefix(f"{kind}."), values
 
 
-def _by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
-    """By sink and name, up to so many names a sink; a sink that only counts has the empty name."""
+def _count_by_name(stats: Mapping[str, Stats], key: str, most: int) -> Mapping[Labels, float]:
+    """Counts by sink and name, up to `most` names a sink; a sink that only counts has the empty name."""
     values: dict[Labels, float] = {}
-    for sink, part in _of_kind("sink", stats):
+    for sink, part in _select_kind("sink", stats):
         counted = part.get(key, {})
-        by_name = counted if isinstance(counted, Mapping) else {"": counted}
-        for place, (name, count) in enumerate(by_name.items()):
+        counts = counted if isinstance(counted, Mapping) else {"": counted}
+        for place, (name, count) in enumerate(counts.items()):
             labels = (sink, name if place < most else OTHERS)
             values[labels] = values.get(labels, 0) + count
     return values

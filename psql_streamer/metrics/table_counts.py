@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Labels = tuple[str, ...]
 
 _ACTIONS: Mapping[int, str] = {int(kind): kind.action for kind in (*RowOp, *Marker)}
-"""By the number of an op or a marker: looked up for every table of every batch."""
+"""Names by the number of an op or a marker: looked up for every table of every batch."""
 
 
 class TableCounts:

@@ -58,7 +58,7 @@ from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import Frames, SessionShapes, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.few_frames import FewFrames, read_few
 from psql_streamer.pgoutput.frames import HEADER
-from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, no_keys, with_primary_key
+from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, apply_primary_key, no_keys
 from psql_streamer.pgoutput.rows import find_rows, read_rows
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
@@ -182,11 +182,11 @@ class Decoder:
             source=self._source,
             position=self._position().position,
             transactions=frames.shown(),
-            changes=read_rows(frames, keep, shapes, rows, told.of_rows),
-            truncates=tuple(_truncates(frames, keep, shapes, truncates, told.of_truncate)),
-            messages=tuple(_read_messages(frames, keep, told.of_message)),
+            changes=read_rows(frames, keep, shapes, rows, told.table_seq),
+            truncates=tuple(_truncates(frames, keep, shapes, truncates, told.table_seq_by_truncate)),
+            messages=tuple(_read_messages(frames, keep, told.table_seq_by_message)),
             schema_changes=schema_changes,
-            transaction_metadata=told.of_batch,
+            transaction_metadata=told.metadata,
             received_at=received_at,
         )
         return replace(batch, nbytes=batch.overhead + 2 * len(data))
@@ -320,7 +320,7 @@ class Decoder:
             known = self._shapes.current.get(oid)
             before = known or self._remembered.get(oid)
             if seen.replica_identity is ReplicaIdentity.FULL:
-                seen, certain = with_primary_key(seen, next(keys), before, known is not None)
+                seen, certain = apply_primary_key(seen, next(keys), before, known is not None)
                 if not certain:
                     self.keys_in_doubt.append(seen)
             if known is not None and seen == replace(known, version=1):

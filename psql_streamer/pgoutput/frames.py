@@ -24,7 +24,7 @@ _KEEPALIVE = Struct(">BIBQqB")
 _COPY_DATA = ord("d")
 _COMMIT = ord("C")
 _KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
-_LONGEST = 0x3FFF_FFFE  # PQ_LARGE_MESSAGE_LIMIT: PostgreSQL source, src/include/libpq/libpq.h
+_LONGEST_MESSAGE_BYTES = 0x3FFF_FFFE  # PQ_LARGE_MESSAGE_LIMIT: PostgreSQL source, src/include/libpq/libpq.h
 _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy done, command complete, ready
 
 
@@ -119,7 +119,7 @@ class FrameBuffer:
                 continue
             following = position + 1 + length
             if following > end:
-                if length > _LONGEST:
+                if length > _LONGEST_MESSAGE_BYTES:
                     raise ProtocolError(f"a CopyData message of impossible length {length}")
                 break
             if length == _KEEPALIVE_LENGTH:
@@ -138,7 +138,7 @@ class FrameBuffer:
 
     def _take_control(self, position: int, kind: int, length: int) -> int:
         """Cut one message out of the buffer; the buffer's new length, or -1 when it is not whole yet."""
-        if kind not in _CONTROL or not 4 <= length <= _LONGEST:
+        if kind not in _CONTROL or not 4 <= length <= _LONGEST_MESSAGE_BYTES:
             raise ProtocolError(f"unexpected message type {chr(kind)!r} (length {length}) in the replication stream")
         end = position + 1 + length
         if end > len(self._bytes):

@@ -44,7 +44,7 @@ def no_keys(asked: Sequence[Asked]) -> Sequence[CatalogKey]:
     return [CatalogKey(())] * len(asked)
 
 
-def with_primary_key(
+def apply_primary_key(
     seen: Relation, catalog: CatalogKey, before: Relation | None, seen_in_session: bool
 ) -> tuple[Relation, bool]:
     """The relation keyed by its primary key, and whether that is certain.

@@ -103,7 +103,7 @@ def relation(body: bytes) -> Relation:
 
 
 def oid_of(relation: Relation) -> int:
-    """By which PostgreSQL knows a table."""
+    """The OID of a table, which is its id."""
     return int(relation.id)
 
 

@@ -16,22 +16,22 @@ from psql_streamer.pgoutput.rows import RowFrames
 from psql_streamer.pgoutput.tuples import Index
 
 _MESSAGES = 0
-"""In place of a table's OID: logical messages. No table has PostgreSQL's InvalidOid."""
+"""Stands for logical messages in place of a table's OID. No table has PostgreSQL's InvalidOid."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMetadata:
     """What one block says of transactions.
 
-    of_batch: as Batch has it, None where nobody counts. of_rows: for each row which change of its table in its
-    transaction it is; None where nobody counts. of_truncate: the same for a truncate, by frame and oid. of_message:
-    frame -> which of its transaction's messages it is.
+    metadata: see Batch.transaction_metadata; None where nobody counts. table_seq: of each row, see Changes.table_seq;
+    None where nobody counts. table_seq_by_truncate: of truncates, by frame and oid. table_seq_by_message: of messages,
+    by frame.
     """
 
-    of_batch: TransactionMetadata | None = None
-    of_rows: Index | None = None
-    of_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    of_message: Mapping[int, int] = field(default_factory=dict)
+    metadata: TransactionMetadata | None = None
+    table_seq: Index | None = None
+    table_seq_by_truncate: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    table_seq_by_message: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class TransactionReader:
         emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
         changes = _changes(shapes, rows, truncated, emitted)
         numbers, groups = self._number(changes, frames.tx[changes.at])
-        of_rows, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
+        table_seq, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
         ends = _ends(frames, keep)
         counts = self._count_ended(groups, shapes.session.shapes, frames, ends, in_transaction)
         return BlockMetadata(
             TransactionMetadata(_begins(frames, keep), ends, counts),
-            of_rows,
+            table_seq,
             dict(zip(truncated, rest, strict=False)),
             dict(zip(emitted.tolist(), rest[len(truncated) :], strict=True)),
         )
@@ -103,7 +103,7 @@ class TransactionReader:
         before = np.zeros(len(starts), np.int64)
         if self._carried:
             open_ones = np.flatnonzero(of_tx[starts] == 0)
-            before[open_ones] = [self._carried.get(one, (0,))[0] for one in oid[starts[open_ones]].tolist()]
+            before[open_ones] = [self._carried.get(table, (0,))[0] for table in oid[starts[open_ones]].tolist()]
         numbers = np.empty(len(order), np.int64)
         numbers[order] = np.arange(len(order)) - np.repeat(starts - before, count)
         last = starts + count - 1
@@ -121,8 +121,8 @@ class TransactionReader:
         absent = self._not_met(groups)
         if left_open is not None or ended.any():
             counted = _Counted.of(groups, shapes, absent)
-            self._carried = counted.of_transaction(left_open)
-            return counted.of_ended(ended, frames.first)
+            self._carried = counted.select_transaction(left_open)
+            return counted.select_ended(ended, frames.first)
         self._carried = {}
         return TransactionCounts()
 
@@ -131,7 +131,7 @@ class TransactionReader:
         if not self._carried:
             return {}
         met = set(groups.oid[groups.tx == 0].tolist())
-        return {oid: one for oid, one in self._carried.items() if oid not in met}
+        return {oid: counted for oid, counted in self._carried.items() if oid not in met}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class _Counted:
             (*tables, *(relation for _, relation in absent.values())),
         )
 
-    def of_transaction(self, tx: int | None) -> dict[int, tuple[int, Relation | None]]:
+    def select_transaction(self, tx: int | None) -> dict[int, tuple[int, Relation | None]]:
         """oid -> changes of one transaction, and the table; none for None."""
         mine = np.flatnonzero(self.tx == (-1 if tx is None else tx))
         counts = zip(self.count[mine].tolist(), self.table[mine].tolist(), strict=True)
@@ -169,8 +169,11 @@ class _Counted:
             for oid, (count, table) in zip(self.oid[mine].tolist(), counts, strict=True)
         }
 
-    def of_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
-        """Of the transactions that ended, by transaction and then by OID. first: the one that is number 0 outside."""
+    def select_ended(self, ended: NDArray[np.bool_], first: int) -> TransactionCounts:
+        """The counts of the transactions that ended, by transaction and then by OID.
+
+        first: the transaction that has number 0 in the batch.
+        """
         if not ended.any():
             return TransactionCounts()
         order = np.lexsort((self.oid, self.tx))

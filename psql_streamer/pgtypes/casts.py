@@ -225,16 +225,16 @@ _BEFORE_CHRIST = re.compile(r"(-?\d+)(-.*)")
 
 
 def _render_date(values: pa.Array) -> pa.Array:
-    return _with_era(values.cast(pa.string()))
+    return _mark_years_bc(values.cast(pa.string()))
 
 
 def _render_timestamp(values: pa.Array) -> pa.Array:
-    return _with_era(_second_digits(values))
+    return _mark_years_bc(_second_digits(values))
 
 
 def _render_timestamptz(values: pa.Array) -> pa.Array:
     naive = values.cast(pa.int64()).cast(pa.timestamp("us"))
-    return _with_era(pc.binary_join_element_wise(_second_digits(naive), "+00", ""))
+    return _mark_years_bc(pc.binary_join_element_wise(_second_digits(naive), "+00", ""))
 
 
 def _second_digits(values: pa.Array) -> pa.Array:
@@ -242,7 +242,7 @@ def _second_digits(values: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "", max_replacements=1)
 
 
-def _with_era(texts: pa.Array) -> pa.Array:
+def _mark_years_bc(texts: pa.Array) -> pa.Array:
     """Arrow counts the years before Christ as 0, -1, ...; PostgreSQL as 1 BC, 2 BC, ..."""
     before = pc.match_substring_regex(texts, "^(?:-|0000)")
     if not pc.any(before).as_py():

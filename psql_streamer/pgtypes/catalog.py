@@ -31,7 +31,7 @@ class TypeRow:
     labels: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> set[int]:
+    def component_oids(self) -> set[int]:
         """The types that it is made of."""
         oids = {self.element_oid, self.base_oid, *(oid for _, oid, _ in self.attributes)}
         return oids - {0}
@@ -51,19 +51,19 @@ class TypeCatalog:
             self._rows.setdefault(row.oid, row)
 
     def missing(self, oid: int) -> set[int]:
-        """Which rows are needed before `resolve` can tell all of a type: its own, or those of its parts."""
+        """Which rows are needed before `resolve` can tell all of a type: its own, or those of its components."""
         wanted, missing, seen = {oid}, set[int](), set[int]()
         while wanted:
             one = wanted.pop()
             seen.add(one)
             if one in self._rows:
-                wanted |= self._rows[one].parts - seen
+                wanted |= self._rows[one].component_oids - seen
             elif one not in BY_OID:
                 missing.add(one)
         return missing
 
     def resolve(self, oid: int) -> PgType | None:
-        """The type; None for one that nothing is known of. Parts that nothing is known of are text."""
+        """The type; None for one that nothing is known of. A component that nothing is known of is text."""
         if oid in BY_OID:
             return BY_OID[oid]
         if oid in self._rows and oid not in self._types:
@@ -75,9 +75,9 @@ class TypeCatalog:
             return self._domain(row)
         kind = PgType(row.name, row.oid, row.array_oid, JsonForm.TEXT, row.delimiter)
         if row.element_oid:
-            return replace(kind, form=JsonForm.ARRAY, element=self._part(row.element_oid))
+            return replace(kind, form=JsonForm.ARRAY, element=self._component(row.element_oid))
         if row.kind == _COMPOSITE:
-            attributes = tuple(Attribute(name, self._part(oid), typmod) for name, oid, typmod in row.attributes)
+            attributes = tuple(Attribute(name, self._component(oid), typmod) for name, oid, typmod in row.attributes)
             return replace(kind, form=JsonForm.OBJECT, attributes=attributes)
         if row.kind == _BASE:
             return replace(kind, logical=EXTENSIONS.get(row.name, Logical.OTHER))
@@ -85,7 +85,7 @@ class TypeCatalog:
         return replace(kind, labels=row.labels)
 
     def _domain(self, row: TypeRow) -> PgType:
-        base = self._part(row.base_oid)
+        base = self._component(row.base_oid)
         return replace(
             base,
             name=row.name,
@@ -95,5 +95,5 @@ class TypeCatalog:
             base_typmod=base.base_typmod if row.base_typmod < 0 else row.base_typmod,
         )
 
-    def _part(self, oid: int) -> PgType:
+    def _component(self, oid: int) -> PgType:
         return self.resolve(oid) or PgType("", oid, 0, JsonForm.TEXT)

@@ -30,7 +30,7 @@ _FULL_PRECISION = 0xFFFF
 
 
 def type_name(kind: PostgresType) -> str:
-    """As format_type gives it, without the schema of types that are not built in; `oid 16400`: nobody knows it."""
+    """The name by format_type, without the schema of types that are not built in; `oid 16400` for an unknown type."""
     known = kind.known or BY_OID.get(kind.oid)
     return f"oid {kind.oid}" if known is None else _name(known, kind.typmod)
 

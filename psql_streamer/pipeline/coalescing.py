@@ -42,7 +42,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         truncates += _moved_singles(batch.truncates, by)
         messages += _moved_singles(batch.messages, by)
         schema_changes += _moved_singles(batch.schema_changes, by)
-        rejections += (replace(one, changes=_moved(one.changes, by)) for one in batch.rejections)
+        rejections += (replace(rejection, changes=_moved(rejection.changes, by)) for rejection in batch.rejections)
     merged = replace(
         batches[-1],
         transactions=Transactions.concat([batch.transactions for batch in batches], shifts),
@@ -119,7 +119,7 @@ def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> Transact
     )
 
 
-def _between(changes: Changes, first: int, last: int) -> Changes:
+def _slice_ordinals(changes: Changes, first: int, last: int) -> Changes:
     """The rows whose ordinals lie in [first, last); ordinals increase."""
     begin, end = np.searchsorted(changes.ordinal, (first, last)).tolist()
     return changes.slice(begin, end)
@@ -127,6 +127,6 @@ def _between(changes: Changes, first: int, last: int) -> Changes:
 
 def _rejections_between(rejections: Iterable[Rejection], first: int, last: int) -> Iterator[Rejection]:
     for rejection in rejections:
-        changes = _between(rejection.changes, first, last)
+        changes = _slice_ordinals(rejection.changes, first, last)
         if len(changes):
             yield replace(rejection, changes=changes)

@@ -10,7 +10,7 @@ from psql_streamer.model import Stats
 
 
 def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Status]:
-    """Of every handler the status of an instance that is not well, or of the first one."""
+    """The status of every handler: that of an instance that is not well, or of the first one."""
     worst: dict[str, Status] = {}
     for of_sink in of_sinks:
         for name, status in of_sink.items():
@@ -20,7 +20,7 @@ def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Stat
 
 
 def sum_by_name(of_sinks: Iterable[Mapping[str, Stats]]) -> Mapping[str, Stats]:
-    """Of every handler its numbers, over all instances; of what is not a number the last one's."""
+    """The numbers of every handler, summed over its instances; what is not a number is the last instance's."""
     total: dict[str, dict[str, Any]] = {}
     for of_sink in of_sinks:
         for name, stats in of_sink.items():

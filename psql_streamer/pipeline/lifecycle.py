@@ -16,10 +16,10 @@ from psql_streamer.pipeline.retries import Retries, Tried
 log = logging.getLogger("psql_streamer.pipeline")
 
 _LEAST_START_SECONDS = 5.0
-"""Seconds that every attempt gets, also the last: it says best what is in the way."""
+"""The time that every attempt gets, also the last: it says best what is in the way."""
 
 _INTERRUPTED_SECONDS = 2.0
-"""Seconds that a start gets to end after it was interrupted."""
+"""The time that a start gets to end after it was interrupted."""
 
 
 class Lifecycle:
@@ -42,8 +42,8 @@ class Lifecycle:
 
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
-        self._metrics.failed(part, error)
-        known = named(part, error if isinstance(error, StreamerError) else _unexpected(error))
+        self._metrics.count_error(part, error)
+        known = prefix_part(part, error if isinstance(error, StreamerError) else _unexpected(error))
         first = self.failure is None
         if first:
             self.failure = known
@@ -69,15 +69,15 @@ class Lifecycle:
         try:
             retries.run(lambda: self._attempt(part, start, interrupt, give_up_at), interval, give_up_at=give_up_at)
         except StreamerError as error:
-            self._metrics.failed(part, error)
-            raise named(part, error) from None
+            self._metrics.count_error(part, error)
+            raise prefix_part(part, error) from None
 
     def _attempt(
         self, part: str, start: Callable[[], None], interrupt: Callable[[], None] | None, give_up_at: float
     ) -> None:
         attempt = Call(start, f"start {part}")
-        patience = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
-        attempt.wait(patience if interrupt else threading.TIMEOUT_MAX, self.stopping)
+        seconds = max(give_up_at - time.monotonic(), _LEAST_START_SECONDS)
+        attempt.wait(seconds if interrupt else threading.TIMEOUT_MAX, self.stopping)
         if not attempt.ended and interrupt is not None:
             interrupt()
             attempt.wait(_INTERRUPTED_SECONDS, threading.Event())
@@ -93,6 +93,6 @@ def _unexpected(error: BaseException) -> StreamerError:
     return StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
 
 
-def named(part: str, error: StreamerError) -> StreamerError:
+def prefix_part(part: str, error: StreamerError) -> StreamerError:
     """The error with the part's name in front, of the same class."""
     return error if error.what.startswith(part) else type(error)(f"{part}: {error.what}", error.remedy)

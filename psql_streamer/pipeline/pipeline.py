@@ -37,10 +37,10 @@ from psql_streamer.review import review
 log = logging.getLogger("psql_streamer.pipeline")
 
 LEFT_ALONE = "no sink takes from it: it is not started, and its slot is left alone and keeps WAL on the server"
-"""Of a source that no sink names."""
+"""The reason of a source that no sink names."""
 
 _GIVE_UP_SECONDS, _STORE_SECONDS, _RELEASE_SECONDS = 1.0, 1.0, 1.5
-"""What the steps of a stop may take: threads that were interrupted, the last position, clients and engines."""
+"""The time that the steps of a stop may take: interrupted threads, the last position, clients and engines."""
 
 LEAVE_SECONDS = 4.0
 """Seconds behind drainTimeout after which the process ends, whatever still hangs. With what it takes to say so it is
@@ -167,7 +167,7 @@ class Pipeline(Service):
             self._store.close()
 
     def status(self) -> Mapping[str, Status]:
-        """As Service.status."""
+        """See Service.status."""
         return {
             **{name: Status(True, LEFT_ALONE) for name in self._left_alone},
             **{runner.name: runner.status() for runner in self._sources.values()},
@@ -176,7 +176,7 @@ class Pipeline(Service):
         }
 
     def stats(self) -> Mapping[str, Stats]:
-        """As Service.stats."""
+        """See Service.stats."""
         return {
             **{runner.name: runner.stats() for runner in self._sources.values()},
             **sum_by_name(sink.handler_stats() for sink in self._sinks),
@@ -184,7 +184,7 @@ class Pipeline(Service):
         }
 
     def set_debug(self, on: bool) -> None:
-        """As Service.set_debug."""
+        """See Service.set_debug."""
         logs.set_debug(on=on)
         for runner in self._runners():
             runner.part.set_debug(on)
@@ -250,7 +250,7 @@ class Pipeline(Service):
             source.wake()
 
     def _done(self, item: Item, sink: str) -> None:
-        self._sources[item.batch.source.name].done(item, sink)
+        self._sources[item.batch.source.name].acknowledge(item, sink)
 
     def _retry_interval(self, source: str) -> float:
         return self._config.sources[source].options.send_retry_interval

@@ -1,4 +1,4 @@
-"""What is tried again after an error that may pass: with which pauses, for how long, and who is told."""
+"""Trying again after an error that may pass: with which pauses, for how long, and who is told."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ LIMITS: Mapping[Tried, Limit] = {
 }
 """The only place that says how long a pause may be. The first pause is an option of the source."""
 
-FIRST_START_PAUSE = 1.0
-"""Seconds; of a sink or handler, whose start has no option for it."""
+FIRST_START_PAUSE_SECONDS = 1.0
+"""Before the second attempt to start a sink or a handler, which have no option for it."""
 
 
 class Retries:
@@ -89,13 +89,13 @@ class Retries:
     def _wait(self, error: StreamerError, backoff: Backoff) -> None:
         """Tell and count the failure, and pause."""
         pause = backoff.next()
-        self._metrics.failed(self._part, error)
+        self._metrics.count_error(self._part, error)
         if self._stop.is_set():
             log.warning("%s: %s (attempt %d, the last: the service stops)", self._part, error, backoff.attempts)
             return
         self.problem = self._describe(error, backoff.attempts)  # before the log, which may be a pipe that nobody reads
         log.warning("%s: %s (attempt %d, next in %.1f s)", self._part, error, backoff.attempts, pause)
-        self._metrics.retried(self._part)
+        self._metrics.count_retry(self._part)
         self._stop.wait(pause)
 
     def _describe(self, error: StreamerError, failures: int) -> str:

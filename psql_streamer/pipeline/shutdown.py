@@ -19,11 +19,11 @@ log = logging.getLogger("psql_streamer.pipeline")
 FORCED = 1
 """The exit code when something hung."""
 
-SAY_SECONDS = 0.5
-"""What a last message may take: the log may be what hangs."""
+LAST_MESSAGE_SECONDS = 0.5
+"""The time that a last message may take: the log may be what hangs."""
 
 _INTERPRETER_SECONDS = 0.25
-"""Behind the deadline, what this process's own threads get to end it."""
+"""The time that this process's own threads get to end it after the deadline."""
 
 _LIBRARY = str(Path(threading.__file__).parent)
 """The folder of Python's own modules; installed packages may lie in a folder of it."""
@@ -59,11 +59,11 @@ class Shutdown:
         threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
 
     def begin(self, seconds: float) -> None:
-        """From now on the process has so many seconds to end, and SAY_SECONDS to say why. The first call counts."""
+        """The process has so many seconds to end, and LAST_MESSAGE_SECONDS to say why. The first call counts."""
         if self._deadline.acquire(blocking=False):
             # A watch that is no Python thread: those do not run while the interpreter ends, which may hang as well.
             # It ends the process with 1, which is FORCED. What it writes before may block like any log.
-            watched = seconds + SAY_SECONDS + _INTERPRETER_SECONDS
+            watched = seconds + LAST_MESSAGE_SECONDS + _INTERPRETER_SECONDS
             faulthandler.dump_traceback_later(watched, exit=True, file=self._nowhere)
             threading.Thread(target=self._end_after, args=(seconds,), name="shutdown", daemon=True).start()
 
@@ -91,8 +91,8 @@ class Shutdown:
         os._exit(FORCED)
 
 
-def _say(level: int, text: str, seconds: float = SAY_SECONDS) -> None:
-    """In a thread of its own, which is waited for so long; without one where the system gives no more threads."""
+def _say(level: int, text: str, seconds: float = LAST_MESSAGE_SECONDS) -> None:
+    """Log it from a thread of its own and wait for that so long; say nothing where the system gives no more threads."""
     saying = threading.Thread(target=log.log, args=(level, "%s", text), name="last words", daemon=True)
     with contextlib.suppress(RuntimeError):
         saying.start()

@@ -17,28 +17,31 @@ from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, merge
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.retries import FIRST_START_PAUSE, Retries, Tried
+from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
 
 _STARTING = Status(False, "starting")
 
 log = logging.getLogger("psql_streamer.pipeline")
 
 
-_TICKET_BYTES = 1000
-"""What a batch leaves behind when it is put together with others: its place among those in flight, and its lag."""
+_BATCH_NUMBER_BYTES = 1000
+"""What is kept of each batch that was merged with others: its entries in the Tracker and in the metrics' lag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch on its way to one sink; tickets: its numbers at the source's tracker, several when it was merged."""
+    """A batch on its way to one sink.
+
+    batch_numbers: the Tracker's. A merged batch has several; of the pieces of a batch only the last one has any.
+    """
 
     batch: Batch
-    tickets: tuple[int, ...]
+    batch_numbers: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
         """What the batch holds in memory, and what is kept until it is durable."""
-        return self.batch.nbytes + _TICKET_BYTES * len(self.tickets)
+        return self.batch.nbytes + _BATCH_NUMBER_BYTES * len(self.batch_numbers)
 
 
 class SinkRunner:
@@ -154,7 +157,7 @@ class SinkRunner:
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
-        self._lifecycle.start(name, start, FIRST_START_PAUSE)
+        self._lifecycle.start(name, start, FIRST_START_PAUSE_SECONDS)
         self._started.add(name)
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
@@ -169,11 +172,11 @@ class SinkRunner:
         def transform(item: Item) -> None:
             began = time.monotonic()
             batch = handler.handle(item.batch)
-            self._metrics.stage("handle", f"handler.{handler.name}", time.monotonic() - began)
+            self._metrics.observe_stage("handle", f"handler.{handler.name}", time.monotonic() - began)
             *pieces, last = cut(batch, PIECE_ROWS)
             for piece in pieces:
                 following.put(Item(piece, ()), self._abandon)
-            following.put(Item(last, item.tickets), self._abandon)
+            following.put(Item(last, item.batch_numbers), self._abandon)
 
         self._work(place, f"handler.{handler.name}", transform, handler.start)
 
@@ -181,7 +184,7 @@ class SinkRunner:
         def write(item: Item) -> None:
             began = time.monotonic()
             self.part.write(item.batch)
-            self._metrics.stage("write", self.name, time.monotonic() - began)
+            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
             self._on_done(item, self.name)
 
         self._work(len(self.handlers), self.name, write, None)
@@ -231,7 +234,7 @@ class SinkRunner:
 
 
 def _merged(items: Sequence[Item]) -> Item:
-    return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.tickets for item in items)))
+    return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.batch_numbers for item in items)))
 
 
 def _joined(items: Sequence[Item]) -> Sequence[Item]:

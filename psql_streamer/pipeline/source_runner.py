@@ -1,4 +1,4 @@
-"""A source at work: its thread, and what of it is in flight."""
+"""A source at work: its thread, and its batches in flight."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries, Tried
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 
-_STALLED_AFTER = 60.0
-"""Seconds that a batch may be on its way to a sink before /status calls the pipeline stalled."""
+_STALLED_AFTER_SECONDS = 60.0
+"""The time that a batch may be on its way to a sink before /status calls the pipeline stalled."""
 
-_STORE_STALLED_AFTER = 10.0
-"""Seconds that the disk may take for a position before /status says so."""
+_STORE_STALLED_AFTER_SECONDS = 10.0
+"""The time that the disk may take for a position before /status says so."""
 
-_DROPPED_INTERVAL = 3600.0
-"""Seconds between two looks for tables that no longer exist."""
+_DROPPED_LOOK_SECONDS = 3600.0
+"""Between two looks for tables that do not exist any more."""
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -55,7 +55,7 @@ class SourceRunner:
         self._lifecycle = lifecycle
         self._on_durable = on_durable
         self._tracker = Tracker()
-        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the ticket of its batch
+        self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the number of its batch
         self._lock = threading.Condition()
         self._last_bytes = 0
         self._position: Position | None = None
@@ -69,7 +69,7 @@ class SourceRunner:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def published(self) -> Sequence[Relation] | None:
-        """As Source.published, tried for as long as a start."""
+        """See Source.published. It is tried for as long as a start."""
         found: list[Sequence[Relation] | None] = []
         self._start(lambda: found.append(self.part.published()))
         return found[0] if found else None
@@ -106,10 +106,10 @@ class SourceRunner:
         where = f"at {self._stored}" if self._stored else "where it began"
         if (unstored := self.unstored) is not None:
             sinks = ", ".join(sink.name for sink in self._sinks)
-            told = (
+            message = (
                 "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
             )
-            log.error(told, self.name, unstored, where, sinks)
+            log.error(message, self.name, unstored, where, sinks)
         again = f"; {in_flight} batches that were read are read again" if in_flight else ""
         log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
 
@@ -123,22 +123,24 @@ class SourceRunner:
     def checkpoint(self) -> None:
         """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
         with self._lock:
-            durable, ticket = self._tracker.durable, self._tracker.durable_ticket
+            durable, batch_number = self._tracker.durable, self._tracker.durable_batch_number
         if durable is None or durable == self._stored:
             return
         self._storing_since = began = time.monotonic()
-        self._store.put(self.part.name, self._record(durable), self._shapes_until(ticket), self._dropped_until(durable))
+        self._store.put(
+            self.part.name, self._record(durable), self._shapes_until(batch_number), self._dropped_until(durable)
+        )
         self._storing_since = None
-        self._metrics.stage("store", self.name, time.monotonic() - began)
+        self._metrics.observe_stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self.part.confirm(durable)
-        self._metrics.stored_up_to(self.part.name, ticket)
+        self._metrics.note_stored(self.part.name, batch_number)
 
-    def done(self, item: Item, sink: str) -> None:
+    def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
         with self._lock:
-            for ticket in item.tickets:
-                self._tracker.done(ticket, sink)
+            for batch_number in item.batch_numbers:
+                self._tracker.acknowledge(batch_number, sink)
             self._lock.notify()
         self._on_durable()
 
@@ -147,14 +149,14 @@ class SourceRunner:
         if problem := self._retries.problem:
             return Status(False, problem)
         status = self.part.status()
-        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER:
+        if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER_SECONDS:
             age = time.monotonic() - began
             return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")
         with self._lock:
             oldest = self._tracker.oldest()
         if status.ok and oldest is not None:
             age = time.monotonic() - oldest[0]
-            if age > _STALLED_AFTER:
+            if age > _STALLED_AFTER_SECONDS:
                 return Status(False, f"a batch has waited {age:.0f} s for {', '.join(sorted(oldest[1]))}")
         return status
 
@@ -165,9 +167,9 @@ class SourceRunner:
         stored = {"stored_position": str(self._stored)} if self._stored else {}
         return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
 
-    def _shapes_until(self, ticket: int) -> list[Relation]:
+    def _shapes_until(self, batch_number: int) -> list[Relation]:
         shapes = []
-        while self._new_shapes and self._new_shapes[0][0] <= ticket:
+        while self._new_shapes and self._new_shapes[0][0] <= batch_number:
             shapes.append(self._new_shapes.popleft()[1])
         return shapes
 
@@ -176,7 +178,7 @@ class SourceRunner:
         now = time.monotonic()
         if now < self._look_for_dropped_at:
             return
-        self._look_for_dropped_at = now + _DROPPED_INTERVAL
+        self._look_for_dropped_at = now + _DROPPED_LOOK_SECONDS
         remembered = self._store.relations(self.part.name)
         self._dropped = self.part.find_dropped(remembered) if remembered else None
 
@@ -246,22 +248,22 @@ class SourceRunner:
         batch = self.part.read(LOOK_SECONDS)
         if batch is None:
             return
-        self._metrics.stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
+        self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._last_bytes = batch.nbytes - batch.overhead
         sinks = () if batch.idle else self._sinks
         with self._lock:
-            ticket = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
-            self._new_shapes.extend((ticket, change.relation) for change in batch.schema_changes)
-        self._metrics.batch_received(self.part.name, batch, ticket)
+            batch_number = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+            self._new_shapes.extend((batch_number, change.relation) for change in batch.schema_changes)
+        self._metrics.count_batch(self.part.name, batch, batch_number)
         if not sinks:
             self._on_durable()
         for sink in sinks:
-            if not sink.take(Item(batch, (ticket,))):
+            if not sink.take(Item(batch, (batch_number,))):
                 return
         self._position = batch.position
 
     def _wait_for_a_sink(self) -> bool:
-        """Until some sink wants a batch; False when that takes long.
+        """Wait until some sink wants a batch; False when that takes long.
 
         While the stream is slow, that is when it has all that it was given: rows wait in the source, where they become
         one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
@@ -274,4 +276,4 @@ class SourceRunner:
             )
 
     def _is_done(self, sink: SinkRunner) -> bool:
-        return not self._tracker.owed(sink.name)
+        return not self._tracker.unacknowledged(sink.name)

@@ -22,7 +22,7 @@ Masks = Mapping[tuple[int, Turns], int]
 """(Condition.filter, Condition.turns) -> bits of `_row` that let a row pass the condition whatever it says."""
 
 _NUMBER = re.compile(r"#\d+")
-_MOST_FIELDS = 100_000
+_MOST_SHOWN_FIELDS = 100_000
 
 
 class Catalyst:
@@ -53,7 +53,7 @@ class Catalyst:
         seen: dict[str, str] = {}
         return _NUMBER.sub(lambda found: seen.setdefault(found[0], f"#{len(seen)}"), text)
 
-    def with_row(self, result: DataFrame, facts: Facts, masks: Masks) -> DataFrame:
+    def add_row_column(self, result: DataFrame, facts: Facts, masks: Masks) -> DataFrame:
         """The result with `_row` behind its columns, if it has none, and its filters made to let rows pass.
 
         facts: of the result's plan, with a way. masks: by condition of the facts; those that are missing stay.
@@ -83,7 +83,7 @@ class Catalyst:
         return plan.withNewChildren(self._to_seq(children)), row
 
     def _admitting(self, condition: Any, row: Any, at: int, turns: Turns, masks: Masks) -> Any:
-        """The condition, with those of its parts that have a mask made true for the rows that have one of its bits."""
+        """The condition, with those conjuncts that have a mask made true for the rows that have one of its bits."""
         mask = masks.get((at, turns))
         if mask:
             lacks = self._not(self._equal(self._bits(row, self._number(mask)), self._number(0)))
@@ -103,9 +103,9 @@ def _tree_string(plan: Any) -> str:
 
     # verbose, addSuffix, maxFields, printOperatorId, and since Spark 4.1 one more.
     try:
-        text: str = plan.treeString(True, False, _MOST_FIELDS, False, False)
+        text: str = plan.treeString(True, False, _MOST_SHOWN_FIELDS, False, False)
     except Py4JError:
-        text = plan.treeString(True, False, _MOST_FIELDS, False)
+        text = plan.treeString(True, False, _MOST_SHOWN_FIELDS, False)
     return text
 
 

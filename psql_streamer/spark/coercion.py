@@ -60,15 +60,15 @@ def _cast(at: int, name: str, kind: str) -> str:
 
 def _converted(column: str, kind: str) -> tuple[str, str]:
     """SQL of the value, and of whether it could not be had."""
-    return _from_json(column, kind) if _NESTED.match(kind) else _from_text(column, kind)
+    return _parse_json(column, kind) if _NESTED.match(kind) else _cast_text(column, kind)
 
 
-def _from_text(column: str, kind: str) -> tuple[str, str]:
+def _cast_text(column: str, kind: str) -> tuple[str, str]:
     value = f"try_cast({column} AS {kind})"
     return value, f"{value} IS NULL"
 
 
-def _from_json(column: str, kind: str) -> tuple[str, str]:
+def _parse_json(column: str, kind: str) -> tuple[str, str]:
     """Spark tells of a field of the wrong type, at any depth, in a column for corrupt records only,
     which has its place in a struct: so the document goes into one."""
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"

@@ -17,8 +17,8 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """What tells pyspark.sql.functions, which a rule's function uses, that there is no JVM here."""
 
 _ATTEMPTS = 5
-"""Of every call, with pauses of 50 ms to 5 s: some 10 seconds. The client's own patience is 10 minutes, in which nobody
-would hear what is wrong; whoever calls the handler tries again."""
+"""Attempts of every call, with pauses of 50 ms to 5 s: some 10 seconds. By default the client tries for 10 minutes, in
+which nobody would hear what is wrong; whoever calls the handler tries again."""
 
 
 def connect(url: str, conf: Mapping[str, str]) -> SparkSession:

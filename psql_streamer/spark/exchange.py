@@ -65,7 +65,7 @@ class Sent:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns of the table."""
+        """The names of all columns of the table."""
         names: list[str] = self.table.column_names
         return names
 

@@ -93,13 +93,13 @@ def _row_origin(origins: Origins, rows: Sequence[int], sent_row: int) -> RowOrig
 def _conditions(origins: Origins, way: Sequence[Stop]) -> Iterator[Condition]:
     for at, stop in enumerate(way):
         if stop.node.kind == "Filter":
-            for turns, part in _parts(stop.node.listed("condition")[0], ()):
-                yield Condition(at, turns, origins.reads(part.references()))
+            for turns, conjunct in _conjuncts(stop.node.listed("condition")[0], ()):
+                yield Condition(at, turns, origins.reads(conjunct.references()))
 
 
-def _parts(condition: Node, turns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Node]]:
+def _conjuncts(condition: Node, turns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Node]]:
     if condition.kind != "And":
         yield turns, condition
         return
     for turn, child in enumerate(condition.children):
-        yield from _parts(child, (*turns, turn))
+        yield from _conjuncts(child, (*turns, turn))

@@ -12,15 +12,15 @@ from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailabl
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
-_MAY_PASS = ("08", "53", "57", "58", "XX")
+_TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 
-# Of a Spark Connect server that restarted, and of the client that has heard of it.
+# The conditions of a Spark Connect server that restarted, and of the client that has heard of it.
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
-_ABOUT_TO_END = 3.0
-"""Seconds that a JVM may take to end behind the error of the job that it fails."""
+_ENGINE_END_SECONDS = 3.0
+"""The time that a JVM may take to end after the error of the job that fails with it."""
 
 
 class EngineLost(HandlerUnavailable):
@@ -43,10 +43,10 @@ class Uncoercible(RowsFailed):
     """A value that cannot be cast."""
 
 
-def failure(error: Exception, where: str, ended: Callable[[float], str | None]) -> HandlerError:
+def failure(error: Exception, where: str, describe_end: Callable[[float], str | None]) -> HandlerError:
     """The error to raise for what Spark raised.
 
-    where: table and rule. ended: how the JVM ended, None while it runs; given the seconds in which it may be about to.
+    where: table and rule. describe_end: seconds to wait for the JVM's end -> how it ended, None while it runs.
     """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -54,8 +54,13 @@ def failure(error: Exception, where: str, ended: Callable[[float], str | None]) 
         return error
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     state = error.getSqlState() if isinstance(error, PySparkException) else None
-    passes = condition is None or state is None or state.startswith(_MAY_PASS) or condition.startswith(_SESSION_GONE)
-    how = ended(_ABOUT_TO_END if passes else 0.0)
+    passes = (
+        condition is None
+        or state is None
+        or state.startswith(_TRANSIENT_SQLSTATES)
+        or condition.startswith(_SESSION_GONE)
+    )
+    how = describe_end(_ENGINE_END_SECONDS if passes else 0.0)
     if how is not None:
         happened = f"the Spark JVM ended ({how})"
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")

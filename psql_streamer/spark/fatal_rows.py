@@ -11,10 +11,10 @@ import numpy as np
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.model import Batch, Changes
+from psql_streamer.spark.chosen_rows import take_rows
 from psql_streamer.spark.failures import EngineLost
-from psql_streamer.spark.isolation import Sorted, sort_out_large
-from psql_streamer.spark.parts import part
-from psql_streamer.spark.putting_aside import Done, dispose_of_fatal, identity, run, together
+from psql_streamer.spark.isolation import SortedRows, sort_out_large
+from psql_streamer.spark.putting_aside import RuleResult, combine, dispose_of_fatal, identity, run
 from psql_streamer.spark.running import Job, Runner
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def key_of(batch: Batch) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Runs a batch in parts on an engine that nobody else uses.
+    """Runs a batch, some rows at a time, on an engine that nobody else uses.
 
     engine: gives a session on a living engine, a new one if need be. memory: spark.driver.memory.
     """
@@ -49,40 +49,40 @@ class Search:
     memory: Callable[[], str | None]
     trouble: Trouble
 
-    def run(self, jobs: list[Job]) -> list[Done]:
+    def run(self, jobs: list[Job]) -> list[RuleResult]:
         """The tables of a batch, one by one; HandlerRefused by the name of a row that ends the engine."""
         if not self.trouble.culprits:
             log.warning("a batch ended Spark %d times: looking for the row", self.trouble.deaths)
         return [self._table(job, known=len(jobs) == 1) for job in jobs]
 
-    def _table(self, job: Job, known: bool) -> Done:
+    def _table(self, job: Job, known: bool) -> RuleResult:
         """known: that this table has such a row."""
         culprits = self.trouble.culprits
         rows = identity(job.changes, job.transactions)
         guilty = np.array([one in culprits for one in rows], np.bool_)
-        found = Sorted[Done]()
+        found = SortedRows[RuleResult]()
         for at in np.flatnonzero(guilty):
-            found.bad.append((part(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
+            found.bad.append((take_rows(job.changes, np.arange(len(rows)) == at), culprits[rows[at]]))
         if not guilty.all():
-            found.add(self._rest(job.of(part(job.changes, ~guilty)), known and not guilty.any()))
-        refused = (dispose_of_fatal(job.of(row), error, self.memory()) for row, error in found.bad)
-        return together([*found.made, *refused])
+            found.add(self._rest(job.narrow(take_rows(job.changes, ~guilty)), known and not guilty.any()))
+        refused = (dispose_of_fatal(job.narrow(row), error, self.memory()) for row, error in found.bad)
+        return combine([*found.made, *refused])
 
-    def _rest(self, job: Job, known: bool) -> Sorted[Done]:
-        def attempt(changes: Changes) -> Done:
+    def _rest(self, job: Job, known: bool) -> SortedRows[RuleResult]:
+        def attempt(changes: Changes) -> RuleResult:
             try:
                 return run(self.runner, replace(job, spark=self.engine(), changes=changes))
             except EngineLost as error:
                 if len(changes) == 1:
-                    self._note(job.of(changes), error)
+                    self._note(job.narrow(changes), error)
                 raise
 
         if not known:
             try:
-                return Sorted([attempt(job.changes)])
+                return SortedRows([attempt(job.changes)])
             except EngineLost as error:
                 if len(job.changes) == 1:
-                    return Sorted([], [(job.changes, error)])
+                    return SortedRows([], [(job.changes, error)])
         return sort_out_large(job.changes, attempt, EngineLost)
 
     def _note(self, row: Job, error: EngineLost) -> None:

@@ -20,16 +20,16 @@ from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.parallel import SideBySide
-from psql_streamer.spark.putting_aside import Done, run_joined
+from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
-from psql_streamer.spark.turns import turns
+from psql_streamer.spark.session_pool import SessionPool
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class SparkHandler(Handler):
         self._options = cast(SparkOptions, options)
         self._session = Session(self._options)
         self._counts = Counts()
-        self._runner = Runner(self._session.ended, self._counts)
-        self._tables: SideBySide | None = None
+        self._runner = Runner(self._session.describe_end, self._counts)
+        self._pool: SessionPool | None = None
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
@@ -79,7 +79,7 @@ class SparkHandler(Handler):
                 yield Finding(Severity.ERROR, error.what, error.remedy)
 
     def review(self, published: Published) -> Iterable[Finding]:
-        """As Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
+        """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
         self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
@@ -109,23 +109,23 @@ class SparkHandler(Handler):
             return batch
         began = time.monotonic()
         try:
-            done = self._through_spark(batch, ruled)
+            done = self._run_rules(batch, ruled)
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
         self._trouble = None
         self._note(ruled, done, time.monotonic() - began)
-        made = tuple(one for part in done for one in part.made)
-        tables = [cells.without(has_rule), *(one for part in done for one in part.cells)]
+        made = tuple(changes for result in done for changes in result.made)
+        tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
-            rejections=(*batch.rejections, *(one for part in done for one in part.rejections)),
+            rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
     def interrupt(self) -> None:
-        """As Handler.interrupt: between two attempts to find a row."""
+        """See Handler.interrupt: between two attempts to find a row."""
         self._interrupted.set()
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ class SparkHandler(Handler):
         return self._state
 
     def stats(self) -> Stats:
-        """As Counts has them."""
+        """The numbers of Counts."""
         return self._counts.stats()
 
     def _begin(self) -> SparkSession:
@@ -155,17 +155,17 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
-        self._tables = SideBySide(spark, most=1) if remote else SideBySide(spark)
+        self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
-    def _through_spark(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
+    def _run_rules(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         trouble = self._trouble_of(batch)
         if trouble.deaths < _DEATHS:
             try:
-                with turns.together(self._give_up):
-                    return self._side_by_side(batch, ruled)
+                with engine_lock.shared(self._give_up):
+                    return self._run_tables(batch, ruled)
             except HandlerUnavailable as error:
                 self._session.doubt()
                 if not self._session.alive:
@@ -175,35 +175,35 @@ class SparkHandler(Handler):
                 self._trouble = trouble
                 trouble.deaths += 1
                 if trouble.deaths < _DEATHS:
-                    raise _of_all(error, ruled) from None
-        with turns.alone(self._give_up):
+                    raise _blame_all(error, ruled) from None
+        with engine_lock.exclusive(self._give_up):
             search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
             done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
             self._revived()
         return done
 
-    def _side_by_side(self, batch: Batch, ruled: Sequence[Changes]) -> list[Done]:
+    def _run_tables(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         """Tables that their rule sees alike as one, the others at once."""
 
-        def through(spark: SparkSession, one: Joined) -> Done:
+        def through(spark: SparkSession, one: Joined) -> RuleResult:
             job = replace(self._job(spark, one.changes, batch), tables=one.tables)
             return run_joined(self._runner, job, one.members)
 
-        sessions = self._running()
-        return sessions.each(through, self._joined(sessions.spark, batch, ruled))
+        pool = self._require_pool()
+        return pool.run_each(through, self._joined(pool.spark, batch, ruled))
 
     def _is_ruled(self, shape: Shape) -> bool:
-        return not self._rules.of(shape.relation).identity
+        return not self._rules.find(shape.relation).identity
 
     def _joined(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
-        for group in grouped(ruled, self._rules.of):
+        for group in grouped(ruled, self._rules.find):
             if len(group) == 1 or self._runner.takes_rows_one_by_one(self._job(spark, group[0], batch)):
                 yield joined(group)
             else:
                 yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.of(changes.relation), changes, batch.transactions, batch.source)
+        return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)
@@ -212,7 +212,7 @@ class SparkHandler(Handler):
     def _revived(self) -> SparkSession:
         """A session on an engine that lives."""
         self._give_up()
-        if self._tables is None or not self._session.alive:
+        if self._pool is None or not self._session.alive:
             return self._begin()
         return self._session.start()
 
@@ -220,22 +220,22 @@ class SparkHandler(Handler):
         if self._interrupted.is_set():
             raise HandlerUnavailable("interrupted before the batch had gone through Spark")
 
-    def _running(self) -> SideBySide:
-        if self._tables is None:
+    def _require_pool(self) -> SessionPool:
+        if self._pool is None:
             self._begin()
-        how = self._session.ended(0.0)
+        how = self._session.describe_end(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
-        return cast(SideBySide, self._tables)
+        return cast(SessionPool, self._pool)
 
     def _leave(self) -> None:
-        tables, self._tables = self._tables, None
-        if tables is not None:
-            tables.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
-    def _note(self, ruled: Sequence[Changes], done: list[Done], seconds: float) -> None:
+    def _note(self, ruled: Sequence[Changes], done: list[RuleResult], seconds: float) -> None:
         rows = sum(map(len, ruled))
-        aside = sum(len(rejection.changes) for one in done for rejection in one.rejections)
+        aside = sum(len(rejection.changes) for result in done for rejection in result.rejections)
         self._counts.add("batches")
         self._counts.add("rows", rows)
         self._counts.add("dead_lettered", aside)
@@ -245,7 +245,7 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, last batch: {what}")
 
 
-def _of_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
+def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
     """Whichever table it was that ended the engine, the others' jobs ended with it."""
     names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
     more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.model import Changes
-from psql_streamer.spark.parts import Chosen, part, sizes
+from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
 
 _Made = TypeVar("_Made")
 
@@ -19,13 +19,13 @@ _LARGE_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
-class Sorted(Generic[_Made]):
-    """made: of the rows that could be taken, part by part. bad: rows, one by one, with what happened."""
+class SortedRows(Generic[_Made]):
+    """made: what each attempt that succeeded gave. bad: the rows that could not be taken, each with its error."""
 
     made: list[_Made] = field(default_factory=list)
     bad: list[tuple[Changes, HandlerError]] = field(default_factory=list)
 
-    def add(self, other: Sorted[_Made]) -> None:
+    def add(self, other: SortedRows[_Made]) -> None:
         """Take in another one."""
         self.made += other.made
         self.bad += other.bad
@@ -33,51 +33,53 @@ class Sorted(Generic[_Made]):
 
 def sort_out(
     changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError], known: bool = False
-) -> Sorted[_Made]:
+) -> SortedRows[_Made]:
     """All rows, taken or found bad.
 
     attempt: raises `blames` when some row of those that it is given is bad; whatever else it raises goes on. known:
-    that there is one among these is known already.
+    that one of these rows is bad is known already.
     """
     if not known:
         try:
-            return Sorted([attempt(changes)])
+            return SortedRows([attempt(changes)])
         except blames as error:
             if len(changes) == 1:
-                return Sorted([], [(changes, error)])
+                return SortedRows([], [(changes, error)])
     elif len(changes) == 1:
         return _tried(changes, attempt, blames)
     middle = np.arange(len(changes)) < len(changes) // 2
-    found = sort_out(part(changes, middle), attempt, blames)
+    found = sort_out(take_rows(changes, middle), attempt, blames)
     # Where the first half is well, the bad one is in the second.
-    found.add(sort_out(part(changes, ~middle), attempt, blames, known=not found.bad))
+    found.add(sort_out(take_rows(changes, ~middle), attempt, blames, known=not found.bad))
     return found
 
 
-def sort_out_large(changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:
-    """As sort_out with a bad row known to be there, for failures that come of a row's size: the largest go first."""
+def sort_out_large(
+    changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]
+) -> SortedRows[_Made]:
+    """Like sort_out with a bad row known to be there, for failures that come of a row's size: the largest go first."""
     large = _large(changes)
     if not large.any() or large.all():
         return sort_out(changes, attempt, blames, known=True)
     try:
-        found = Sorted([attempt(part(changes, ~large))])
+        found = SortedRows([attempt(take_rows(changes, ~large))])
     except blames:
         return sort_out(changes, attempt, blames, known=True)
     for row in np.flatnonzero(large):
-        found.add(_tried(part(changes, np.arange(len(changes)) == row), attempt, blames))
+        found.add(_tried(take_rows(changes, np.arange(len(changes)) == row), attempt, blames))
     return found
 
 
-def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> Sorted[_Made]:
+def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> SortedRows[_Made]:
     try:
-        return Sorted([attempt(row)])
+        return SortedRows([attempt(row)])
     except blames as error:
-        return Sorted([], [(row, error)])
+        return SortedRows([], [(row, error)])
 
 
 def _large(changes: Changes) -> Chosen:
     """The few rows that stand out."""
-    bytes_of = sizes(changes)
+    bytes_of = row_sizes(changes)
     limit = max(_LARGE_BYTES, 4 * int(np.median(bytes_of)))
     order = np.argsort(bytes_of)[::-1][:_MOST_LARGE]
     chosen = np.zeros(len(changes), np.bool_)

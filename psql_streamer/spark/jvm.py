@@ -67,7 +67,7 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %c: %m%n
 """
 
-_STOP_SECONDS = 10
+_JVM_STOP_SECONDS = 10
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -106,16 +106,16 @@ class Jvm:
         """The heap that it was given, as spark.driver.memory has it."""
         return self.options.conf.get(_MEMORY, SETTINGS[_MEMORY])
 
-    def ended(self, patience: float) -> str | None:
-        """How it ended, and its last words; None while it runs. patience: seconds in which it may be about to end."""
+    def describe_end(self, seconds: float) -> str | None:
+        """How it ended, and its last words; None while it runs. seconds: how long to wait for its end."""
         if self._gateway is None:
             return "it is stopped"
         try:
-            code = self._gateway.proc.wait(patience)
+            code = self._gateway.proc.wait(seconds)
         except TimeoutExpired:
             return None
-        said = last_words(self._said())
-        return way_it_ended(code) + (f": {redact(said)}" if said else "")
+        words = last_words(self._said())
+        return way_it_ended(code) + (f": {redact(words)}" if words else "")
 
     def stop(self) -> None:
         """End it, and remove its files."""
@@ -232,7 +232,7 @@ def _end(gateway: Any) -> None:
     with suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(_STOP_SECONDS)
+        process.wait(_JVM_STOP_SECONDS)
     except TimeoutExpired:
         process.kill()
         process.wait()

@@ -13,13 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, RowOp
+from psql_streamer.model import Changes, Image, Index, RowOp
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.lacking import union
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def looked_at(facts: Facts) -> frozenset[int]:
 
 
 def _key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:
-    """Of updates that have an old image. A column that one of the images lacks has not changed."""
+    """Whether updates with an old image changed the key. A column that one of the images lacks has not changed."""
     changed = np.zeros(len(rows), np.bool_)
     if not len(rows) or not changes.relation.key_columns:
         return changed

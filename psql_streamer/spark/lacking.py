@@ -20,7 +20,7 @@ from psql_streamer.model import Changes, Image
 
 Mask = NDArray[np.bool_]
 
-KEY_ONLY = 1
+KEY_ONLY_BIT = 1
 """The bit of an old image that holds the key alone."""
 
 _COLUMN_BITS = 30
@@ -61,11 +61,11 @@ class Lacking:
         return ~self.is_new if self.key_only else np.zeros(self.images, np.bool_)
 
     def flags(self, columns: Sequence[int]) -> NDArray[np.int64]:
-        """Bits that say of an image what it lacks: KEY_ONLY, and one for each of the columns that an update left alone.
+        """Bits that say what an image lacks: KEY_ONLY_BIT, and one for each of the columns that an update left alone.
 
         Columns that are too many for the bits share one.
         """
-        flags = np.where(self.is_key_only, KEY_ONLY, 0).astype(np.int64)
+        flags = np.where(self.is_key_only, KEY_ONLY_BIT, 0).astype(np.int64)
         unchanged = self.unchanged()
         for column in columns:
             if column in unchanged:
@@ -81,9 +81,9 @@ def bit_of(column: int, columns: Sequence[int]) -> int:
 def lacking(changes: Changes) -> Lacking:
     """What the images lack."""
     new, old = changes.after, changes.before
-    absent = _by_column(changes, new.absent, old.absent)
+    absent = _join_masks(changes, new.absent, old.absent)
     found = {column: _held_by_old(changes, column) for column in new.absent}
-    unseen = _by_column(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
+    unseen = _join_masks(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
     key_only = len(old) > 0 and not changes.relation.old_rows_are_whole
     return Lacking(len(new) + len(old), len(new), key_only, absent, unseen)
 
@@ -106,7 +106,7 @@ def union(masks: Iterable[Mask], images: int) -> Mask:
     return found
 
 
-def _by_column(changes: Changes, new: Mapping[int, Mask], old: Mapping[int, Mask]) -> dict[int, Mask]:
+def _join_masks(changes: Changes, new: Mapping[int, Mask], old: Mapping[int, Mask]) -> dict[int, Mask]:
     joined = {
         column: np.concatenate((_mask(new, column, changes.after), _mask(old, column, changes.before)))
         for column in sorted({*new, *old})
@@ -128,7 +128,7 @@ def _held_by_old(changes: Changes, column: int) -> Mask:
 
 
 def _old_of_new(changes: Changes) -> tuple[NDArray[np.int64], Mask]:
-    """By new image: the place of its change's old one (0 where there is none), and whether there is one."""
+    """For each new image: the place of its change's old one (0 where there is none), and whether there is one."""
     new, old = changes.after.rows, changes.before.rows
     if not len(old):
         return np.zeros(len(new), np.int64), np.zeros(len(new), np.bool_)

@@ -30,14 +30,14 @@ log = logging.getLogger("psql_streamer.spark")
 
 # An inferred type has a column for every field. Few documents at a time, and none that is large, keep their number
 # small also where names of fields are data; where there are many all the same, documents are read one by one.
-_FIRST_DOCUMENTS = 16
-_MOST_DOCUMENTS = 256
-_MOST_BYTES = 1 << 18
-_LARGE_DOCUMENT = 1 << 16
-_MOST_FIELDS = 500
+_FIRST_CHUNK_DOCUMENTS = 16
+_CHUNK_DOCUMENTS = 256
+_CHUNK_BYTES = 1 << 18
+_LARGE_DOCUMENT_BYTES = 1 << 16
+_MOST_TYPE_FIELDS = 500
 
-_MOST_TOLD = 20
-"""Of a column."""
+_MOST_LOGGED_FIELDS = 20
+"""How many fields of a column the log names."""
 
 _NAME = re.compile(r"[@$]?[^\W\d][\w-]{0,62}")
 _UNSHOWN = "?"
@@ -92,12 +92,12 @@ def left_out(documents: pa.Array, named: Named) -> Counter[str]:
     if named is None:
         return found
     texts = documents.drop_null().cast(pa.binary())
-    large = np.diff(offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT)
+    large = np.diff(offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT_BYTES)
     _note_documents(texts.filter(pa.array(large)), named, found)
     by_columns = True
     for some in _portions(texts.filter(pa.array(~large))):
         column = _inferred(some) if by_columns else None
-        by_columns = column is not None and _fields_in(column.type) < _MOST_FIELDS
+        by_columns = column is not None and _fields_in(column.type) < _MOST_TYPE_FIELDS
         if column is None:
             _note_documents(some, named, found)
         else:
@@ -119,9 +119,9 @@ class LeftOut:
         found = left_out(documents, named)
         self._counts.add("fields_left_out", found.total())
         told = self._told[f"{where}, {column}"]
-        for path in sorted(found.keys() - told)[: _MOST_TOLD - len(told)]:
+        for path in sorted(found.keys() - told)[: _MOST_LOGGED_FIELDS - len(told)]:
             told.add(path)
-            more = "; fields that are found after this one are counted only" if len(told) == _MOST_TOLD else ""
+            more = "; fields that are found after this one are counted only" if len(told) == _MOST_LOGGED_FIELDS else ""
             what = f"documents have a field {column}{path}, which the type of {column} in coerce does not name"
             log.warning("%s: %s: it is left out%s", where, what, more)
 
@@ -137,8 +137,8 @@ def _portions(texts: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
     bounds: NDArray[np.int64] = offsets(texts).astype(np.int64)
     first = 0
     while first < len(texts):
-        last = int(np.searchsorted(bounds, bounds[first] + _MOST_BYTES))
-        most = _MOST_DOCUMENTS if first else _FIRST_DOCUMENTS
+        last = int(np.searchsorted(bounds, bounds[first] + _CHUNK_BYTES))
+        most = _CHUNK_DOCUMENTS if first else _FIRST_CHUNK_DOCUMENTS
         last = max(first + 1, min(last, first + most, len(texts)))
         yield texts[first:last]
         first = last

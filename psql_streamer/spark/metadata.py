@@ -44,7 +44,7 @@ _ACTIONS = pa.array([RowOp(byte).action if byte in set(RowOp) else None for byte
 _SIDES = pa.array(["before", "after"])
 
 
-def _of_transaction(images: Images, values: NDArray[np.generic]) -> pa.Array:
+def _take_for_images(images: Images, values: NDArray[np.generic]) -> pa.Array:
     return pa.array(values[images.changes.tx[images.rows]].astype(np.int64))
 
 
@@ -68,10 +68,12 @@ def _unchanged(images: Images) -> pa.Array:
 METADATA: Mapping[str, Callable[[Images], pa.Array]] = {
     "_op": lambda images: _ACTIONS.take(pa.array(images.changes.op[images.rows])),
     "_image": lambda images: _SIDES.take(pa.array(images.lacking.is_new.astype(np.int8))),
-    "_commit_lsn": lambda images: _of_transaction(images, images.transactions.commit),
+    "_commit_lsn": lambda images: _take_for_images(images, images.transactions.commit),
     "_seq": lambda images: pa.array(images.changes.seq[images.rows]),
     "_xid": lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows])),
-    "_commit_ts": lambda images: _of_transaction(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
+    "_commit_ts": lambda images: _take_for_images(images, images.transactions.commit_ts).cast(
+        pa.timestamp("us", "UTC")
+    ),
     "_schema": lambda images: images.names(lambda relation: relation.schema),
     "_table": lambda images: images.names(lambda relation: relation.table),
     UNCHANGED: _unchanged,

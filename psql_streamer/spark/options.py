@@ -66,5 +66,5 @@ class SparkOptions(HandlerOptions):
 
     @property
     def puts_rows_aside(self) -> bool:
-        """As HandlerOptions.puts_rows_aside."""
+        """See HandlerOptions.puts_rows_aside."""
         return any((rule.on_error or self.on_error) == "dead-letter" for rule in self.tables.values())

@@ -41,7 +41,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Of an attribute or an alias."""
+        """The name of an attribute or an alias."""
         return str(self.fields.get("name", ""))
 
     def references(self) -> frozenset[int]:

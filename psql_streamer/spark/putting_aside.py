@@ -13,32 +13,32 @@ import numpy as np
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
+from psql_streamer.spark.chosen_rows import row_sizes, take_rows
 from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
-from psql_streamer.spark.parts import part, sizes
 from psql_streamer.spark.running import Job, Runner
 
 log = logging.getLogger("psql_streamer.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What became of a table: what its rule made of it, in parts, and what was put aside."""
+class RuleResult:
+    """What became of a table: the changes that its rule made, which may be several Changes, and what was put aside."""
 
     made: tuple[Changes, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     cells: tuple[CellTable, ...] = ()  # made of several tables at once
 
-    def __add__(self, other: Done) -> Done:
-        return Done(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
+    def __add__(self, other: RuleResult) -> RuleResult:
+        return RuleResult(self.made + other.made, self.rejections + other.rejections, self.cells + other.cells)
 
 
-def together(parts: Iterable[Done]) -> Done:
-    """All parts as one."""
-    return reduce(Done.__add__, parts, Done())
+def combine(results: Iterable[RuleResult]) -> RuleResult:
+    """All results as one."""
+    return reduce(RuleResult.__add__, results, RuleResult())
 
 
-def run(runner: Runner, job: Job) -> Done:
+def run(runner: Runner, job: Job) -> RuleResult:
     """A table through its rule, with the rows put aside that it cannot take if it says so.
 
     Raises RowsFailed for such rows if it does not.
@@ -46,18 +46,20 @@ def run(runner: Runner, job: Job) -> Done:
     if job.rule.on_error == "stop":
         return _made(runner.run(job))
     try:
-        return _without_uncoercible(runner, job)
+        return _run_without_uncoercible(runner, job)
     except RowsFailed:
         log.warning("%s: a job failed on some row: looking for it", job.where)
-    found = sort_out(job.changes, lambda some: _without_uncoercible(runner, job.of(some)), RowsFailed, known=True)
+    found = sort_out(
+        job.changes, lambda some: _run_without_uncoercible(runner, job.narrow(some)), RowsFailed, known=True
+    )
     ordinals: dict[str, list[int]] = defaultdict(list)
     for row, error in found.bad:
         ordinals[error.what].append(int(row.ordinal[0]))
-    bad = ((part(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
-    return together([*found.made, *(_rejected(job.of(changes), reason) for changes, reason in bad)])
+    bad = ((take_rows(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
+    return combine([*found.made, *(_rejected(job.narrow(changes), reason) for changes, reason in bad)])
 
 
-def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
+def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> RuleResult:
     """Several tables through their rule as one; if it cannot take some row, each by itself, as `run` does.
 
     job: of all; members: the changes of each.
@@ -69,15 +71,15 @@ def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> Done:
     except HandlerUnavailable:
         raise
     except HandlerError:
-        return together(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
-    return Done() if made is None else Done(cells=(job.tables.parted(made),))
+        return combine(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
+    return RuleResult() if made is None else RuleResult(cells=(job.tables.parted(made),))
 
 
-def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> Done:
+def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleResult:
     """A single row that ends the engine: put aside, or refused by its name. memory: spark.driver.memory."""
     changes = job.changes
     how = error.how if isinstance(error, EngineLost) else "ends Spark"
-    size = int(sizes(changes)[0])
+    size = int(row_sizes(changes)[0])
     if job.rule.on_error == "dead-letter":
         return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
     commit, seq = identity(changes, job.transactions)[0]
@@ -93,11 +95,11 @@ def identity(changes: Changes, transactions: Transactions) -> list[tuple[int, in
     return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), strict=True))
 
 
-def _made(changes: Changes | None) -> Done:
-    return Done() if changes is None else Done((changes,))
+def _made(changes: Changes | None) -> RuleResult:
+    return RuleResult() if changes is None else RuleResult((changes,))
 
 
-def _without_uncoercible(runner: Runner, job: Job) -> Done:
+def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
         return _made(runner.run(job))
     except Uncoercible:
@@ -108,12 +110,12 @@ def _without_uncoercible(runner: Runner, job: Job) -> Done:
     for column, chosen in by_column.items():
         name = job.changes.columns[column].name
         reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
-        rejected.append(_rejected(job.of(part(job.changes, chosen)), reason, name))
+        rejected.append(_rejected(job.narrow(take_rows(job.changes, chosen)), reason, name))
     rest = ~np.logical_or.reduce(list(by_column.values()))
-    left = _without_uncoercible(runner, job.of(part(job.changes, rest))) if rest.any() else Done()
-    return left + together(rejected)
+    left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else RuleResult()
+    return left + combine(rejected)
 
 
-def _rejected(job: Job, reason: str, column: str | None = None) -> Done:
+def _rejected(job: Job, reason: str, column: str | None = None) -> RuleResult:
     log.warning("%d rows are put aside: %s", len(job.changes), reason)
-    return Done((), (Rejection(job.changes, reason, column, job.rule.name),))
+    return RuleResult((), (Rejection(job.changes, reason, column, job.rule.name),))

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import ArrowType, Changes, Column, Image
+from psql_streamer.model import ArrowType, Changes, Column, Image, Index
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -34,8 +33,6 @@ LET_PASS = (
     f"let them pass: ... WHERE ... OR {KEY_ONLY} OR size({UNCHANGED}) > 0, with outer joins in place of inner ones"
 )
 """What to do about a rule that drops what it cannot judge."""
-
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +208,7 @@ class _Given:
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
-        return _Survivor(replace(column, name=field.name, key=key), _without(texts, absent), absent)
+        return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
@@ -274,11 +271,11 @@ def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survi
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
     kind = casts.type_of(values.type)
     if kind is None:
-        return _Survivor(Column(name, ArrowType(values.type), key), _without(values, absent), absent)
-    return _Survivor(Column(name, kind, key), _without(casts.to_text(values, kind), absent), absent)
+        return _Survivor(Column(name, ArrowType(values.type), key), _null_absent(values, absent), absent)
+    return _Survivor(Column(name, kind, key), _null_absent(casts.to_text(values, kind), absent), absent)
 
 
-def _without(values: pa.Array, absent: Mask | None) -> pa.Array:
+def _null_absent(values: pa.Array, absent: Mask | None) -> pa.Array:
     """Null where an image lacks the column."""
     if absent is None or not absent.any():
         return values

@@ -20,7 +20,7 @@ from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
 from psql_streamer.spark.row_tracking import Lineage
-from psql_streamer.spark.rules import Rule, Rules, by_table
+from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Tables:
 def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
     """Rules that fit no table: what they should mask or leave out would go out as it is."""
     for name, rule in rules.items():
-        named = by_table({name: rule})
+        named = make_patterns({name: rule})
         if not rule.optional and not any(named.find(table.schema, table.table) for table in tables):
             known = {str(table) if "." in name else table.table for table in tables}
             problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
@@ -58,16 +58,16 @@ def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark
 
     Tables that a rule sees alike are looked at once.
     """
-    for group in _by_rule_and_shape(rules, tables):
+    for group in _group_tables(rules, tables):
         job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE)
         for finding in _review(job, runner):
             yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
 
 
-def _by_rule_and_shape(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]:
+def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]:
     groups: dict[tuple[str, Shape], _Tables] = {}
     for table in tables:
-        rule = rules.of(table)
+        rule = rules.find(table)
         if rule.identity:
             continue
         shape = tuple((column.name, column.key, casts.arrow_type(column.type)) for column in table.columns)

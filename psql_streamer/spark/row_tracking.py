@@ -48,14 +48,16 @@ def schema_of(shape: pa.Schema) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Of a rule's result, by column. facts: None where nobody needs them: all images hold all that they could."""
+    """Where the columns of a rule's result come from. facts: None where nobody needs them: all images
+    hold all that they could.
+    """
 
     fields: tuple[Field, ...]
     facts: Facts | None = None
 
     @property
     def names(self) -> list[str]:
-        """Of the result's columns."""
+        """The names of the result's columns."""
         return [field.name for field in self.fields]
 
     def has_row(self, row: int) -> bool:
@@ -89,7 +91,7 @@ class Lineages:
             lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
         wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
         if wanted and lineage.facts is None:
-            lineage = self._with_facts(catalyst, lineage, rule, sent, result)
+            lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
             self._of_queries[rule.name, sent.table.schema] = lineage
         return lineage
@@ -98,7 +100,7 @@ class Lineages:
         """A query gave other columns than before: a table that it reads has changed."""
         self._of_queries.pop((rule.name, sent.table.schema), None)
 
-    def _with_facts(
+    def _add_facts(
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
     ) -> Lineage:
         if catalyst is None:

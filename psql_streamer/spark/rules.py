@@ -80,16 +80,16 @@ class Rules:
     """
 
     def __init__(self, tables: Mapping[str, TableRule], on_error: OnError = "stop") -> None:
-        self._rules = by_table({name: _rule(name, options, on_error) for name, options in tables.items()})
+        self._rules = make_patterns({name: _rule(name, options, on_error) for name, options in tables.items()})
 
-    def of(self, relation: Relation) -> Rule:
+    def find(self, relation: Relation) -> Rule:
         """The rule of a table: see table_patterns for which of several it is."""
         fit = self._rules.find(relation.schema, relation.table)
         return IDENTITY if fit is None else fit.value
 
 
-def by_table(entries: Mapping[str, Value]) -> TablePatterns[Value]:
-    """What the tables have that names of [spark.tables] stand for."""
+def make_patterns(entries: Mapping[str, Value]) -> TablePatterns[Value]:
+    """What tables have, by the names of [spark.tables] that stand for them."""
     return TablePatterns(entries, globs="as a whole")
 
 

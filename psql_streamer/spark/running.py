@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.model import Changes, Column, SourceInfo, Transactions
+from psql_streamer.model import Changes, Column, Index, SourceInfo, Transactions
 from psql_streamer.spark.alike import Tables, is_row_by_row
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
@@ -21,12 +21,11 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent, identity_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import Uncoercible, failure
-from psql_streamer.spark.lacking import KEY_ONLY as KEY_ONLY_BIT
-from psql_streamer.spark.lacking import bit_of, union
+from psql_streamer.spark.lacking import KEY_ONLY_BIT, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.plan_tree import read_plan
-from psql_streamer.spark.results import Index, receive
+from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.rules import Rule
 
@@ -60,7 +59,7 @@ class Job:
         more = f" and {others} more tables" if others else ""
         return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
 
-    def of(self, changes: Changes) -> Job:
+    def narrow(self, changes: Changes) -> Job:
         """The same with some of the changes."""
         return replace(self, changes=changes)
 
@@ -68,12 +67,12 @@ class Job:
 class Runner:
     """Runs rules. From several threads at once, each with a session of its own.
 
-    catalyst: of the engine that runs; None on a Spark Connect server. ended: as `failure` wants it.
+    catalyst: of the engine that runs; None on a Spark Connect server. describe_end: see `failure`.
     """
 
-    def __init__(self, ended: Callable[[float], str | None], counts: Counts) -> None:
+    def __init__(self, describe_end: Callable[[float], str | None], counts: Counts) -> None:
         self.catalyst: Catalyst | None = None
-        self._ended = ended
+        self._describe_end = describe_end
         self._counts = counts
         self._lineages = Lineages()
         self._schemas: dict[pa.Schema, StructType] = {}
@@ -121,9 +120,7 @@ class Runner:
         return self._one_by_one[key]
 
     def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
-        """By column of the changes: the changes that have a value there which cannot be coerced, of which each is with
-        one column only.
-        """
+        """The changes with a value that cannot be coerced, by column; each change is with one column only."""
         sent = self._sent(job)
         frame = job.spark.createDataFrame(sent.table, self._schema(sent))
         try:
@@ -144,7 +141,7 @@ class Runner:
         result, lineage = self._planned(job, sent)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
-            return self._through(job, self._with_bits(job, sent, unknown))
+            return self._through(job, self._add_bits(job, sent, unknown))
         table = result.toArrow()
         if table.column_names != lineage.names:
             self._lineages.forget(job.rule, sent)
@@ -172,12 +169,12 @@ class Runner:
         refuse_without_row(facts, job.where)
         masks = _masks(facts, sent)
         if self.catalyst is not None and (masks or facts.row is RowOrigin.MISSING):
-            result = self.catalyst.with_row(result, facts, masks)
+            result = self.catalyst.add_row_column(result, facts, masks)
         if facts.row is RowOrigin.MISSING:
             lineage = replace(lineage, fields=(*lineage.fields, Field(ROW, len(sent.names) - 1)))
         return result, lineage
 
-    def _with_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
+    def _add_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
         self._bits[job.rule.name, job.changes.columns] = bits
@@ -230,15 +227,15 @@ class Runner:
                 "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
                 'onError = "dead-letter"',
             )
-        return failure(error, job.where, self._ended)
+        return failure(error, job.where, self._describe_end)
 
 
 def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
     """The columns that are read by what may drop rows. unless: a metadata column; who reads it as well knows what he
     does."""
     place = sent.place(unless)
-    parts = [facts.drops, *(condition.reads for condition in facts.conditions)]
-    return set().union(*(part for part in parts if place not in part))
+    readers = [facts.drops, *(condition.reads for condition in facts.conditions)]
+    return set().union(*(columns for columns in readers if place not in columns))
 
 
 def _unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:
@@ -251,7 +248,7 @@ def _unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:
 
 
 def _masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:
-    """By condition: the bits of `_row` with which a row passes. Only where some row has one of them."""
+    """The bits of `_row` with which a row passes, by condition; only where some row has one of them."""
     if facts.way is None or not sent.lacking.anything:
         return {}
     present = int(np.bitwise_or.reduce(sent.lacking.flags(sent.bits), initial=0))

@@ -71,9 +71,9 @@ class Session:
         """A job failed for no reason of its own: a Spark Connect server that restarted does not know the session."""
         self._doubted = True
 
-    def ended(self, patience: float) -> str | None:
+    def describe_end(self, seconds: float) -> str | None:
         """How the local JVM ended; None while it runs, and of a Spark Connect server."""
-        return None if self._jvm is None else self._jvm.ended(patience)
+        return None if self._jvm is None else self._jvm.describe_end(seconds)
 
     @property
     def memory(self) -> str | None:

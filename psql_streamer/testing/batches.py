@@ -72,7 +72,7 @@ def empty_batch(commit: int = 1) -> Batch:
 
 
 def identities(batch: Batch) -> list[Identity]:
-    """Of the batch's changes and truncates, in their order; messages outside of transactions have none."""
+    """The identities of changes and truncates, in their order; messages outside of transactions have none."""
     return [identity for _, identity in sorted(_ordered(batch))]
 
 

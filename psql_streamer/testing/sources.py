@@ -15,8 +15,8 @@ from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Position
 from psql_streamer.testing.batches import Identity, check_batch, identities
 
-_PATIENCE = 30.0
-"""Seconds that a source may take for whatever it is asked."""
+_ANSWER_SECONDS = 30.0
+"""The time that a source may take for whatever it is asked."""
 
 
 class SourceContract(ABC):
@@ -98,7 +98,7 @@ class SourceContract(ABC):
         with self._started() as source:
             began = time.monotonic()
             while source.read(0.1) is not None:
-                assert time.monotonic() - began < _PATIENCE, "something comes without end"
+                assert time.monotonic() - began < _ANSWER_SECONDS, "something comes without end"
             began = time.monotonic()
             source.read(0.2)
             assert time.monotonic() - began < 5.0
@@ -160,7 +160,7 @@ class SourceContract(ABC):
     def _read(self, source: Source) -> list[Batch]:
         """Every batch until nothing more has come for a while; at least one with changes."""
         batches: list[Batch] = []
-        deadline, quiet = time.monotonic() + _PATIENCE, 0
+        deadline, quiet = time.monotonic() + _ANSWER_SECONDS, 0
         while quiet < 5 or not any(map(len, batches)):
             assert time.monotonic() < deadline, "no changes came"
             batch = source.read(0.2)
@@ -171,7 +171,7 @@ class SourceContract(ABC):
 
 def _start(source: Source, position: Position | None) -> None:
     """The server may need a moment to see that the source before has left."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
             source.stream_identity()

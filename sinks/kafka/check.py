@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 from psql_streamer.events.routing import SourceTopic
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.errors import REFUSED, UNREACHABLE, remedy
-from sinks.kafka.findings import few, listed
+from sinks.kafka.findings import limit_findings, listed
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.topics import how_to_create
 
@@ -51,7 +51,7 @@ class KafkaCheck:
             return
         named = _named_topics(options)
         missing = [topic for topic in named if topic not in cluster.topics]
-        if options.create_topics is None and (missing or _made_of_tables(options)):
+        if options.create_topics is None and (missing or _has_table_topics(options)):
             self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
             yield from self._missing(missing, self._seen)
         yield from _existing(self._name, options, admin, [topic for topic in named if topic in cluster.topics])
@@ -69,11 +69,11 @@ class KafkaCheck:
         if seen.automatic:
             return
         host = self._options.hosts[0]
-        yield from few(
+        yield from limit_findings(
             Finding(seen.severity, f'topic "{topic}" does not exist and {seen.why}', how_to_create(topic, host))
             for topic in missing
         )
-        if _made_of_tables(self._options):
+        if _has_table_topics(self._options):
             problem = f"topics are named after tables and {seen.why}"
             remedy = "create them beforehand, or add a section createTopics to the sink's"
             yield Finding(Severity.WARNING, problem, remedy)
@@ -111,17 +111,17 @@ def _named_topics(options: KafkaSinkOptions) -> list[str]:
         options.schema_topic,
         options.dead_letter_topic,
     )
-    known = [SourceTopic("topic", topic) for topic in given if topic and _of_source(topic)]
-    return list(dict.fromkeys(topic.of(source) for topic in known for source in options.sources))
+    known = [SourceTopic("topic", topic) for topic in given if topic and _is_of_source(topic)]
+    return list(dict.fromkeys(topic.render(source) for topic in known for source in options.sources))
 
 
-def _of_source(topic: str) -> bool:
+def _is_of_source(topic: str) -> bool:
     """Whether a topic has no placeholder but the source's name."""
     return "{" not in topic.replace("{source}", "")
 
 
-def _made_of_tables(options: KafkaSinkOptions) -> bool:
-    return bool(options.topic_prefix) or not all(map(_of_source, options.mapped_topics()))
+def _has_table_topics(options: KafkaSinkOptions) -> bool:
+    return bool(options.topic_prefix) or not all(map(_is_of_source, options.mapped_topics()))
 
 
 def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -> bool | None:

@@ -15,17 +15,18 @@ import numpy as np
 from confluent_kafka import KafkaException
 from numpy.typing import NDArray
 
-from sinks.kafka.outgoing import Index, Outgoing
+from psql_streamer.model import Index
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import PartitionState, Producer, Report, TopicMetadata
 
 TOPICS_A_CLIENT = 250
-"""Up to which no other client is made."""
+"""How many topics a client gets before another client is made."""
 
 MOST_CLIENTS = 16
-"""Each has a thread and a connection for every broker."""
+"""A limit, because each client has a thread and a connection for every broker."""
 
-_FIRST_QUESTION = 2.0
-"""Seconds that brokers get to tell a new client of its topics; without an answer it asks for each by itself."""
+_FIRST_METADATA_SECONDS = 2.0
+"""The time that brokers get to tell a new client of its topics; without an answer it asks for each by itself."""
 
 
 class Clients:
@@ -47,16 +48,16 @@ class Clients:
 
     @property
     def outstanding(self) -> int:
-        """As Producer.outstanding, of all."""
+        """See Producer.outstanding; of all clients."""
         return sum(client.outstanding for client in self._all)
 
     @property
     def miscounts(self) -> bool:
-        """As Producer.miscounts, of any."""
+        """See Producer.miscounts; of any client."""
         return any(client.miscounts for client in self._all)
 
     def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
-        """As Producer.produce. A queue that is full keeps no record from another client's."""
+        """See Producer.produce. A queue that is full keeps no record from another client's."""
         clients = self._clients_of(records.topic_names)
         if len(self._all) == 1:
             return self._all[0].produce(records, at)
@@ -67,25 +68,29 @@ class Clients:
         return errors
 
     def flush(self, seconds: float) -> list[Report]:
-        """As Producer.flush, one after the other; what the others have is sent meanwhile."""
+        """See Producer.flush; one client after the other. What the others have is sent meanwhile."""
         share = seconds / len(self._all)
         for client in self._all:
             self._reports += client.flush(share) if client.outstanding else client.poll()
         return self._reported()
 
     def poll(self) -> list[Report]:
-        """As Producer.poll."""
+        """See Producer.poll."""
         for client in self._all:
             self._reports += client.poll()
         return self._reported()
 
     def give_up(self) -> list[Report] | None:
-        """As Producer.give_up: None if any does not say."""
+        """See Producer.give_up; None if any client does not say."""
         reports = [client.give_up() for client in self._all]
-        return None if None in reports else self._reported() + [one for some in reports for one in some or ()]
+        return (
+            None
+            if None in reports
+            else self._reported() + [report for of_client in reports for report in of_client or ()]
+        )
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
+        """See Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
         if topic is not None:
             return self._client(topic).metadata(topic, timeout)
         found = self._all[0].metadata(None, timeout)
@@ -97,7 +102,7 @@ class Clients:
         return found
 
     def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata_of, with a question of each client that has some of them."""
+        """See Producer.metadata_of, with a question of each client that has some of them."""
         of_clients: dict[int, list[str]] = {}
         for topic, number in zip(topics, self._clients_of(tuple(topics)).tolist(), strict=True):
             of_clients.setdefault(number, []).append(topic)
@@ -107,11 +112,11 @@ class Clients:
         return found
 
     def partitions(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
-        """As Producer.partitions."""
+        """See Producer.partitions."""
         return self._all[0].partitions(topics, timeout)
 
     def close(self) -> None:
-        """As Producer.close."""
+        """See Producer.close."""
         self._closed = True
         for client in self._all:
             client.close()
@@ -134,7 +139,7 @@ class Clients:
         return self._last[1]
 
     def _assign(self, topic: str) -> None:
-        """For good: records of a partition are all one client's."""
+        """Give a topic to a client for good: all records of a partition are one client's."""
         number = min(range(len(self._all)), key=lambda number: len(self._topics[number]))
         if len(self._topics[number]) >= TOPICS_A_CLIENT and len(self._all) < MOST_CLIENTS:
             number = self._add()
@@ -150,6 +155,6 @@ class Clients:
         if self._closed:  # by another thread, which may not have seen this one
             client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through
-            found = client.metadata(None, _FIRST_QUESTION)
-            self._told.update({name: one.partitions for name, one in found.items() if name not in self._client_of})
+            found = client.metadata(None, _FIRST_METADATA_SECONDS)
+            self._told.update({name: topic.partitions for name, topic in found.items() if name not in self._client_of})
         return len(self._all) - 1

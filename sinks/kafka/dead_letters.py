@@ -16,10 +16,10 @@ from sinks.kafka.errors import REJECTED
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.shipment import Shipment
 
-PREFIX = "dead_letter_"
+HEADER_PREFIX = "dead_letter_"
 """What the names of our headers begin with; the record's own headers keep theirs."""
 
-_TRUNCATED_FROM = PREFIX + "truncated_from"
+_TRUNCATED_FROM = HEADER_PREFIX + "truncated_from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
         "reason": error.str(),
         "topic": records.topic_of(index),
         "table": records.table_of(index),
-        fields_of(records.source).in_others.commit: _commit(records, index),
+        fields_of(records.source).other_names.commit: _commit(records, index),
         "seq": str(records.seq[index]),
     }
     own = {name: column[index].as_py() for name, column in records.headers.items()}
     headers = {name: value for name, value in own.items() if value is not None}
-    headers |= {PREFIX + name: text.encode() for name, text in about.items()}
+    headers |= {HEADER_PREFIX + name: text.encode() for name, text in about.items()}
     return _Letter(records.keys[index].as_py(), records.values[index].as_py(), headers)
 
 

@@ -18,16 +18,16 @@ from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.shipment import Shipment
-from sinks.kafka.standstill import gone, reason
+from sinks.kafka.standstill import describe_troubles, lacks_partition
 
-_FRUITLESS = 10
-"""Waits in a row in which nothing moved. Then a new client takes over: it reads certificates from their files anew."""
+_MOST_STANDSTILLS = 10
+"""Standstills in a row, after which a new client takes over: it reads certificates from their files anew."""
 
-_LOOK = 1.0
-"""Seconds that brokers get to say how the partitions are that nothing moves in."""
+_METADATA_SECONDS = 1.0
+"""Seconds that brokers get to answer a question for the state of the partitions, when nothing moves."""
 
-_ANSWERED = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
-"""What to do when brokers answer, but acknowledge nothing; librdkafka does not say which error it tries to get over."""
+_STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
+"""What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
 _ONE_A_REQUEST = {
     "batch.num.messages": "1",
@@ -42,17 +42,17 @@ Rejections = Mapping[int, KafkaError]
 class Delivery:
     """A producer, replaced when it fails for good. Not for several threads, except `interrupt`.
 
-    properties: librdkafka's. patience: seconds without a single acknowledgement after which a wait is given up. log:
-    for what the client says.
+    properties: librdkafka's. delivery_timeout: seconds without a single acknowledgement after which a wait is given up.
+    log: for what the client says.
     """
 
-    def __init__(self, properties: Mapping[str, str], patience: float, log: logging.Logger) -> None:
+    def __init__(self, properties: Mapping[str, str], delivery_timeout: float, log: logging.Logger) -> None:
         self._properties = properties
-        self._patience = patience
+        self._delivery_timeout = delivery_timeout
         self._log = log
         self._interrupted = threading.Event()
         self._complaints = _Complaints(log)
-        self._fruitless = 0
+        self._standstills = 0
         self._producer = self._make_producer({})
         self._single: Clients | None = None
 
@@ -78,12 +78,12 @@ class Delivery:
             self._judge(producer, shipment)
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
+        """See Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
         with self._asking(timeout):
             return self._producer.metadata(topic, timeout)
 
     def metadata_of(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """As Producer.metadata_of. Raises as `metadata` does."""
+        """See Producer.metadata_of. Raises as `metadata` does."""
         with self._asking(timeout):
             return self._producer.metadata_of(topics, timeout)
 
@@ -132,7 +132,7 @@ class Delivery:
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue all that waits, in as many turns as the client's queue asks for."""
-        at = shipment.by_topic()
+        at = shipment.places_waiting()
         while len(at):
             before = producer.outstanding
             errors = producer.produce(shipment.records, at)
@@ -153,7 +153,7 @@ class Delivery:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
         self._serve(producer, shipment)
         left = producer.outstanding
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._delivery_timeout
         while not enough(left):
             if time.monotonic() > deadline:
                 raise self._standstill(producer, shipment, left)
@@ -162,8 +162,8 @@ class Delivery:
             now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
             if now_left < left:
                 left = now_left
-                self._fruitless = 0
-                deadline = time.monotonic() + self._patience
+                self._standstills = 0
+                deadline = time.monotonic() + self._delivery_timeout
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Take delivery reports and complaints."""
@@ -177,21 +177,21 @@ class Delivery:
         """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
         sends again the brokers know by its number. A new client's repeats they do not know.
         """
-        self._fruitless += 1
-        what = f"{left} records were not acknowledged, none for {self._patience:g} s"
-        hopeless, remedy = self._fruitless >= _FRUITLESS, ""
+        self._standstills += 1
+        what = f"{left} records were not acknowledged, none for {self._delivery_timeout:g} s"
+        hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, ""
         with suppress(KafkaException):
-            states = producer.partitions(set(shipment.records.topic_names), _LOOK)
-            why, remedy = reason(shipment, states), _ANSWERED
+            states = producer.partitions(set(shipment.records.topic_names), _METADATA_SECONDS)
+            why, remedy = describe_troubles(shipment, states), _STANDSTILL_REMEDY
             what = f"{what} ({why})" if why else what
-            hopeless = hopeless or gone(shipment, states)
+            hopeless = hopeless or lacks_partition(shipment, states)
         if hopeless:
             self._replace(producer, shipment)
         return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
-        self._fruitless = 0
+        self._standstills = 0
         failed = producer.give_up()
         if failed is None:
             shipment.recall()
@@ -208,7 +208,7 @@ class Delivery:
         culprits and leaves the others in order.
         """
         failed = self._sort(shipment)
-        others = [one for one in failed if one.error.code() not in REJECTED]
+        others = [failure for failure in failed if failure.error.code() not in REJECTED]
         if producer.miscounts:
             self.abandon()
         if others:
@@ -228,14 +228,16 @@ class Delivery:
         failed = shipment.land()
         if not failed:
             return failed
-        own = {one.place: one.error for one in failed if shipment.singly and one.error.code() in REJECTED}
+        own = {
+            failure.place: failure.error for failure in failed if shipment.singly and failure.error.code() in REJECTED
+        }
         shipment.rejected.update(own)
-        left = [one for one in failed if one.place not in own]
-        shipment.repeat(one.place for one in left)
+        left = [failure for failure in failed if failure.place not in own]
+        shipment.repeat(failure.place for failure in left)
         return left
 
     def _not_delivered(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
-        worst = next((one for one in failed if one.error.code() in REFUSED), failed[0])
+        worst = next((failure for failure in failed if failure.error.code() in REFUSED), failed[0])
         topic = shipment.records.topic_names[shipment.records.topics[worst.place]]
         return self._failure(
             f'{len(failed)} records were not delivered, the first of them to topic "{topic}"', worst.error
@@ -243,9 +245,9 @@ class Delivery:
 
     def _failure(self, what: str, error: KafkaError | None) -> SinkError:
         """The exception for it, with the client's own reason where it says more than the error does."""
-        told = self._complaints.reason
-        if told is not None and (error is None or error.code() not in REFUSED):
-            return sink_error(what, told)
+        complaint = self._complaints.reason
+        if complaint is not None and (error is None or error.code() not in REFUSED):
+            return sink_error(what, complaint)
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:

@@ -34,13 +34,13 @@ REFUSED: Mapping[int, str] = {
 }
 """Somebody has to change something first; with what."""
 
-_LOOK = "check hosts, the network and the security.* properties"
+_CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
 
 UNREACHABLE: Mapping[int, str] = {
-    KafkaError._TRANSPORT: _LOOK,
-    KafkaError._RESOLVE: _LOOK,
-    KafkaError._ALL_BROKERS_DOWN: _LOOK,
-    KafkaError._TIMED_OUT: _LOOK,
+    KafkaError._TRANSPORT: _CONNECTION_REMEDY,
+    KafkaError._RESOLVE: _CONNECTION_REMEDY,
+    KafkaError._ALL_BROKERS_DOWN: _CONNECTION_REMEDY,
+    KafkaError._TIMED_OUT: _CONNECTION_REMEDY,
     KafkaError._SSL: "check security.protocol and the ssl.* properties",
 }
 """Nobody answers, which may pass; where to look if it does not."""

@@ -8,37 +8,37 @@ from itertools import islice
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.nearest import nearest
 
-MOST = 10
-"""Findings of a kind, and names in a list, that are told one by one."""
+MOST_LISTED = 10
+"""How many findings of a kind, and names in a list, are told one by one."""
 
-_COMPARED = 20_000
-"""Names that one review compares with misspelt ones: comparing 10,000 takes up to 0.2 s."""
+_MOST_COMPARED = 20_000
+"""How many names one review compares with misspelt ones: comparing 10,000 takes up to 0.2 s."""
 
 
-def few(findings: Iterable[Finding]) -> Iterator[Finding]:
+def limit_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     """The first of findings of one kind, and how many more there are."""
     left = iter(findings)
-    yield from islice(left, MOST)
+    yield from islice(left, MOST_LISTED)
     rest = list(left)
     if rest:
-        worst = Severity.ERROR if any(one.severity is Severity.ERROR for one in rest) else Severity.WARNING
+        worst = Severity.ERROR if any(finding.severity is Severity.ERROR for finding in rest) else Severity.WARNING
         yield Finding(worst, f"{len(rest)} more findings like the one before", "as there")
 
 
 def listed(names: Sequence[str]) -> str:
     """`a, b, c`, and how many more there are."""
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 class Suggestions:
     """What may have been meant by names that are not known, as long as that is quickly said."""
 
     def __init__(self) -> None:
-        self._left = _COMPARED
+        self._left = _MOST_COMPARED
 
     def nearest(self, name: str, known: Collection[str]) -> str:
-        """As psql_streamer.nearest.nearest; empty when so many names were compared that it would take too long."""
+        """See psql_streamer.nearest.nearest; empty when so many names were compared that it would take too long."""
         if len(known) > self._left:
             return ""
         self._left -= len(known)

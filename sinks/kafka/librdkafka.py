@@ -171,7 +171,7 @@ def configuration(properties: Mapping[str, str]) -> Handle:
     return conf
 
 
-def in_force(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def resolve_properties(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The values that these properties get, in librdkafka's own spelling, whatever name or alias sets them; "" where
     nothing does. KafkaException for a property that librdkafka does not take.
     """
@@ -210,8 +210,8 @@ def metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = Fals
 
 
 def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dict[str, list[tuple[bool, int, int]]]:
-    """Of those of the wanted topics that exist, every partition: whether it has a leader, how many replicas, how many
-    of them are in sync. Makes no topic. KafkaException when no broker answers in time.
+    """Every partition of the wanted topics that exist: whether it has a leader, how many replicas, how many of them are
+    in sync. Makes no topic. KafkaException when no broker answers in time.
     """
     with _metadata(handle, None, milliseconds, True) as topics:
         return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}
@@ -231,7 +231,7 @@ def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> I
 
 def _partitions(topic: MetadataTopic) -> list[tuple[bool, int, int]]:
     found = topic.partitions[: topic.partition_count]
-    return [(one.leader >= 0, one.replica_count, one.in_sync_count) for one in found]
+    return [(partition.leader >= 0, partition.replica_count, partition.in_sync_count) for partition in found]
 
 
 def messages(event: Handle) -> Iterator[Message]:

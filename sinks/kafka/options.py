@@ -13,11 +13,11 @@ from confluent_kafka import KafkaException
 from pydantic import AfterValidator, Field, model_validator
 
 from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
-from psql_streamer.events.options import EventOptions, at_least_one
+from psql_streamer.events.options import EventOptions, require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
 from psql_streamer.redaction import is_secret
-from sinks.kafka.librdkafka import in_force
+from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Producer
 from sinks.kafka.properties import objections
 
@@ -43,8 +43,8 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(at_least_one)]
-Handlers = Annotated[tuple[str, ...], AfterValidator(at_least_one), AfterValidator(_distinct)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(require_items)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(require_items), AfterValidator(_distinct)]
 
 
 class CreateTopics(PartOptions):
@@ -65,8 +65,10 @@ class CreateTopics(PartOptions):
 
 
 class KafkaSinkOptions(EventOptions):
-    """A Kafka sink's section: of events, and what is Kafka's alone. docs/kafka.md says what each key does and why its
-    default is what it is."""
+    """A Kafka sink's section: the options of events, and those of Kafka alone.
+
+    docs/kafka.md says what each key does, and why its default is what it is.
+    """
 
     hosts: Hosts
     handlers: Handlers = ("spark",)
@@ -85,7 +87,7 @@ class KafkaSinkOptions(EventOptions):
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
 
     @property
-    def patience(self) -> float:
+    def delivery_timeout(self) -> float:
         """Seconds without a single acknowledgement after which a delivery has failed."""
         return self.timeout * self.max_attempts
 
@@ -93,7 +95,7 @@ class KafkaSinkOptions(EventOptions):
     def idempotent(self) -> bool:
         """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
         name = "enable.idempotence"
-        return in_force({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
+        return resolve_properties({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
 
     def properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
@@ -133,11 +135,11 @@ class KafkaSinkOptions(EventOptions):
 
     @property
     def key_of_rejected_rows(self) -> str | None:
-        """As SinkOptions.key_of_rejected_rows."""
+        """See SinkOptions.key_of_rejected_rows."""
         return None if self.dead_letter_topic else "deadLetterTopic"
 
     def warnings(self) -> Iterator[str]:
-        """As PartOptions.warnings."""
+        """See PartOptions.warnings."""
         if self.required_acks == 0:
             yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
         elif self.required_acks > 0:

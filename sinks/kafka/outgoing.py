@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import offsets
+from psql_streamer.model import Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import FIELD, MESSAGE
-
-Index: TypeAlias = NDArray[np.int64]
 
 Run: TypeAlias = tuple[int, int, int]
 """Records of one topic that stand together: the topic's number, place of the first, place behind the last."""

@@ -17,7 +17,7 @@ from psql_streamer.binary_columns import held_bytes, offsets
 NO_PARTITION = -1
 """librdkafka's RD_KAFKA_PARTITION_UA: the client chooses; for records without a key."""
 
-_FEW = 16
+_FEW_KEYS = 16
 """Keys up to which one by one is faster than all at once."""
 
 _SEED = 0x9747B28C
@@ -32,7 +32,7 @@ def partitions(keys: pa.BinaryArray, counts: NDArray[np.int32]) -> NDArray[np.in
     """
     if not np.count_nonzero(counts != 1):
         chosen = np.zeros(len(keys), np.int32)
-    elif len(keys) <= _FEW:
+    elif len(keys) <= _FEW_KEYS:
         hashes = [_murmur2(key or b"") & 0x7FFFFFFF for key in keys.to_pylist()]
         chosen = np.array(hashes, np.int32) % counts
     else:
@@ -67,7 +67,7 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
 
 
 def _murmur2(key: bytes) -> int:
-    """As `murmur2`, of one key."""
+    """The same as `murmur2`, of one key."""
     factor, length = int(_M), len(key)
     found = _SEED ^ length
     for (word,) in _WORD.iter_unpack(key[: length & ~3]):

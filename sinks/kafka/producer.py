@@ -17,24 +17,25 @@ from numpy.typing import NDArray
 
 from psql_streamer.batching import REPORTS_LOOK_SECONDS
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.model import Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
-from sinks.kafka.outgoing import Index, Outgoing, Run, lay_out, lay_out_fields, runs
+from sinks.kafka.outgoing import Outgoing, Run, lay_out, lay_out_fields, runs
 
-_HEADED_AT_ONCE = 1000
-"""Records with headers whose arguments are laid out together; each takes 72 bytes a header."""
+_LAID_OUT_RECORDS = 1000
+"""How many records with headers are laid out together; the arguments of each take 72 bytes a header."""
 
-_FEW = 100
-"""Records up to which a call is over before another thread could have run meanwhile."""
+_GIL_HELD_RECORDS = 100
+"""Up to this many records a call keeps the interpreter's lock: it is over before another thread could have run."""
 
-_LAST_CALL = 3.0
-"""Seconds that `close` waits for another thread's call to end, and `give_up` for the client."""
+_CLOSE_SECONDS = 3.0
+"""The time that `close` waits for another thread's call to end, and `give_up` for the client."""
 
 _MISCOUNTED = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """Records without a partition: rd_kafka_produce_batch refuses them, and leaves them in the count of its queue."""
 
 _SEVERITIES = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
-"""By syslog's numbers."""
+"""Levels by syslog's numbers."""
 
 
 class Failed(NamedTuple):
@@ -89,7 +90,7 @@ class Producer:
     ) -> None:
         self._on_error = on_error
         self._log = log
-        idempotent = librdkafka.in_force(properties, ["enable.idempotence"])["enable.idempotence"]
+        idempotent = librdkafka.resolve_properties(properties, ["enable.idempotence"])["enable.idempotence"]
         self._reports_all = idempotent != "true"
         conf = librdkafka.configuration({**properties, "delivery.report.only.error": idempotent, "log.queue": "true"})
         rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
@@ -160,7 +161,7 @@ class Producer:
         with self._in_use:
             rdkafka.purge(self._open(), librdkafka.PURGE_ALL)
         reports: list[Report] = []
-        deadline = time.monotonic() + _LAST_CALL
+        deadline = time.monotonic() + _CLOSE_SECONDS
         while self.outstanding and time.monotonic() < deadline:
             with suppress(KafkaException):  # that it failed for good is why it is given up
                 reports += self.flush(REPORTS_LOOK_SECONDS)
@@ -173,22 +174,22 @@ class Producer:
             self._topic(topic)
 
     def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """Of one topic, which may create it (broker's auto.create.topics.enable); None: of all that exist.
+        """What brokers say of one topic, which may create it (auto.create.topics.enable); None: of all that exist.
 
         KafkaException when no broker answers within `timeout` seconds.
         """
         with self._in_use:
             client = self._open()
             only = None if topic is None else self._topic(topic)
-            return _by_name(librdkafka.metadata(client, only, round(timeout * 1000)))
+            return _parse_metadata(librdkafka.metadata(client, only, round(timeout * 1000)))
 
     def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """Of these topics and others, with one question, which may create them as in `metadata`. Raises as it does."""
+        """What brokers say of these topics and others: one question, which may create them. Raises as `metadata`."""
         with self._in_use:
             client = self._open()
             for topic in topics:
                 self._topic(topic)
-            return _by_name(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
+            return _parse_metadata(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
 
     def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
@@ -198,7 +199,7 @@ class Producer:
 
     def close(self) -> None:
         """Forget what is not delivered, disconnect, and let go of its memory. The second time nothing happens."""
-        if not self._in_use.acquire(timeout=_LAST_CALL):
+        if not self._in_use.acquire(timeout=_CLOSE_SECONDS):
             self._log.warning("the Kafka client is still waiting for a broker, and is left to the process's end")
             return
         try:
@@ -249,7 +250,7 @@ class Producer:
         messages = lay_out(records, at)
         first = messages.ctypes.data
         for topic, start, end in pieces:
-            produce = rdkafka_at_once.produce_batch if end - start < _FEW else rdkafka.produce_batch
+            produce = rdkafka_at_once.produce_batch if end - start < _GIL_HELD_RECORDS else rdkafka.produce_batch
             address = first + start * MESSAGE.itemsize
             taken = produce(topics[topic], -1, librdkafka.EACH_ITS_PARTITION, address, end - start)
             if taken < end - start and self._is_full(messages["error"][start:end]):
@@ -269,8 +270,8 @@ class Producer:
         addresses = {name: ctypes.addressof(text) for name, text in names.items()}
         handles = np.zeros(len(records.topic_names), np.uint64)
         handles[list(topics)] = list(topics.values())
-        for start in range(0, len(at), _HEADED_AT_ONCE):
-            fields = lay_out_fields(handles, records, at[start : start + _HEADED_AT_ONCE], addresses)
+        for start in range(0, len(at), _LAID_OUT_RECORDS):
+            fields = lay_out_fields(handles, records, at[start : start + _LAID_OUT_RECORDS], addresses)
             for place, error in enumerate(self._produce_each(fields), start):
                 if error:
                     errors[place] = error
@@ -286,7 +287,7 @@ class Producer:
             yield 0 if error is None else _code_of(error)
 
 
-def _by_name(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
+def _parse_metadata(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
     return {name: TopicMetadata(partitions, KafkaError(code) if code else None) for name, partitions, code in topics}
 
 

@@ -15,7 +15,7 @@ def _always(_in_force: Mapping[str, str]) -> bool:
     return True
 
 
-def _without_idempotence(in_force: Mapping[str, str]) -> bool:
+def _is_not_idempotent(in_force: Mapping[str, str]) -> bool:
     return in_force["enable.idempotence"] != "true"
 
 
@@ -57,7 +57,7 @@ _RULES = (
         ("max.in.flight.requests.per.connection", "max.in.flight"),
         "without enable.idempotence a request that is sent again arrives after later ones that were in flight with it",
         only=("1",),
-        applies=_without_idempotence,
+        applies=_is_not_idempotent,
     ),
     _Rule(
         ("enable.gapless.guarantee",),
@@ -74,7 +74,7 @@ def objections(given: Iterable[str], properties: Mapping[str, str], required_ack
     what librdkafka itself does not take.
     """
     named = set(given)
-    in_force = librdkafka.in_force(properties, [rule.names[0] for rule in _RULES] + ["enable.idempotence"])
+    in_force = librdkafka.resolve_properties(properties, [rule.names[0] for rule in _RULES] + ["enable.idempotence"])
     for rule in _RULES:
         only = [value.format(required_acks=required_acks) for value in rule.only]
         if rule.applies(in_force) and in_force[rule.names[0]] not in only:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Rejection
-from sinks.kafka.dead_letters import PREFIX, DeadLetters, advice, describe
+from sinks.kafka.dead_letters import HEADER_PREFIX, DeadLetters, advice, describe
 from sinks.kafka.delivery import Delivery
 
 
@@ -58,7 +58,7 @@ def _about(rejection: Rejection, records: Records) -> Records:
     """The records with headers that name the rule, and the column if it is one."""
     about = {"rule": rejection.rule, "column": rejection.column}
     headers = {
-        PREFIX + name: pa.repeat(pa.scalar(None if text is None else text.encode(), pa.binary()), len(records))
+        HEADER_PREFIX + name: pa.repeat(pa.scalar(None if text is None else text.encode(), pa.binary()), len(records))
         for name, text in about.items()
     }
     return replace(records, headers={**records.headers, **headers})

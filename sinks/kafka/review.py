@@ -17,7 +17,7 @@ from psql_streamer.events.unchanged import ANY_COLUMN, Unchanged
 from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.model import Relation
 from psql_streamer.table_patterns import TablePatterns, is_pattern
-from sinks.kafka.findings import Suggestions, few, listed
+from sinks.kafka.findings import Suggestions, limit_findings, listed
 
 _NO_HANDLER = "passthrough"
 
@@ -43,10 +43,10 @@ class KafkaReview:
 
     def findings(self) -> Iterator[Finding]:
         """ERROR for what a row would stop the sink with, WARNING for what has no effect or may not be meant."""
-        yield from few(self._entries_of_tables())
-        yield from few(self._rules_of_columns())
-        yield from few(self._refusals)
-        yield from few(self._missing_key_columns())
+        yield from limit_findings(self._entries_of_tables())
+        yield from limit_findings(self._rules_of_columns())
+        yield from limit_findings(self._refusals)
+        yield from limit_findings(self._missing_key_columns())
         yield from self._keyless_tables()
         yield from self._shared_topics()
 
@@ -126,7 +126,7 @@ class KafkaReview:
     def _lacks(self, relation: Relation, route: Route) -> Iterator[tuple[str, str]]:
         """What names the columns that key a table's records in a topic; and a column that the table lacks."""
         where, names = f'tableTopicMapping: the key for topic "{route.topic}"', route.key
-        if names is None and (fit := self._keys.entry_of(relation)) is not None:
+        if names is None and (fit := self._keys.find_entry(relation)) is not None:
             where, names = f'key: "{fit.entry}"', fit.value
         if names:
             known = {column.name for column in relation.columns}
@@ -142,7 +142,7 @@ class KafkaReview:
             yield Finding(Severity.ERROR, what, KEYLESS_REMEDY)
 
     def _has_no_key(self, routed: _Routed) -> bool:
-        if routed.relation.key_columns or self._keys.of(routed.relation):
+        if routed.relation.key_columns or self._keys.find(routed.relation):
             return False
         return any(route.key is None for route in routed.routes)
 
@@ -159,7 +159,7 @@ class KafkaReview:
             yield Finding(Severity.WARNING, what, _KEEP_APART)
 
     def _severity(self) -> Severity:
-        """Of a column that a table lacks: a handler could make it."""
+        """How bad it is that a table lacks a column: a handler could make it."""
         return Severity.WARNING if self._handlers() else Severity.ERROR
 
     def _correct_column(self) -> str:
@@ -194,7 +194,7 @@ def _fits_some_column(rule: str, columns: Mapping[str, Sequence[Relation]]) -> b
     """columns: name -> the tables that have such a column."""
     policy, wanted = Unchanged({rule: "omit"}), rule.rpartition(".")[2]
     return any(
-        policy.rule_of(relation, name) is not None
+        policy.find_rule(relation, name) is not None
         for name, relations in columns.items()
         if rule.endswith(name) or fnmatchcase(name, wanted)
         for relation in relations

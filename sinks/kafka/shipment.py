@@ -8,15 +8,16 @@ import numpy as np
 from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
+from psql_streamer.model import Index
 from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REJECTED
-from sinks.kafka.outgoing import Index, Outgoing
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed, Report, Written
 
 Mask = NDArray[np.bool_]
 
-_BY_KEY = 1 << 31
-"""Above every number of a partition."""
+_FIRST_KEY_LINE = 1 << 31
+"""Numbers of lines from here on are of keys: it is above every number of a partition."""
 
 
 class Shipment:
@@ -59,8 +60,8 @@ class Shipment:
         """Send what waits to these partitions. Nothing may be under way."""
         self.records = self.records.directed(partitions)
 
-    def by_topic(self) -> Index:
-        """The places of the records that wait: topic by topic, and in order within each."""
+    def places_waiting(self) -> Index:
+        """Which records wait: topic by topic, and in order within each."""
         places: Index = self._waiting.nonzero()[0]
         number = len(self.records.topic_names)
         if number < 2:
@@ -89,11 +90,11 @@ class Shipment:
 
     def report(self, reports: Iterable[Report]) -> None:
         """What a client says of records that were under way."""
-        for one in reports:
-            if isinstance(one, Written):
-                self._written[one.place] = one
+        for report in reports:
+            if isinstance(report, Written):
+                self._written[report.place] = report
             else:
-                self._failed.append(one)
+                self._failed.append(report)
 
     def land(self) -> list[Failed]:
         """Nothing is under way any more: what was not reported is acknowledged. Returns what failed."""
@@ -107,7 +108,7 @@ class Shipment:
         again = list(places)
         if again:
             self._waiting[again] = True
-            self._waiting = behind(self.records, self._waiting)
+            self._waiting = add_followers(self.records, self._waiting)
             self._waiting[list(self.rejected)] = False
 
     def misplaced(self) -> list[int]:
@@ -129,7 +130,7 @@ class Shipment:
         self.repeat([*places, *(failed.place for failed in self.land())])
 
 
-def behind(records: Outgoing, chosen: Mask) -> Mask:
+def add_followers(records: Outgoing, chosen: Mask) -> Mask:
     """The chosen records and every one that must not come before them: of the same partition, and where the client
     chooses partitions, of the same topic and key. Without both a record has no place that it must keep.
     """
@@ -150,7 +151,7 @@ def _lines(records: Outgoing) -> tuple[Index, Mask]:
     if not directed.all():
         keys = _keys(records)
         ordered = directed | (keys >= 0)
-        numbers = np.where(directed, numbers, _BY_KEY + keys)
+        numbers = np.where(directed, numbers, _FIRST_KEY_LINE + keys)
     _, lines = np.unique(records.topics.astype(np.int64) << 33 | numbers, return_inverse=True)
     return lines, ordered
 

@@ -101,13 +101,13 @@ class KafkaSink(Sink):
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
         self.stop()
         options = self._options
-        self._delivery = Delivery(options.properties(), options.patience, self._log)
+        self._delivery = Delivery(options.properties(), options.delivery_timeout, self._log)
         self._topics = Topics(
             self._delivery,
             host=options.hosts[0],
             timeout=options.timeout,
             interval=options.rebalance_interval,
-            patience=options.patience,
+            appear_timeout=options.delivery_timeout,
             create=options.create_topics,
             admin=lambda: AdminClient({**options.admin_properties()}),
         )
@@ -120,7 +120,7 @@ class KafkaSink(Sink):
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
-        """As Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+        """See Sink.write. SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
 
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
@@ -141,12 +141,12 @@ class KafkaSink(Sink):
             self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)
 
     def interrupt(self) -> None:
-        """As Sink.interrupt."""
+        """See Sink.interrupt."""
         if self._delivery is not None:
             self._delivery.interrupt()
 
     def stop(self) -> None:
-        """As Sink.stop."""
+        """See Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
         self._delivery = self._topics = self._unfinished = None
@@ -211,7 +211,7 @@ class KafkaSink(Sink):
                 if not (messages := _messages_to(error.topic, records)):
                     raise
                 skipped = Counter(records.skipped_messages) + messages
-                records = replace(records.without(error.topic), skipped_messages=skipped)
+                records = replace(records.drop_topic(error.topic), skipped_messages=skipped)
                 unfinished.records, unfinished.shipment = records, Shipment(_outgoing(records))
             else:
                 return

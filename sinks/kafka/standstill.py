@@ -1,4 +1,4 @@
-"""Why nothing is acknowledged: what the brokers say of the partitions that records are on their way to."""
+"""Why nothing is acknowledged: what the brokers say of the partitions that records are under way to."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from sinks.kafka.producer import PartitionState
 from sinks.kafka.shipment import Shipment
 
-_TOLD = 3
-"""Partitions that a message names."""
+_MOST_NAMED = 3
+"""How many partitions a message names."""
 
 
-def gone(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> bool:
-    """Whether records are on their way to a partition that there is not: a client waits for it to come back.
+def lacks_partition(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> bool:
+    """Whether records are under way to a partition that does not exist: a client waits for it to come back.
 
     states: of every topic that exists.
     """
     return any(number >= len(states.get(topic, ())) for topic, number in _partitions(shipment, states))
 
 
-def reason(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
+def describe_troubles(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
     """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
     troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
-    told = dict.fromkeys(trouble for trouble in troubles if trouble)
-    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-    return ", ".join(islice(told, _TOLD)) + more
+    reasons = dict.fromkeys(trouble for trouble in troubles if trouble)
+    more = f" and {len(reasons) - _MOST_NAMED} more" if len(reasons) > _MOST_NAMED else ""
+    return ", ".join(islice(reasons, _MOST_NAMED)) + more
 
 
 def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:

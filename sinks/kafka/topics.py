@@ -18,15 +18,16 @@ from sinks.kafka.errors import REFUSED, sink_error
 from sinks.kafka.options import CreateTopics
 from sinks.kafka.producer import TopicMetadata
 
-_FEW = 16
+_SINGLY_ASKED_TOPICS = 16
 """Up to this many topics are asked for one by one, more with one question for all."""
 
-_NAP = 0.1
+_LOOK_SECONDS = 0.1
+"""Between two questions for topics that brokers do not have yet."""
 
-_SOON = 1.0
-"""Seconds in which a broker makes a topic if it does at all, with some to spare."""
+_TOPIC_CREATION_SECONDS = 1.0
+"""The time in which a broker makes a topic if it does at all, with some to spare."""
 
-_MADE_AT_ONCE = 500
+_TOPICS_A_REQUEST = 500
 """Topics that one request makes: a broker takes a millisecond for each."""
 
 _CONTROLLER_RECORDS = 9_000
@@ -34,17 +35,17 @@ _CONTROLLER_RECORDS = 9_000
 partitions and its settings (org.apache.kafka.controller.QuorumController.MAX_RECORDS_PER_USER_OP).
 """
 
-_PARTITIONS_BY_DEFAULT = 50
+_DEFAULT_PARTITIONS = 50
 """More than brokers give a topic that does not ask for a number (num.partitions)."""
 
-_ANOTHER = "choose another name, for a table under tableTopicMapping"
+_NAME_REMEDY = "choose another name, for a table under tableTopicMapping"
 
 
 class TopicRefused(SinkRefused):
     """Brokers make no topic of this name, whatever they are asked."""
 
     def __init__(self, topic: str, why: str) -> None:
-        super().__init__(f'topic "{topic}" cannot be created: {why}', _ANOTHER)
+        super().__init__(f'topic "{topic}" cannot be created: {why}', _NAME_REMEDY)
         self.topic = topic
 
 
@@ -64,8 +65,8 @@ class _Asked:
 
     @classmethod
     def of(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
-        counts = np.array([one.partitions for one in known], np.int32)
-        return cls(topics, counts, min((one.until for one in known), default=0.0))
+        counts = np.array([entry.partitions for entry in known], np.int32)
+        return cls(topics, counts, min((entry.until for entry in known), default=0.0))
 
 
 _NOTHING_ASKED = _Asked.of((), [])
@@ -74,8 +75,9 @@ _NOTHING_ASKED = _Asked.of((), [])
 class Topics:
     """Partition counts by topic, each remembered for `interval` seconds.
 
-    host: a broker's, for messages. patience: seconds to wait for a topic to appear. create: how to make a missing one;
-    None leaves it to the broker, which does so when asked for its metadata if auto.create.topics.enable is set.
+    host: a broker's, for messages. appear_timeout: seconds to wait for the next topic to appear. create: how to make a
+    missing one; None leaves it to the broker, which does so when asked for its metadata if auto.create.topics.enable is
+    set.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Topics:
         host: str,
         timeout: float,
         interval: float,
-        patience: float,
+        appear_timeout: float,
         create: CreateTopics | None,
         admin: Callable[[], AdminClient],
     ) -> None:
@@ -93,7 +95,7 @@ class Topics:
         self._host = host
         self._timeout = timeout
         self._interval = interval
-        self._patience = patience
+        self._appear_timeout = appear_timeout
         self._create = create
         self._admin = admin
         self._known: dict[str, _Known] = {}
@@ -119,12 +121,12 @@ class Topics:
         self._last = _NOTHING_ASKED
 
     def _refresh(self, topics: list[str]) -> None:
-        if len(topics) > _FEW or self._create:
+        if len(topics) > _SINGLY_ASKED_TOPICS or self._create:
             self._look_up_together(topics)
             topics = self._due(topics)
         if topics and self._create:
             self._make(topics, self._create)
-            if len(topics) > _FEW:
+            if len(topics) > _SINGLY_ASKED_TOPICS:
                 self._look_up_together(topics)
                 topics = self._due(topics)
         if topics:
@@ -146,14 +148,14 @@ class Topics:
 
     def _await(self, topics: list[str]) -> None:
         """Remember the counts when all topics have appeared; a new one takes a moment to get its leaders. The wait is
-        given up when none appeared for as long as patience lasts.
+        given up when none appeared for `appear_timeout` seconds.
         """
         began = time.monotonic()
-        deadline, soon = began + self._patience, began + min(_SOON, self._patience)
+        deadline, soon = began + self._appear_timeout, began + min(_TOPIC_CREATION_SECONDS, self._appear_timeout)
         while absent := self._absent(topics):
             now = time.monotonic()
             if len(absent) < len(topics):
-                topics, deadline = absent, now + self._patience
+                topics, deadline = absent, now + self._appear_timeout
             if now > soon:
                 self._refuse_likeness(topics)
                 soon = deadline
@@ -161,7 +163,7 @@ class Topics:
                 more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
                 command = how_to_create(topics[0], self._host)
                 raise SinkUnavailable(f'topic "{topics[0]}" does not exist{more}', command)
-            self._delivery.wait(_NAP)
+            self._delivery.wait(_LOOK_SECONDS)
 
     def _absent(self, topics: list[str]) -> list[str]:
         """Which of them brokers do not have yet; the counts of the others are remembered. SinkRefused for one that may
@@ -177,7 +179,7 @@ class Topics:
 
     def _ask(self, topics: list[str]) -> Mapping[str, TopicMetadata]:
         """What brokers say of each; where they make topics when asked for them, they do so now."""
-        if len(topics) > _FEW:
+        if len(topics) > _SINGLY_ASKED_TOPICS:
             return self._delivery.metadata_of(topics, self._timeout)
         return {topic: self._delivery.metadata(topic, self._timeout)[topic] for topic in topics}
 
@@ -194,8 +196,8 @@ class Topics:
 
     def _make(self, topics: list[str], create: CreateTopics) -> None:
         """Ask for as many at once as a controller takes; those that are there by now are all right."""
-        partitions = create.partitions if create.partitions > 0 else _PARTITIONS_BY_DEFAULT
-        size = min(_MADE_AT_ONCE, max(1, _CONTROLLER_RECORDS // (1 + partitions + len(create.config))))
+        partitions = create.partitions if create.partitions > 0 else _DEFAULT_PARTITIONS
+        size = min(_TOPICS_A_REQUEST, max(1, _CONTROLLER_RECORDS // (1 + partitions + len(create.config))))
         admin = self._admin()  # named, because its futures die with it
         for start in range(0, len(topics), size):
             new = [

@@ -30,8 +30,8 @@ _LOOKUP_SECONDS = 10.0
 _PINNED = {"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0"}
 """Questions have a deadline of their own; limits that were made for others' queries must not end them."""
 
-_STATUS_INTERVAL = 10.0
-"""Seconds between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
+_STATUS_INTERVAL_SECONDS = 10.0
+"""Between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ class Catalog:
         self._lock = threading.Lock()
 
     @contextmanager
-    def session(self, patience: float | None = ANSWER_SECONDS) -> Iterator[Session]:
+    def session(self, answer_timeout: float | None = ANSWER_SECONDS) -> Iterator[Session]:
         """A connection for the length of a `with`; its errors are SourceErrors.
 
-        patience: seconds that an answer may take; then the connection is given up. None: whoever asks has a deadline.
+        answer_timeout: seconds that an answer may take; then the connection is given up. None: no limit.
         """
-        session = Session(self._connect(), patience)
+        session = Session(self._connect(), answer_timeout)
         with self._lock:
             self._sessions.add(session)
         if self._interrupted.is_set():
@@ -153,11 +153,11 @@ class Catalog:
 
 
 class Session:
-    """Questions over one connection. patience: as Catalog.session."""
+    """Questions over one connection. answer_timeout: see Catalog.session."""
 
-    def __init__(self, connection: psycopg2.extensions.connection, patience: float | None) -> None:
+    def __init__(self, connection: psycopg2.extensions.connection, answer_timeout: float | None) -> None:
         self._connection = connection
-        self._patience = patience
+        self._answer_timeout = answer_timeout
         self._given_up = ""
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
 
@@ -209,11 +209,11 @@ class Session:
     @contextmanager
     def _deadline(self) -> Iterator[None]:
         """The connection is given up when what stands inside takes too long."""
-        if self._patience is None:
+        if self._answer_timeout is None:
             yield
             return
-        why = f"the server did not answer a query within {self._patience:g} s"
-        timer = threading.Timer(self._patience, self.abort, [why])
+        why = f"the server did not answer a query within {self._answer_timeout:g} s"
+        timer = threading.Timer(self._answer_timeout, self.abort, [why])
         timer.daemon = True
         timer.start()
         try:
@@ -305,4 +305,4 @@ class Session:
     def status_interval(self) -> float:
         """Seconds between standby status updates: well inside of wal_sender_timeout."""
         milliseconds = int(self.value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"))
-        return min(_STATUS_INTERVAL, milliseconds / 4000) if milliseconds else _STATUS_INTERVAL
+        return min(_STATUS_INTERVAL_SECONDS, milliseconds / 4000) if milliseconds else _STATUS_INTERVAL_SECONDS

@@ -47,7 +47,7 @@ def _servers(dsn: str) -> Iterator[str]:
     addresses = _listed(given.get("hostaddr") or os.environ.get("PGHOSTADDR", ""))
     ports = _listed(given.get("port") or os.environ.get("PGPORT", ""))
     count = max(len(hosts), len(addresses))
-    for address, host, port in zip(*(_as_many(items, count) for items in (addresses, hosts, ports)), strict=True):
+    for address, host, port in zip(*(_fill_up(items, count) for items in (addresses, hosts, ports)), strict=True):
         yield f"{(address or host or 'the local socket').rstrip('/').lower()}:{port or _DEFAULT_PORT}"
 
 
@@ -55,7 +55,7 @@ def _listed(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def _as_many(items: list[str], count: int) -> list[str]:
+def _fill_up(items: list[str], count: int) -> list[str]:
     """A single item, a port for example, is for all of them."""
     return items * count if len(items) == 1 else (items + [""] * count)[:count]
 

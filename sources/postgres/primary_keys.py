@@ -32,7 +32,9 @@ class PrimaryKeys:
         self._catalog = catalog
 
     def ask(self, asked: Sequence[Asked]) -> Sequence[CatalogKey]:
-        """As full_identity.AskKeys. SourceUnavailable when nobody answers."""
+        """See full_identity.AskKeys. SourceUnavailable when nobody answers."""
         with self._catalog.session() as session:
-            rows = session.rows(_QUERY, [oid_of(one.relation) for one in asked], [one.xid for one in asked])
+            rows = session.rows(
+                _QUERY, [oid_of(question.relation) for question in asked], [question.xid for question in asked]
+            )
         return [CatalogKey(None if gone else tuple(names or ()), newer) for gone, names, newer in rows]

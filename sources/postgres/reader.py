@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from psql_streamer.batching import CONFIRM_SECONDS, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
-from sources.postgres.pace import Held, Pace
+from sources.postgres.linger import Buffered, Linger
 from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
 
 COMMAND = struct.Struct(">cQ")
@@ -64,7 +64,7 @@ class Settings:
     buffer_bytes: int
     application_name: str
 
-    def to_line(self) -> bytes:
+    def encode_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
@@ -96,7 +96,7 @@ class _Reader:
         self._stream = stream
         self._settings = settings
         self._frames = FrameBuffer()
-        self._pace = Pace(settings.block_frames, settings.flush_interval)
+        self._linger = Linger(settings.block_frames, settings.flush_interval)
         self._confirmed = settings.confirmed
         self._status_due = 0.0
         self._heard_at = time.monotonic()
@@ -104,7 +104,7 @@ class _Reader:
         started = json.dumps(walsender).encode()
         self._output = [memoryview(MESSAGE.pack(STARTED, len(started)) + started)]  # what is not sent yet
         self._commands = bytearray()
-        self._held_since = 0.0
+        self._buffered_since = 0.0
         self._running = True
 
     def run(self) -> None:
@@ -136,14 +136,14 @@ class _Reader:
             time.sleep(READER_NAP_SECONDS)  # let some rows gather
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
-        """Until something can be read or written, a status update is due, or what is held should go."""
+        """Wait until something can be read or written, a status update is due, or what is buffered should go."""
         reading: list[socket.socket | Stream] = [self._parent]
         if not self._full():
             reading.append(self._stream)
         writing = [self._parent] if self._output else []
         pause = self._status_due - now
         if self._wanted and len(self._frames) and not self._output:
-            pause = min(pause, self._pace.wait(now, self._held(), self._wanted))
+            pause = min(pause, self._linger.seconds_to_wait(now, self._buffered(), self._wanted))
         if self._stream.look_every is not None and self._unseen():
             pause = min(pause, self._stream.look_every)
         return select.select(reading, writing, [], max(0.0, pause))[0]
@@ -155,9 +155,9 @@ class _Reader:
     def _full(self) -> bool:
         return len(self._frames) >= self._settings.buffer_bytes
 
-    def _held(self) -> Held:
+    def _buffered(self) -> Buffered:
         frames = self._frames
-        return Held(len(frames), frames.count, self._held_since, frames.ends_transaction)
+        return Buffered(len(frames), frames.count, self._buffered_since, frames.ends_transaction)
 
     def _read_commands(self) -> None:
         data = self._parent.recv(4096)
@@ -187,7 +187,7 @@ class _Reader:
             if received:
                 self._heard_at = time.monotonic()
         if not held and len(self._frames):
-            self._held_since = time.monotonic()
+            self._buffered_since = time.monotonic()
 
     def _send_status_when_due(self, now: float) -> None:
         if now >= self._status_due:
@@ -203,7 +203,7 @@ class _Reader:
 
     def _answer(self, now: float) -> None:
         if not self._output and self._wanted and len(self._frames):
-            if self._pace.wait(now, self._held(), self._wanted) > 0:
+            if self._linger.seconds_to_wait(now, self._buffered(), self._wanted) > 0:
                 return
             self._output = [memoryview(piece) for piece in self._next_message(now)]
         if self._output:
@@ -221,8 +221,8 @@ class _Reader:
         block = self._frames.take(self._wanted, self._settings.block_frames)
         assert block is not None  # noqa: S101 - the caller saw that there are frames
         self._wanted = 0
-        self._held_since = now
-        self._pace.block_sent(now, len(block.data))
+        self._buffered_since = now
+        self._linger.note_block(now, len(block.data))
         head = BLOCK.pack(self._frames.received, len(block.offsets))
         offsets = block.offsets.tobytes()
         size = len(head) + len(offsets) + len(block.data)

@@ -30,10 +30,10 @@ from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
 from sources.postgres.server_errors import from_fields, from_psycopg2, gap
 
-_POSTGRES_EPOCH = 946_684_800
-_FRAME = struct.Struct(">cI")
+_POSTGRES_EPOCH_SECONDS = 946_684_800
+_FRAME_HEAD = struct.Struct(">cI")
 _STATUS = struct.Struct(">cIcQQQqB")
-_TRANSACTION_TIMEOUT = 170000
+_TRANSACTION_TIMEOUT_RELEASE = 170000
 """The release (server_version_num) that brought transaction_timeout."""
 
 _PINNED = {
@@ -79,7 +79,7 @@ def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicati
         with connection.cursor() as cursor:
             for name in _IN_ENVIRONMENT:
                 cursor.execute(f"SET {name} = '{_PINNED[name]}'")
-            if connection.server_version >= _TRANSACTION_TIMEOUT:
+            if connection.server_version >= _TRANSACTION_TIMEOUT_RELEASE:
                 cursor.execute("SET transaction_timeout = 0")
         return connection
     except psycopg2.Error as error:
@@ -275,7 +275,7 @@ class LibpqStream:
 
     def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
         try:
-            self._copy.put(_status(received, confirmed, reply)[_FRAME.size :])
+            self._copy.put(_status(received, confirmed, reply)[_FRAME_HEAD.size :])
         except CopyEnded as error:
             raise from_fields(error.fields) from None
 
@@ -288,8 +288,8 @@ class LibpqStream:
         while count < SOCKET_RECEIVE_BYTES:
             content = self._copy.get()
             if content is not None:
-                pieces += (_FRAME.pack(b"d", 4 + len(content)), content)
-                count += _FRAME.size + len(content)
+                pieces += (_FRAME_HEAD.pack(b"d", 4 + len(content)), content)
+                count += _FRAME_HEAD.size + len(content)
                 asked = False
             elif asked:
                 break
@@ -301,7 +301,7 @@ class LibpqStream:
 
 def _status(received: int, confirmed: int, reply: bool) -> bytes:
     """A Standby status update, as a frame."""
-    now = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+    now = int((time.time() - _POSTGRES_EPOCH_SECONDS) * 1_000_000)
     return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, reply)
 
 
@@ -316,5 +316,5 @@ def _raise_if_over(control: Control) -> None:
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """Of an ErrorResponse or a NoticeResponse."""
+    """The fields of an ErrorResponse or a NoticeResponse."""
     return {chr(field[0]): field[1:].decode("utf-8", "replace") for field in body.split(b"\0") if field}

@@ -61,7 +61,7 @@ _REFUSED_BY_LIBPQ = {
 }
 """The same for what libpq says of its own accord."""
 
-_MAY_PASS = re.compile(
+_TRANSIENT_MESSAGE = re.compile(
     "could not translate host name|ssl syscall error|unexpected eof|eof detected|closed the connection|timeout expired|"
     "connection refused|reset by peer|broken pipe|no route to host|unreachable|timed out"
 )
@@ -141,7 +141,7 @@ def _from_connect(text: str, dsn: str) -> SourceError:
     # are quoted are no words of libpq or of the server: a host or a database may be called `ssl`.
     cause = _QUOTED.sub("", _ATTEMPT.split(message)[-1]).lower()
     _, by_server, said = cause.partition("fatal:")
-    may_pass = not by_server and _MAY_PASS.search(cause) is not None
+    may_pass = not by_server and _TRANSIENT_MESSAGE.search(cause) is not None
     remedy = "" if may_pass else _remedy(said or cause, _REFUSED_BY_SERVER if by_server else _REFUSED_BY_LIBPQ)
     kind = SourceRefused if remedy else SourceUnavailable
     if _SPLIT_PASSWORD.match(dsn):

@@ -9,17 +9,23 @@ from collections.abc import Callable
 from psql_streamer.errors import SourceError
 from sources.postgres.catalog import Catalog, Session
 
-_INTERVAL = 5.0
-_SOON = 0.5
-_PATIENCE = 10.0
-_STOP_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+"""Between two questions, and before the next attempt to connect to a server that refused a session."""
 
-_FRESH = _INTERVAL + _PATIENCE
-"""Seconds for which an answer says something about the present."""
+_RECONNECT_SECONDS = 0.5
+"""Before the next connection, when one was lost."""
+
+_ANSWER_SECONDS = 10.0
+"""The time that an answer may take."""
+
+_THREAD_STOP_SECONDS = 1.0
+
+_FRESH_SECONDS = _LOOK_SECONDS + _ANSWER_SECONDS
+"""The time for which an answer says something about the present."""
 
 _WALSENDER = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
 
-_IDLE = {"Activity", "Client"}
+_IDLE_WAIT_TYPES = {"Activity", "Client"}
 """Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
 Event Types")."""
 
@@ -55,26 +61,26 @@ class ServerWatch:
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
+            thread.join(_THREAD_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
 
     def walsender_at_work(self) -> str:
         """What the walsender does, if it was at work when the server last answered, not long ago; else empty."""
-        return self._at_work if time.monotonic() - self._answered_at < _FRESH else ""
+        return self._at_work if time.monotonic() - self._answered_at < _FRESH_SECONDS else ""
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             connected = False
             try:
-                with self._catalog.session(_PATIENCE) as session:
+                with self._catalog.session(_ANSWER_SECONDS) as session:
                     connected = True
                     self._ask(session, stopping)
             except SourceError:
                 if not connected:
                     self._on_refused()
-                stopping.wait(_SOON if connected else _INTERVAL)
+                stopping.wait(_RECONNECT_SECONDS if connected else _LOOK_SECONDS)
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
-        while not stopping.wait(_INTERVAL if self.wal_end else 0.0):
+        while not stopping.wait(_LOOK_SECONDS if self.wal_end else 0.0):
             self.wal_end = int(session.wal_end())
             rows = session.rows(_WALSENDER, self._walsender)
             self._at_work = _describe_work(*rows[0]) if rows else ""
@@ -83,6 +89,6 @@ class ServerWatch:
 
 def _describe_work(wait_type: str | None, wait_event: str | None) -> str:
     """Empty for a walsender that waits for WAL or for its peer."""
-    if wait_type in _IDLE:
+    if wait_type in _IDLE_WAIT_TYPES:
         return ""
     return f"waits for {wait_event}" if wait_event else "is decoding"

@@ -11,8 +11,8 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.postgres.catalog import Catalog, Session, Slot
 
-_LOOK = 0.5
-"""Seconds between two looks at which transaction is waited for."""
+_BLOCKER_LOOK_SECONDS = 0.5
+"""Between two questions for the transaction that is waited for."""
 
 # 0 stands for a prepared transaction (PostgreSQL documentation, pg_blocking_pids).
 _BLOCKERS = """
@@ -29,11 +29,11 @@ def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> 
     for when the catalog is interrupted; the slot is then not made.
     """
     waits_for = ""
-    with catalog.session(patience=None) as maker:
+    with catalog.session(answer_timeout=None) as maker:
         with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
             maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
         making = Call(lambda: maker.create_slot(name), "create slot")
-        while not making.wait(_LOOK, catalog.interrupted) and not catalog.interrupted.is_set():
+        while not making.wait(_BLOCKER_LOOK_SECONDS, catalog.interrupted) and not catalog.interrupted.is_set():
             found = _describe_blocker(catalog, maker, name)
             if found and found != waits_for:
                 waits_for = found

@@ -54,16 +54,17 @@ from sources.postgres.slot_creation import create_slot
 
 log = logging.getLogger(__name__)
 
-_QUIT_TIMEOUT = 3.0
+_QUIT_SECONDS = 3.0
+"""The time that the reader process gets to end before it is killed."""
 
-_REST_SECONDS = 30.0
-"""Seconds that the rest of a message from the reader process may take."""
+_MESSAGE_REST_SECONDS = 30.0
+"""The time that the rest of a message from the reader process may take."""
 
-_ASKED_AFTER = 1 / 3
-"""Of receiveTimeout, the silence after which the server is asked to answer: it may be noticed as much later."""
+_REPLY_REQUEST_SHARE = 1 / 3
+"""The share of receiveTimeout after which a silent server is asked to answer; silence is noticed that much later."""
 
-_START_SECONDS = 60.0
-"""Seconds in which the reader process must have begun to stream."""
+_READER_START_SECONDS = 60.0
+"""The time in which the reader process must have begun to stream."""
 
 
 class PostgresSource(Source):
@@ -128,10 +129,10 @@ class PostgresSource(Source):
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
         with self._catalog.session() as session:
-            there = session.tables([oid_of(relation) for relation in relations])
+            existing = session.tables([oid_of(relation) for relation in relations])
             # What was written before a table was dropped lies before the end of the WAL at any time after that.
             end = session.wal_end()
-        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in there]
+        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in existing]
 
     def has_reached(self, position: Position, mark: Position) -> bool:
         return WalPosition.of(position) >= WalPosition.of(mark)
@@ -250,7 +251,7 @@ class PostgresSource(Source):
             self._command(DISCONNECT_IF_FULL, 0)
 
     def _ask(self) -> None:
-        """For a block, once. If the reader has ended, what it sent before says why."""
+        """Ask for a block, once. If the reader has ended, what it sent before says why."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             with contextlib.suppress(SourceUnavailable):
@@ -299,7 +300,7 @@ class PostgresSource(Source):
                 return identify(connection)
 
         call = Call(ask, "identify")
-        if not call.wait(_START_SECONDS, self._catalog.interrupted):
+        if not call.wait(_READER_START_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
             raise SourceUnavailable("the server did not identify itself in time", "check host and port in the dsn")
         return call.result()
@@ -318,7 +319,9 @@ class PostgresSource(Source):
                 require_never_read(self._settings, self.name, position)
                 slot = create_slot(self._catalog, name, self._wait_for_slot)
             slot.require_usable(session.database)
-            self._status_interval = min(session.status_interval(), self._settings.receive_timeout * _ASKED_AFTER)
+            self._status_interval = min(
+                session.status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
+            )
             resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
             self._types.load(session)
         return slot, resume
@@ -352,11 +355,11 @@ class PostgresSource(Source):
             buffer_bytes=self._settings.batch_bytes,
             application_name=self._application_name,
         )
-        ours.sendall(settings.to_line())
+        ours.sendall(settings.encode_line())
 
     def _wait_for_start(self) -> int:
         """The process ID of the walsender, once it streams."""
-        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _READER_START_SECONDS))
         body = self._receive(size)
         if kind == FAILED:
             raise _reported(body)
@@ -364,18 +367,18 @@ class PostgresSource(Source):
             raise SourceUnavailable(f"the reader process began with {kind!r}")
         return int(json.loads(bytes(body)))
 
-    def _receive(self, size: int, patience: float = _REST_SECONDS) -> bytearray:
+    def _receive(self, size: int, timeout: float = _MESSAGE_REST_SECONDS) -> bytearray:
         reader = self._socket
         if reader is None:
             raise SourceUnavailable("the source is not started")
-        reader.settimeout(patience)
+        reader.settimeout(timeout)
         data = bytearray(size)
         view = memoryview(data)
         while len(view):
             try:
                 count = reader.recv_into(view)
             except TimeoutError:
-                raise SourceUnavailable(f"the reader process sent nothing for {patience:g} s") from None
+                raise SourceUnavailable(f"the reader process sent nothing for {timeout:g} s") from None
             if not count:
                 raise SourceUnavailable("the reader process ended unexpectedly")
             view = view[count:]
@@ -425,7 +428,7 @@ def _reported(body: bytes | bytearray) -> SourceError:
 
 def _end(reader: subprocess.Popen[bytes]) -> None:
     try:
-        reader.wait(_QUIT_TIMEOUT)
+        reader.wait(_QUIT_SECONDS)
     except subprocess.TimeoutExpired:
         reader.kill()
         reader.wait()

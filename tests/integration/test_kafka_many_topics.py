@@ -51,9 +51,9 @@ def delivery_to() -> Iterator[Callable[[str], Delivery]]:
 
 
 def topics_of(
-    delivery: Delivery, admin: Any = None, create: CreateTopics | None = None, patience: float = 10
+    delivery: Delivery, admin: Any = None, create: CreateTopics | None = None, appear_timeout: float = 10
 ) -> Topics:
-    waits = {"timeout": 10.0, "interval": 15.0, "patience": patience}
+    waits = {"timeout": 10.0, "interval": 15.0, "appear_timeout": appear_timeout}
     return Topics(delivery, host="host:9092", create=create, admin=lambda: cast("AdminClient", admin), **waits)
 
 
@@ -212,7 +212,7 @@ def test_topics_that_nobody_makes_are_counted(
     delivery = delivery_to(mock_kafka.bootstrap)
     monkeypatch.setattr(delivery, "metadata_of", lambda names, _: delivery.metadata(None, 10) | absent(names))
     with pytest.raises(SinkUnavailable, match=r'topic "t0" does not exist, and 29 more do not: .*--topic t0'):
-        topics_of(delivery, patience=0.2).partitions(tuple(f"t{number}" for number in range(30)))
+        topics_of(delivery, appear_timeout=0.2).partitions(tuple(f"t{number}" for number in range(30)))
 
 
 def absent(names: list[str]) -> dict[str, Any]:

@@ -364,8 +364,8 @@ def test_a_walsender_that_neither_works_nor_answers_is_a_lost_connection(
 def test_a_walsender_at_work_is_waited_for_and_status_says_so(
     own_postgres: EmbeddedPostgres, stopped_walsender: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_watch, "_IDLE", set[str]())  # one that is stopped looks idle
-    monkeypatch.setattr(server_watch, "_INTERVAL", 0.2)
+    monkeypatch.setattr(server_watch, "_IDLE_WAIT_TYPES", set[str]())  # one that is stopped looks idle
+    monkeypatch.setattr(server_watch, "_LOOK_SECONDS", 0.2)
     shop = Database("postgres", own_postgres.dsn(), own_postgres.version)
     shop.execute(_SCHEMA)
     with streaming(shop, receiveTimeout="1s") as source:
@@ -379,7 +379,7 @@ def test_a_walsender_at_work_is_waited_for_and_status_says_so(
         assert "(its walsender waits for WalSender" in said
 
 
-def test_an_idle_server_is_asked_in_time_however_short_the_patience_is(shop: Database) -> None:
+def test_an_idle_server_is_asked_in_time_however_short_receive_timeout_is(shop: Database) -> None:
     with streaming(shop, receiveTimeout="1s") as source:
         read_all(source, shop)
         until = time.monotonic() + 3

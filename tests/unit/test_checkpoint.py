@@ -23,10 +23,10 @@ def test_nothing_is_durable_before_the_first_batch_is() -> None:
 @pytest.mark.behaviour("K1")
 def test_a_batch_is_durable_when_the_slowest_sink_has_it() -> None:
     tracker = Tracker()
-    ticket = tracker.add(_at(1), ["fast", "slow"], now=0.0)
-    tracker.done(ticket, "fast")
+    batch_number = tracker.add(_at(1), ["fast", "slow"], now=0.0)
+    tracker.acknowledge(batch_number, "fast")
     assert tracker.durable is None
-    tracker.done(ticket, "slow")
+    tracker.acknowledge(batch_number, "slow")
     assert tracker.durable == _at(1)
 
 
@@ -34,29 +34,29 @@ def test_a_sink_is_owed_what_it_was_given_and_does_not_have() -> None:
     tracker = Tracker()
     first = tracker.add(_at(1), ["fast", "slow"], now=0.0)
     second = tracker.add(_at(2), ["fast", "slow"], now=0.0)
-    tracker.done(second, "fast")
-    tracker.done(second, "fast")
-    assert (tracker.owed("fast"), tracker.owed("slow")) == (1, 2)
-    tracker.done(first, "fast")
-    assert (tracker.owed("fast"), tracker.owed("slow")) == (0, 2)
+    tracker.acknowledge(second, "fast")
+    tracker.acknowledge(second, "fast")
+    assert (tracker.unacknowledged("fast"), tracker.unacknowledged("slow")) == (1, 2)
+    tracker.acknowledge(first, "fast")
+    assert (tracker.unacknowledged("fast"), tracker.unacknowledged("slow")) == (0, 2)
 
 
 def test_a_batch_that_is_done_early_waits_for_those_before_it() -> None:
     tracker = Tracker()
     first = tracker.add(_at(1), ["a"], now=0.0)
     second = tracker.add(_at(2), ["a"], now=0.0)
-    tracker.done(second, "a")
+    tracker.acknowledge(second, "a")
     assert tracker.durable is None
-    tracker.done(first, "a")
+    tracker.acknowledge(first, "a")
     assert tracker.durable == _at(2)
 
 
 def test_an_empty_batch_moves_the_position_only_behind_the_ones_in_flight() -> None:
     tracker = Tracker()
-    ticket = tracker.add(_at(1), ["a"], now=0.0)
+    batch_number = tracker.add(_at(1), ["a"], now=0.0)
     tracker.add(_at(5), [], now=0.0)
     assert tracker.durable is None
-    tracker.done(ticket, "a")
+    tracker.acknowledge(batch_number, "a")
     assert tracker.durable == _at(5)
     assert len(tracker) == 0
 
@@ -68,19 +68,19 @@ def test_empty_batches_behind_one_that_waits_are_one() -> None:
         tracker.add(_at(lsn), [], now=float(lsn))
     assert len(tracker) == 2
     second = tracker.add(_at(1000), ["a"], now=1000.0)
-    tracker.done(second, "a")
+    tracker.acknowledge(second, "a")
     tracker.add(_at(1001), [], now=1001.0)
     assert len(tracker) == 4
-    tracker.done(first, "a")
-    assert (tracker.durable, tracker.durable_ticket, len(tracker)) == (_at(1001), 1001, 0)
+    tracker.acknowledge(first, "a")
+    assert (tracker.durable, tracker.durable_batch_number, len(tracker)) == (_at(1001), 1001, 0)
 
 
 def test_the_oldest_batch_says_since_when_and_for_whom_it_waits() -> None:
     tracker = Tracker()
     assert tracker.oldest() is None
-    ticket = tracker.add(_at(1), ["a", "b"], now=7.0)
+    batch_number = tracker.add(_at(1), ["a", "b"], now=7.0)
     tracker.add(_at(2), ["a"], now=8.0)
-    tracker.done(ticket, "a")
+    tracker.acknowledge(batch_number, "a")
     assert tracker.oldest() == (7.0, {"b"})
 
 
@@ -91,14 +91,14 @@ def test_durable_never_passes_a_batch_that_a_sink_lacks_and_never_goes_back(
 ) -> None:
     tracker = Tracker()
     names = [f"sink{index}" for index in range(sinks)]
-    tickets = {tracker.add(_at(lsn), names, now=0.0): lsn for lsn in range(1, batches + 1)}
-    open_work = [(ticket, name) for ticket in tickets for name in names]
+    batch_numbers = {tracker.add(_at(lsn), names, now=0.0): lsn for lsn in range(1, batches + 1)}
+    open_work = [(batch_number, name) for batch_number in batch_numbers for name in names]
     last = 0
     while open_work:
-        ticket, name = open_work.pop(data.draw(st.integers(0, len(open_work) - 1)))
-        tracker.done(ticket, name)
+        batch_number, name = open_work.pop(data.draw(st.integers(0, len(open_work) - 1)))
+        tracker.acknowledge(batch_number, name)
         durable = 0 if tracker.durable is None else tracker.durable.data["batch"]
-        lacking = {tickets[ticket] for ticket, _ in open_work}
+        lacking = {batch_numbers[batch_number] for batch_number, _ in open_work}
         assert durable == min(lacking, default=batches + 1) - 1
         assert durable >= last
         last = durable

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.errors import SinkUnavailable
+from psql_streamer.model import Index
 from sinks.kafka import clients, outgoing, producer
-from sinks.kafka.outgoing import Index, Outgoing, runs
+from sinks.kafka.outgoing import Outgoing, runs
 from sinks.kafka.producer import Producer
 from sinks.kafka.shipment import Shipment
 
@@ -36,7 +37,7 @@ def records(headers: tuple[str, ...] = ()) -> Outgoing:
 
 
 def test_records_are_handed_over_topic_by_topic_and_in_order_within_each() -> None:
-    at = Shipment(records()).by_topic()
+    at = Shipment(records()).places_waiting()
     assert sorted(at.tolist()) == list(range(RECORDS))
     found = [(number, at[start:end].tolist()) for number, start, end in runs(records(), at)]
     assert found == [(number, [i for i in range(RECORDS) if i * 7 % TOPICS == number]) for number in range(TOPICS)]
@@ -55,7 +56,7 @@ def test_every_value_is_laid_out_once_whatever_the_number_of_topics(
 
     monkeypatch.setattr(outgoing, "_memory", counted)
     some = records(headers)
-    client.produce(some, Shipment(some).by_topic())
+    client.produce(some, Shipment(some).places_waiting())
     assert laid_out == [RECORDS] * columns
 
 
@@ -68,14 +69,14 @@ def test_each_topic_is_one_call(client: Producer, monkeypatch: pytest.MonkeyPatc
 
     functions = SimpleNamespace(**(vars(producer.rdkafka_at_once) | {"produce_batch": produce_batch}))
     monkeypatch.setattr(producer, "rdkafka_at_once", functions)
-    assert not client.produce(records(), Shipment(records()).by_topic()).any()
+    assert not client.produce(records(), Shipment(records()).places_waiting()).any()
     assert calls == [RECORDS // TOPICS] * TOPICS
 
 
 def test_behind_a_full_queue_no_topic_gets_a_record(client: Producer) -> None:
-    errors = client.produce(records(), Shipment(records()).by_topic())
+    errors = client.produce(records(), Shipment(records()).places_waiting())
     assert errors.nonzero()[0].tolist() == [RECORDS - 1]
-    assert client.produce(records(), Shipment(records()).by_topic()).all()
+    assert client.produce(records(), Shipment(records()).places_waiting()).all()
 
 
 def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,5 +90,5 @@ def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> No
     several = clients.Clients(make, logging.getLogger(__name__))
     several.close()
     with pytest.raises(SinkUnavailable, match="closed"):
-        several.produce(records(), Shipment(records()).by_topic())
+        several.produce(records(), Shipment(records()).places_waiting())
     assert [client._client for client in made] == [None, None]

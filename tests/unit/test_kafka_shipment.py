@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed, Written
-from sinks.kafka.shipment import Shipment, behind
+from sinks.kafka.shipment import Shipment, add_followers
 
 TAKEN = np.zeros(1, np.int32)
 FAILURE = KafkaError(KafkaError._TIMED_OUT)
@@ -45,7 +45,7 @@ def test_what_stands_behind_a_failure_in_its_partition_or_with_its_key_waits_aga
 ) -> None:
     chosen = np.zeros(4, np.bool_)
     chosen[failed] = True
-    assert np.flatnonzero(behind(outgoing(keys, partitions, topics), chosen)).tolist() == again
+    assert np.flatnonzero(add_followers(outgoing(keys, partitions, topics), chosen)).tolist() == again
 
 
 def shipment(keys: Sequence[bytes | None], partitions: Sequence[int]) -> Shipment:
@@ -61,7 +61,7 @@ def test_what_was_not_reported_is_acknowledged_and_rejected_records_do_not_wait(
     of_one_key.report([Failed(1, FAILURE)])
     of_one_key.repeat(one.place for one in of_one_key.land())
     assert not of_one_key.under_way
-    assert of_one_key.by_topic().tolist() == [1, 3]
+    assert of_one_key.places_waiting().tolist() == [1, 3]
 
 
 def test_a_client_that_says_nothing_may_have_lost_all() -> None:

@@ -126,8 +126,8 @@ def batch(*content: Changes, lsn: int = 100, committed: float | None = None) -> 
     )
 
 
-def receive(metrics: Metrics, given: Batch, ticket: int = 1) -> None:
-    metrics.batch_received("db1", given, ticket)
+def receive(metrics: Metrics, given: Batch, batch_number: int = 1) -> None:
+    metrics.count_batch("db1", given, batch_number)
 
 
 def samples(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -222,12 +222,12 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_change_that_is_not_stored() -> 
     metrics = Metrics()
     now = time.time()
     row = changes("orders", [RowOp.DELETE])
-    receive(metrics, batch(row, committed=now - 500), ticket=1)
-    receive(metrics, batch(row, committed=now - 50), ticket=2)
+    receive(metrics, batch(row, committed=now - 500), batch_number=1)
+    receive(metrics, batch(row, committed=now - 50), batch_number=2)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(500, abs=20)
-    metrics.stored_up_to("db1", 1)
+    metrics.note_stored("db1", 1)
     assert samples(metrics)["lag_seconds"][("db1",)] == pytest.approx(50, abs=20)
-    metrics.stored_up_to("db1", 2)
+    metrics.note_stored("db1", 2)
     assert samples(metrics)["lag_seconds"][("db1",)] == 0
 
 
@@ -235,8 +235,8 @@ def test_an_empty_batch_behind_one_that_waits_makes_no_lag_disappear() -> None:
     metrics = Metrics()
     waiting = batch(changes("orders", [RowOp.DELETE]), committed=time.time() - 500)
     none = NO_TRANSACTIONS
-    receive(metrics, waiting, ticket=1)
-    receive(metrics, Batch(waiting.source, waiting.position, none), ticket=2)
+    receive(metrics, waiting, batch_number=1)
+    receive(metrics, Batch(waiting.source, waiting.position, none), batch_number=2)
     assert samples(metrics)["lag_seconds"][("db1",)] > 400
 
 
@@ -281,10 +281,10 @@ def test_a_source_that_never_connected_has_no_positions() -> None:
 
 def test_stages_retries_and_errors_are_shown() -> None:
     metrics = Metrics()
-    metrics.stage("handle", "handler.spark", 0.2)
-    metrics.stage("handle", "handler.spark", 0.4)
-    metrics.retried("sink.kafka1")
-    metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
+    metrics.observe_stage("handle", "handler.spark", 0.2)
+    metrics.observe_stage("handle", "handler.spark", 0.4)
+    metrics.count_retry("sink.kafka1")
+    metrics.count_error("sink.kafka1", SinkUnavailable("no broker answers"))
     found = samples(metrics)
     assert found["stage_seconds_sum"] == {("handler.spark", "handle"): pytest.approx(0.6)}
     assert found["stage_seconds_count"] == {("handler.spark", "handle"): 2}
@@ -307,7 +307,7 @@ def test_nothing_is_lost_when_several_threads_count_and_one_scrapes() -> None:
     def count() -> None:
         for _ in range(500):
             receive(metrics, rows)
-            metrics.stage("write", "sink.kafka1", 0.1)
+            metrics.observe_stage("write", "sink.kafka1", 0.1)
 
     def scrape() -> None:
         while not done.is_set():
@@ -395,11 +395,11 @@ def everything() -> str:
     metrics.watch(HEALTHY)
     orders = changes("orders", [RowOp.INSERT, RowOp.DELETE], image([0], [b"1"]), image([1], [b"1"]))
     receive(metrics, batch(orders, committed=time.time()))
-    metrics.stored_up_to("db1", 1)
+    metrics.note_stored("db1", 1)
     for stage in ("decode", "handle", "write", "store"):
-        metrics.stage(stage, "sink.kafka1", 0.01)
-    metrics.retried("sink.kafka1")
-    metrics.failed("sink.kafka1", SinkUnavailable("no broker answers"))
+        metrics.observe_stage(stage, "sink.kafka1", 0.01)
+    metrics.count_retry("sink.kafka1")
+    metrics.count_error("sink.kafka1", SinkUnavailable("no broker answers"))
     return metrics.render().decode()
 
 

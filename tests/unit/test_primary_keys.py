@@ -12,7 +12,7 @@ import pytest
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Relation, ReplicaIdentity
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, with_primary_key
+from psql_streamer.pgoutput.full_identity import Asked, CatalogKey, apply_primary_key
 from psql_streamer.pgtypes.builtin import BY_OID
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import BEGINNING, SOURCE, block, keyed_by
@@ -127,5 +127,5 @@ def _known(*names: str) -> Relation:
 def test_a_catalog_that_may_be_ahead_of_the_row_is_believed_as_far_as_it_can_know(
     catalog: CatalogKey, before: Relation | None, seen_in_session: bool, key: tuple[int, ...], certain: bool
 ) -> None:
-    found, is_certain = with_primary_key(_SEEN, catalog, before, seen_in_session)
+    found, is_certain = apply_primary_key(_SEEN, catalog, before, seen_in_session)
     assert (found.key_columns, is_certain) == (key, certain)

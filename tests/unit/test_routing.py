@@ -216,7 +216,7 @@ def test_messages_of_several_sources_can_have_topics_of_their_own() -> None:
 
 
 def test_a_topic_of_a_source_alone_takes_no_other_placeholder() -> None:
-    assert SourceTopic("schemaTopic", "{source}-schemas").of("my shop") == "my_shop-schemas"
+    assert SourceTopic("schemaTopic", "{source}-schemas").render("my shop") == "my_shop-schemas"
     with pytest.raises(ValueError, match=r"schemaTopic: .* placeholder \{table\}; allowed here: \{source\}"):
         SourceTopic("schemaTopic", "{table}-schemas")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from psql_streamer.pipeline.shutdown import FORCED, SAY_SECONDS
+from psql_streamer.pipeline.shutdown import FORCED, LAST_MESSAGE_SECONDS
 from tests.log_pipe import LogPipe
 from tests.source_at_work import wait_for
 
@@ -72,7 +72,7 @@ def test_a_log_that_nobody_reads_delays_neither_the_deadline_nor_the_second_sign
             os.kill(process.pid, signal.SIGTERM)
             time.sleep(0.1)  # the kernel makes one of two signals that wait
         assert process.wait(10) == (FORCED if signals == 1 else 128 + signal.SIGTERM)
-        assert time.monotonic() - began < 0.5 + SAY_SECONDS + 0.5
+        assert time.monotonic() - began < 0.5 + LAST_MESSAGE_SECONDS + 0.5
 
 
 def test_the_deadline_holds_when_the_interpreter_itself_does_not_end() -> None:

@@ -106,7 +106,7 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunn
     lifecycle = Lifecycle(metrics, start_timeout=1.0)
 
     def done(item: Item, sink: str) -> None:
-        runner.done(item, sink)
+        runner.acknowledge(item, sink)
 
     def taken() -> None:
         runner.wake()

@@ -65,7 +65,7 @@ def test_a_source_says_how_often_it_tried_and_is_well_once_connected_though_no_s
 
 
 def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_runner, "_STORE_STALLED_AFTER", 0.0)
+    monkeypatch.setattr(source_runner, "_STORE_STALLED_AFTER_SECONDS", 0.0)
     metrics, store = Metrics(), StuckStore(tmp_path / "positions.lmdb")
     store.open()
     runner = SourceRunner(Scripted(SMALL), [], store, metrics, Lifecycle(metrics, start_timeout=1.0), lambda: None)

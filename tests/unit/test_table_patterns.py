@@ -54,5 +54,9 @@ def table(name: str) -> Relation:
 
 def test_key_columns_are_found_by_pattern_and_any_table_is_the_last_resort() -> None:
     keys = KeyColumns({"*": ("id",), "sales_*": ("region",), "sales_eu": ("country",)})
-    assert [keys.of(table(name)) for name in ("sales_eu", "sales_us", "orders")] == [("country",), ("region",), ("id",)]
-    assert KeyColumns({"sales_*": ("region",)}).of(table("orders")) is None
+    assert [keys.find(table(name)) for name in ("sales_eu", "sales_us", "orders")] == [
+        ("country",),
+        ("region",),
+        ("id",),
+    ]
+    assert KeyColumns({"sales_*": ("region",)}).find(table("orders")) is None

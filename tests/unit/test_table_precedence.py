@@ -55,7 +55,7 @@ def test_keys_are_those_of_the_first_entry_and_any_table_is_the_last(
 ) -> None:
     keys = KeyColumns({entry: (entry,) for entry in written})
     expected = [(entry,) for entry in in_order(written, schema, table, fits_by_parts, last="*")[:1]]
-    assert [keys.of(relation(schema, table))] == (expected or [None])
+    assert [keys.find(relation(schema, table))] == (expected or [None])
 
 
 @given(entries, a_name, a_name)
@@ -67,7 +67,7 @@ def test_the_rule_of_spark_is_the_first_entry_and_its_globs_take_names_as_a_whol
 ) -> None:
     rules = Rules({entry: TableRule(sql="SELECT 1") for entry in written})
     expected = in_order(written, schema, table, fits_as_a_whole, names=written)
-    assert rules.of(relation(schema, table)).name == next(iter(expected), "")
+    assert rules.find(relation(schema, table)).name == next(iter(expected), "")
 
 
 @given(

@@ -143,13 +143,13 @@ def test_both_halves_of_a_key_change_hold_to_the_rule(form: str) -> None:
 def test_the_most_specific_rule_wins() -> None:
     docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
     rules: dict[str, Treatment] = {"*": "marker"}
-    assert Unchanged(rules).of(docs, "body") == "marker"
-    assert Unchanged({}).of(docs, "body") == "fill"
+    assert Unchanged(rules).find_treatment(docs, "body") == "marker"
+    assert Unchanged({}).find_treatment(docs, "body") == "fill"
     wider: tuple[tuple[str, Treatment], ...] = (("body", "omit"), ("docs.body", "marker"), ("public.docs.body", "fill"))
     for name, rule in wider:
         rules[name] = rule
-        assert Unchanged(rules).of(docs, "body") == rule
-        assert Unchanged(rules).of(docs, "note") == "marker"
+        assert Unchanged(rules).find_treatment(docs, "body") == rule
+        assert Unchanged(rules).find_treatment(docs, "note") == "marker"
 
 
 PRECEDENCE = ("public.docs.body", "docs.body", "docs.*", "d*.body", "*.b*", "/^public[.]/.body", "body", "b*", "*")
@@ -160,15 +160,15 @@ def test_exact_names_go_before_patterns_and_rules_of_tables_before_those_of_colu
     docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
     rules: dict[str, Treatment] = dict.fromkeys(PRECEDENCE[PRECEDENCE.index(rule) :], "omit")
     policy = Unchanged(rules | {rule: "marker"})
-    assert policy.rule_of(docs, "body") == rule
-    assert policy.of(docs, "body") == "marker"
-    assert Unchanged({rule: "marker"}).of(docs, "note") == ("marker" if rule in ("docs.*", "*") else "fill")
+    assert policy.find_rule(docs, "body") == rule
+    assert policy.find_treatment(docs, "body") == "marker"
+    assert Unchanged({rule: "marker"}).find_treatment(docs, "note") == ("marker" if rule in ("docs.*", "*") else "fill")
 
 
 def test_patterns_are_tried_in_the_order_of_the_file() -> None:
     docs = postgres_table(1, "public", "docs", ReplicaIdentity.DEFAULT, ())
-    assert Unchanged({"d*.body": "omit", "do*.body": "marker"}).of(docs, "body") == "omit"
-    assert Unchanged({"do*.body": "marker", "d*.body": "omit"}).of(docs, "body") == "marker"
+    assert Unchanged({"d*.body": "omit", "do*.body": "marker"}).find_treatment(docs, "body") == "omit"
+    assert Unchanged({"do*.body": "marker", "d*.body": "omit"}).find_treatment(docs, "body") == "marker"
 
 
 @pytest.mark.parametrize(

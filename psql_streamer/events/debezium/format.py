@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.debezium import transactions as blocks
 from psql_streamer.events.debezium.schemas import (
     envelope_schema,
     key_schema,
@@ -28,13 +27,21 @@ from psql_streamer.events.debezium.schemas import (
     transaction_schema,
 )
 from psql_streamer.events.debezium.source import source_block
+from psql_streamer.events.debezium.transactions import (
+    count_events,
+    render_begins,
+    render_block,
+    render_blocks,
+    render_ends,
+    render_keys,
+)
 from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
-from psql_streamer.events.format import BatchFormat, Boundaries, Format, FormatOptions, RowTexts
+from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
 from psql_streamer.events.json.row_json import of_keyed
 from psql_streamer.events.json.text import Piece, Render, join, name, quoted
-from psql_streamer.events.per_transaction import Part
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import Batch, Column, Index, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
 
@@ -94,9 +101,9 @@ class DebeziumBatch(BatchFormat):
             b"null" if rows.old is None else self._image(_whole(rows.old), rows),
             b',"after":',
             b"null" if rows.new is None else self._image(rows.new, rows),
-            *self._source.of_rows(rows),
+            *self._source.render_rows(rows),
             b',"transaction":',
-            blocks.of_rows(self.batch.transactions, rows) if self.transactions else b"null",
+            render_blocks(self.batch.transactions, rows) if self.transactions else b"null",
             b',"op":"%s",' % _CODES[rows.op],
             self._source.times(rows.tx),
             b"}",
@@ -109,8 +116,8 @@ class DebeziumBatch(BatchFormat):
     def truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
         event = b'{"before":null,"after":null%s,"transaction":%s,"op":"t",%s}' % (
-            self._source.of_table(truncate.tx, truncate.place, relation),
-            blocks.of_one(self.batch.transactions, truncate) if self.transactions else b"null",
+            self._source.render_table(truncate.tx, truncate.place, relation),
+            render_block(self.batch.transactions, truncate) if self.transactions else b"null",
             self._source.times_of(truncate.tx),
         )
         return self._wrapped_one(event, lambda: envelope_schema(self.batch.source, relation, relation.columns))
@@ -119,8 +126,8 @@ class DebeziumBatch(BatchFormat):
         placed = self.transactions and message.tx >= 0
         event = b'{"op":"m","ts_ms":%d%s,"transaction":%s,"message":{"prefix":%s,"content":"%s"}}' % (
             message.moment // 1000,
-            self._source.of_message(message),
-            blocks.of_one(self.batch.transactions, message) if placed else b"null",
+            self._source.render_message(message),
+            render_block(self.batch.transactions, message) if placed else b"null",
             name(message.prefix),
             base64.b64encode(message.content),
         )
@@ -129,22 +136,24 @@ class DebeziumBatch(BatchFormat):
     def message_key(self, message: LogicalMessage) -> bytes:
         return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), lambda: message_key_schema(self.batch.source))
 
-    def boundaries(self) -> Iterable[Boundaries]:
+    def boundaries(self) -> Iterable[BoundaryRecords]:
         transactions, metadata = self.batch.transactions, self.batch.transaction_metadata
         if not self.transactions or metadata is None:
             return
         if len(metadata.ends):
-            counts = blocks.event_counts(metadata)
-            yield self._boundaries(Marker.COMMIT, metadata.ends, counts, blocks.ends(transactions, metadata, counts))
+            counts = count_events(metadata)
+            yield self._boundaries(Marker.COMMIT, metadata.ends, counts, render_ends(transactions, metadata, counts))
         if len(metadata.begins):
             nothing_before = np.zeros(len(metadata.begins), np.int64)
             yield self._boundaries(
-                Marker.BEGIN, metadata.begins, nothing_before, blocks.begins(transactions, metadata.begins)
+                Marker.BEGIN, metadata.begins, nothing_before, render_begins(transactions, metadata.begins)
             )
 
-    def _boundaries(self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array) -> Boundaries:
-        keys = self._wrapped(blocks.keys(self.batch.transactions, marks), transaction_key_schema)
-        return Boundaries(op, marks, seq, keys, self._wrapped(values, transaction_schema))
+    def _boundaries(
+        self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array
+    ) -> BoundaryRecords:
+        keys = self._wrapped(render_keys(self.batch.transactions, marks), transaction_key_schema)
+        return BoundaryRecords(op, marks, seq, keys, self._wrapped(values, transaction_schema))
 
     def _image(self, image: Cells, rows: Rows) -> pa.Array:
         return self._structs.images.write(image, rows, self._structs.placeholder, self._note_lost(image, rows))
@@ -168,7 +177,7 @@ class DebeziumBatch(BatchFormat):
 
         return note
 
-    def _wrapped(self, payload: pa.Array, schema: Callable[[], Part]) -> pa.Array:
+    def _wrapped(self, payload: pa.Array, schema: Callable[[], Fragment]) -> pa.Array:
         return join(b'{"schema":', schema(), b',"payload":', payload, b"}") if self.schemas else payload
 
     def _wrapped_one(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:

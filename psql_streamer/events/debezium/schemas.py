@@ -15,14 +15,14 @@ _REMEMBERED = 1 << 12
 
 @lru_cache(_REMEMBERED)
 def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
-    """Of the records' keys. server: the source's name."""
+    """The schema of the records' keys. server: the source's name."""
     fields = [_column(columns[index]) for index in key]
     return _json(_struct(fields, f"{_name(server, relation)}.Key"))
 
 
 @lru_cache(_REMEMBERED)
 def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
-    """Of the records' values."""
+    """The schema of the records' values."""
     rows = [_column(column) for column in columns]
     name = _name(source.name, relation)
     image = _struct(rows, f"{name}.Value", is_optional=True)
@@ -38,15 +38,15 @@ def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Colum
 
 
 def message_key_schema(source: SourceInfo) -> bytes:
-    """Of the keys of logical messages."""
-    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _of_connector(source.kind, "MessageKey"), version=1))
+    """The schema of the keys of logical messages."""
+    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _connector_name(source.kind, "MessageKey"), version=1))
 
 
 def message_schema(source: SourceInfo) -> bytes:
-    """Of the values of logical messages."""
+    """The schema of the values of logical messages."""
     message = _struct(
         [_field("prefix", _OPTIONAL_STRING), _field("content", {"type": "bytes", "optional": True})],
-        _of_connector(source.kind, "Message"),
+        _connector_name(source.kind, "Message"),
         version=1,
     )
     fields = [
@@ -60,12 +60,12 @@ def message_schema(source: SourceInfo) -> bytes:
 
 
 def transaction_key_schema() -> bytes:
-    """Of the keys of records that say where a transaction begins or ends."""
+    """The schema of the keys of records that say where a transaction begins or ends."""
     return _json(_struct([_field("id", _STRING)], "io.debezium.connector.common.TransactionMetadataKey", version=1))
 
 
 def transaction_schema() -> bytes:
-    """Of the values of these."""
+    """The schema of the values of records that say where a transaction begins or ends."""
     collection = _struct(
         [_field("data_collection", _STRING), _field("event_count", _INT64)],
         "event.collection",
@@ -89,10 +89,10 @@ def _column(column: Column) -> Schema:
 
 def _source(kind: str) -> Schema:
     fields = [*_OF_EVERY_SOURCE, *(_OF_POSTGRESQL if kind == POSTGRESQL else [])]
-    return _struct(fields, _of_connector(kind, "Source"), version=1)
+    return _struct(fields, _connector_name(kind, "Source"), version=1)
 
 
-def _of_connector(kind: str, schema: str) -> str:
+def _connector_name(kind: str, schema: str) -> str:
     return f"io.debezium.connector.{kind}.{schema}"
 
 

@@ -15,15 +15,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer import __version__
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
-from psql_streamer.events.per_transaction import Part, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
 
 
 class SourceBlock(ABC):
-    """Of the events of one batch. What is the same for the batch, the transaction or the table is written once."""
+    """The block `source` of the events of one batch. What is the same for the batch, the transaction or the table is
+    rendered once.
+    """
 
     def __init__(self, batch: Batch) -> None:
         of = batch.transactions
@@ -33,34 +35,34 @@ class SourceBlock(ABC):
             name(batch.source.kind),
             name(batch.source.name),
         )
-        self._millis = PerTransaction(lambda: numbers(of.commit_ts // 1000))
+        self._millis = PerTransaction(lambda: to_digits(of.commit_ts // 1000))
         self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
 
     @abstractmethod
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
-        """Of each row's event."""
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+        """The block of each row's event."""
 
     @abstractmethod
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
-        """Of something that happened to a whole table."""
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        """The block of an event about a whole table."""
 
     @abstractmethod
-    def of_message(self, message: LogicalMessage) -> bytes:
-        """Of a logical message."""
+    def render_message(self, message: LogicalMessage) -> bytes:
+        """The block of a logical message's event."""
 
-    def times(self, tx: NDArray[np.int32]) -> Part:
+    def times(self, tx: NDArray[np.int32]) -> Fragment:
         """`"ts_ms":1,"ts_us":1000,"ts_ns":1000000` of each row's event."""
-        return self._times.of_rows(tx)
+        return self._times.take(tx)
 
     def times_of(self, tx: int) -> bytes:
         """The same for one transaction."""
-        return self._times.of(tx)
+        return self._times.get(tx)
 
     def _until_sequence(self, snapshot: bool) -> bytes:
-        """Behind `ts_ms`. snapshot: whether the rows are those that a snapshot found."""
-        said = b"true" if snapshot else b"false"
-        return b',"snapshot":"%s","db":%s,"sequence":' % (said, name(self._batch.source.database))
+        """The members after `ts_ms`, up to the name of `sequence`. snapshot: whether a snapshot found the rows."""
+        flag = b"true" if snapshot else b"false"
+        return b',"snapshot":"%s","db":%s,"sequence":' % (flag, name(self._batch.source.database))
 
 
 def source_block(batch: Batch) -> SourceBlock:
@@ -71,23 +73,27 @@ def source_block(batch: Batch) -> SourceBlock:
 class OtherBlock(SourceBlock):
     """What every connector's block has, and the table."""
 
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
-        return self._parts(
-            self._millis.of_rows(rows.tx),
-            self._fine_times.of_rows(rows.tx),
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+        return self._fragments(
+            self._millis.take(rows.tx),
+            self._fine_times.take(rows.tx),
             rows.of_relations(_names),
             rows.op is RowOp.READ,
         )
 
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
         names = _names(relation.schema, relation.table)
-        return _joined(self._parts(self._millis.of(tx), self._fine_times.of(tx), names))
+        return _joined(self._fragments(self._millis.get(tx), self._fine_times.get(tx), names))
 
-    def of_message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         micros = np.array([message.moment], np.int64)
-        return _joined(self._parts(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", "")))
+        return _joined(
+            self._fragments(b"%d" % (message.moment // 1000), _fine_times(micros)[0].as_py(), _names("", ""))
+        )
 
-    def _parts(self, millis: Part, fine_times: Part, names: Part, snapshot: bool = False) -> tuple[Part, ...]:
+    def _fragments(
+        self, millis: Fragment, fine_times: Fragment, names: Fragment, snapshot: bool = False
+    ) -> tuple[Fragment, ...]:
         return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, names, b"}"
 
 
@@ -95,7 +101,7 @@ _NO_ORIGIN = b'null,"origin_lsn":null'
 
 
 class PostgresBlock(SourceBlock):
-    """With the transaction, the LSNs and the replication origin."""
+    """What the connector for PostgreSQL adds: the transaction, the LSNs and the replication origin."""
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
@@ -108,50 +114,50 @@ class PostgresBlock(SourceBlock):
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
 
-    def of_rows(self, rows: Rows) -> tuple[Part, ...]:
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         tx = rows.tx
-        return self._parts(
-            (self._read_position if rows.op is RowOp.READ else self._position).of_rows(tx),
-            b"null" if rows.place is None else numbers(rows.place),
-            self._fine_times.of_rows(tx),
+        return self._fragments(
+            (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
+            b"null" if rows.place is None else to_digits(rows.place),
+            self._fine_times.take(tx),
             rows.of_relations(_names),
-            self._xid.of_rows(tx),
-            self._origin.of_rows(tx) if self._batch.transactions.origins else _NO_ORIGIN,
+            self._xid.take(tx),
+            self._origin.take(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
 
-    def of_table(self, tx: int, place: int, relation: Relation) -> bytes:
-        return self._in_transaction(tx, place, _names(relation.schema, relation.table))
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        return self._render_in_transaction(tx, place, _names(relation.schema, relation.table))
 
-    def of_message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         """Outside of a transaction it has its own LSN as the commit's."""
         if message.tx >= 0:
-            return self._in_transaction(message.tx, message.place, _names("", ""))
+            return self._render_in_transaction(message.tx, message.place, _names("", ""))
         lsn = b"%d" % message.place
         position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
-        return _joined(self._parts(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
+        return _joined(self._fragments(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
 
     def _positions(self, snapshot: bool) -> pa.Array:
-        return join(self._millis.all(), self._until_commit(snapshot), numbers(self._batch.transactions.commit))
+        return join(self._millis.all(), self._until_commit(snapshot), to_digits(self._batch.transactions.commit))
 
     def _until_commit(self, snapshot: bool) -> bytes:
         return self._until_sequence(snapshot) + b'"[\\"'
 
-    def _in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
+    def _render_in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
         return _joined(
-            self._parts(
-                self._position.of(tx),
+            self._fragments(
+                self._position.get(tx),
                 b"%d" % lsn,
-                self._fine_times.of(tx),
+                self._fine_times.get(tx),
                 names,
-                self._xid.of(tx),
+                self._xid.get(tx),
                 _origin(self._batch.transactions.origins.get(tx)),
             )
         )
 
-    def _parts(
-        self, position: Part, lsn: Part, fine_times: Part, names: Part, xid: Part, origin: Part
-    ) -> tuple[Part, ...]:
+    def _fragments(
+        self, position: Fragment, lsn: Fragment, fine_times: Fragment, names: Fragment, xid: Fragment, origin: Fragment
+    ) -> tuple[Fragment, ...]:
         return (
             self._head,
             position,
@@ -171,7 +177,7 @@ class PostgresBlock(SourceBlock):
 
 
 def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
-    return join(b',"ts_us":', numbers(micros), b',"ts_ns":', numbers(micros * 1000))
+    return join(b',"ts_us":', to_digits(micros), b',"ts_ns":', to_digits(micros * 1000))
 
 
 @lru_cache(maxsize=1 << 15)
@@ -183,5 +189,5 @@ def _origin(origin: ReplicationOrigin | None) -> bytes:
     return _NO_ORIGIN if origin is None else b'%s,"origin_lsn":%d' % (name(origin.name), origin.commit_lsn)
 
 
-def _joined(parts: tuple[Part, ...]) -> bytes:
-    return b"".join(part for part in parts if isinstance(part, bytes))
+def _joined(fragments: tuple[Fragment, ...]) -> bytes:
+    return b"".join(fragment for fragment in fragments if isinstance(fragment, bytes))

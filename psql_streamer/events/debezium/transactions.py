@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.digits import numbers
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import (
@@ -30,21 +30,21 @@ _MESSAGES = "LOGICAL_DECODING_MESSAGE"
 """What Debezium counts logical messages as."""
 
 
-def of_rows(transactions: Transactions, rows: Rows) -> pa.Array:
+def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
     """The `transaction` block of each row's event."""
     one = bool((rows.tx == rows.tx[0]).all())
     return join(
         b'{"id":"',
         _id(transactions, int(rows.tx[0])) if one else _ids(transactions, rows.tx),
         b'","total_order":',
-        numbers(rows.seq + 1),
+        to_digits(rows.seq + 1),
         b',"data_collection_order":',
-        numbers(_counted(rows) + 1),
+        to_digits(_table_seq(rows) + 1),
         b"}",
     )
 
 
-def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
+def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
     """The `transaction` block of an event that is no row's."""
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
         _id(transactions, event.tx),
@@ -53,13 +53,13 @@ def of_one(transactions: Transactions, event: Truncate | LogicalMessage) -> byte
     )
 
 
-def keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
-    """The keys of both kinds of records."""
+def render_keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
+    """The keys of BEGIN and END records."""
     return join(b'{"id":"', _ids(transactions, marks.tx), b'"}')
 
 
-def begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
-    """A record for each transaction that begins in the batch."""
+def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
+    """The value of a BEGIN record for each transaction that begins in the batch."""
     return join(
         b'{"status":"BEGIN","id":"',
         _ids(transactions, begun.tx),
@@ -69,33 +69,33 @@ def begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     )
 
 
-def ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
-    """A record for each transaction that ends in the batch. counts: of its changes, as event_counts gives them."""
+def render_ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
+    """The value of an END record for each transaction that ends in the batch. counts: see count_events."""
     tx = metadata.ends.tx
-    first, behind = _counts_of(metadata)
+    first, end = _counts_of(metadata)
     return join(
         b'{"status":"END","id":"',
         _ids(transactions, tx),
         b'","event_count":',
-        numbers(counts),
+        to_digits(counts),
         b',"data_collections":[',
-        pc.binary_join(_slices(_collections(metadata.counts), first, behind), b","),
+        pc.binary_join(_slices(_collections(metadata.counts), first, end), b","),
         b'],"ts_ms":',
         _moments(transactions, tx),
         b"}",
     )
 
 
-def event_counts(metadata: TransactionMetadata) -> NDArray[np.int64]:
+def count_events(metadata: TransactionMetadata) -> NDArray[np.int64]:
     """How many changes each transaction has that ends in the batch."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(metadata.counts.count)))
-    first, behind = _counts_of(metadata)
-    counts: NDArray[np.int64] = before[behind] - before[first]
+    first, end = _counts_of(metadata)
+    counts: NDArray[np.int64] = before[end] - before[first]
     return counts
 
 
 def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each transaction that ends where its counts begin and end."""
+    """Where the counts of each transaction that ends begin and end."""
     at, tx = metadata.counts.tx, metadata.ends.tx
     return np.searchsorted(at, tx, "left"), np.searchsorted(at, tx, "right")
 
@@ -103,16 +103,16 @@ def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArra
 def _collections(counts: TransactionCounts) -> pa.Array:
     names = pa.array([name(_name(table)) for table in counts.tables], pa.binary())
     tables = names.take(pa.array(counts.table))
-    return join(b'{"data_collection":', tables, b',"event_count":', numbers(counts.count), b"}")
+    return join(b'{"data_collection":', tables, b',"event_count":', to_digits(counts.count), b"}")
 
 
 def _name(table: Relation | None) -> str:
     return _MESSAGES if table is None else str(table)
 
 
-def _slices(values: pa.Array, first: NDArray[np.int64], behind: NDArray[np.int64]) -> pa.ListArray:
+def _slices(values: pa.Array, first: NDArray[np.int64], end: NDArray[np.int64]) -> pa.ListArray:
     """Lists of neighbours: each begins where the one before it ends."""
-    offsets = np.append(first, behind[-1:]).astype(np.int32)
+    offsets = np.append(first, end[-1:]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
@@ -121,14 +121,14 @@ def _id(transactions: Transactions, tx: int) -> bytes:
 
 
 def _ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    commits = numbers(transactions.commit[tx])
+    commits = to_digits(transactions.commit[tx])
     return join(b":" if transactions.ids is None else join(transactions.ids_of(tx), b":"), commits)
 
 
 def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    return numbers(transactions.commit_ts[tx] // 1000)
+    return to_digits(transactions.commit_ts[tx] // 1000)
 
 
-def _counted(rows: Rows) -> NDArray[np.int64]:
+def _table_seq(rows: Rows) -> NDArray[np.int64]:
     assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
     return rows.table_seq

@@ -2,7 +2,7 @@
 
 decimal.handling.mode precise, time.precision.mode adaptive, interval.handling.mode numeric, binary.handling.mode bytes,
 hstore.handling.mode json. Types that Debezium leaves out unless it is told otherwise are strings: their text form.
-Schemas name their parts in the order of Connect's JSON converter.
+Schemas name their fields in the order of Connect's JSON converter.
 Source: Debezium documentation, "PostgreSQL connector", data type mappings.
 """
 
@@ -60,7 +60,7 @@ def connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False
             return _made(kind.arrow)
         case PostgresType():
             known = kind.known or BY_OID.get(kind.oid)
-            return _of(known, kind.typmod, flat, distinct) if known else _STRING
+            return _build_type(known, kind.typmod, flat, distinct) if known else _STRING
         case _:
             assert_never(kind)
 
@@ -102,7 +102,7 @@ def _leaf(kind: pa.DataType) -> ConnectType:
     return ConnectType(its.schema, lambda values: its.render(casts.to_text(values, held_by)))
 
 
-def _as_strings(values: pa.Array) -> Piece:
+def _render_strings(values: pa.Array) -> Piece:
     """Strings as they are, and anything else as its JSON in a string."""
     if pa.types.is_string(values.type):
         return quoted(values.cast(pa.binary()))
@@ -114,9 +114,9 @@ def _as_strings(values: pa.Array) -> Piece:
 def optional(schema: Schema, is_optional: bool) -> Schema:
     """A schema with this said where Connect's JSON converter says it: before the name."""
     head = ("type", "keys", "values", "fields", "items")
-    said: Schema = {part: schema[part] for part in head if part in schema}
-    said["optional"] = is_optional
-    return said | {part: schema[part] for part in schema if part not in head}
+    ordered: Schema = {field: schema[field] for field in head if field in schema}
+    ordered["optional"] = is_optional
+    return ordered | {field: schema[field] for field in schema if field not in head}
 
 
 def placeholder(schema: Schema, strict: bool) -> bytes:
@@ -149,18 +149,18 @@ _UNAVAILABLE_UUID = b'"b68a35a7-17ad-35b3-af2a-ae46edb4545a"'
 
 
 @cache
-def _of(kind: PgType, typmod: int, flat: bool, distinct: bool) -> ConnectType:
+def _build_type(kind: PgType, typmod: int, flat: bool, distinct: bool) -> ConnectType:
     if kind.element is not None:
-        array = _array_of(kind.element, _of(kind.element, typmod, flat, distinct))
+        array = _array_of(kind.element, _build_type(kind.element, typmod, flat, distinct))
         if flat:
             array = _only(_ONE_DIMENSION, array)
         return _only(_LOWER_BOUND_OF_1, array) if distinct else array
-    one = _of_one(kind, typmod)
+    one = _build_scalar_type(kind, typmod)
     return _only(one.distinct, one) if distinct and one.distinct is not None else one
 
 
-def _of_one(kind: PgType, typmod: int) -> ConnectType:
-    """Of what is no array."""
+def _build_scalar_type(kind: PgType, typmod: int) -> ConnectType:
+    """The type of a value that is no array."""
     if kind.labels:
         return _enum(kind.labels)
     modifier = kind.base_typmod if kind.base_oid else typmod
@@ -207,27 +207,27 @@ def _each(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
 
     def render(values: pa.Array) -> Piece:
         distinct = pc.dictionary_encode(values)
-        rendered = [_in_bytes(function, text) for text in distinct.dictionary.to_pylist()]
+        rendered = [_apply_to_bytes(function, text) for text in distinct.dictionary.to_pylist()]
         return Piece(pa.array(rendered, pa.binary()).take(distinct.indices))
 
     return render
 
 
-def _in_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | None:
+def _apply_to_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | None:
     """What is not UTF-8 (in a database with the encoding SQL_ASCII) stays as it is, as in every other text."""
     rendered = function(text.decode("utf-8", "surrogateescape"))
     return None if rendered is None else rendered.encode("utf-8", "surrogateescape")
 
 
-def _as_json_of(name: str) -> Callable[[pa.Array], Piece]:
-    """As the other formats write the type."""
+def _make_json_render(name: str) -> Callable[[pa.Array], Piece]:
+    """What renders a type's values as the other formats do."""
     kind = PostgresType(OIDS[name])
     return lambda values: json_values(values, kind)
 
 
 def _floats(name: str) -> Callable[[pa.Array], Piece]:
-    """As Java writes them, with a point or an exponent, so that nobody takes a whole number for an integer."""
-    numbers = _as_json_of(name)
+    """What renders floats like Java, with a point or an exponent: nobody is to take a whole number for an integer."""
+    numbers = _make_json_render(name)
 
     def render(values: pa.Array) -> Piece:
         piece = numbers(values)
@@ -239,8 +239,10 @@ def _floats(name: str) -> Callable[[pa.Array], Piece]:
     return render
 
 
-def _by_cast(name: str, number: pa.DataType, function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
-    """Through Arrow's type, as the number that is behind it; values that it cannot hold go one by one."""
+def _make_cast_render(
+    name: str, number: pa.DataType, function: Callable[[str], str | None]
+) -> Callable[[pa.Array], Piece]:
+    """What renders values as the number behind Arrow's type; what it cannot hold goes through `function` one by one."""
     kind = PostgresType(OIDS[name])
 
     def render(values: pa.Array) -> Piece:
@@ -317,7 +319,7 @@ def _timestamp(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
         return ConnectType(_named("int64", "io.debezium.time.Timestamp"), _each(value.timestamp_millis))
     return ConnectType(
-        _named("int64", "io.debezium.time.MicroTimestamp"), _by_cast("timestamp", pa.int64(), value.timestamp)
+        _named("int64", "io.debezium.time.MicroTimestamp"), _make_cast_render("timestamp", pa.int64(), value.timestamp)
     )
 
 
@@ -369,7 +371,7 @@ _POINT_SCHEMA: Schema = {
 
 _TEXT: Schema = {"type": "string"}
 _STRING = ConnectType(_TEXT, quoted)
-_UNKNOWN = ConnectType(_TEXT, _as_strings)
+_UNKNOWN = ConnectType(_TEXT, _render_strings)
 
 _AS_JSON = {
     Logical.BOOLEAN: ("boolean", "bool"),
@@ -382,8 +384,10 @@ _AS_JSON = {
 """Connect's type, and the built-in type by whose JSON the values are written."""
 
 BY_LOGICAL: dict[Logical, ConnectType] = {
-    **{logical: ConnectType({"type": kind}, _as_json_of(name)) for logical, (kind, name) in _AS_JSON.items()},
-    Logical.DATE: ConnectType(_named("int32", "io.debezium.time.Date"), _by_cast("date", pa.int32(), value.date)),
+    **{logical: ConnectType({"type": kind}, _make_json_render(name)) for logical, (kind, name) in _AS_JSON.items()},
+    Logical.DATE: ConnectType(
+        _named("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.date)
+    ),
     Logical.FLOAT4: ConnectType({"type": "float"}, _floats("float4")),
     Logical.FLOAT8: ConnectType({"type": "double"}, _floats("float8")),
     Logical.HSTORE: ConnectType(_named("string", "io.debezium.data.Json"), _each(value.hstore)),

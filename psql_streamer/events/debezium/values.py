@@ -92,8 +92,8 @@ def zoned_time(value: str) -> str:
     shift = seconds * 1_000_000 * (-1 if offset[1] == "-" else 1)
     micros = (clock - shift) % _DAY
     whole, fraction = divmod(micros, 1_000_000)
-    part = f".{fraction:06}".rstrip("0") if fraction else ""
-    return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{part}Z"'
+    decimals = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{decimals}Z"'
 
 
 def interval(value: str) -> str | None:
@@ -222,7 +222,7 @@ def _unscaled(value: str, scale: int) -> int:
 
 
 def _double(value: str) -> str:
-    """With a point or an exponent, so that nobody takes it for an integer; NaN and the infinities are strings."""
+    """With a point or an exponent, or a reader would take it for an integer; NaN and the infinities are strings."""
     if not value.lstrip("-")[0].isdigit():
         return text(value)
     return value if "." in value or "e" in value else f"{value}.0"

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST = max(2, min(8, os.cpu_count() or 2))
+_MOST_TABLES = max(2, min(8, os.cpu_count() or 2))
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
-class SideBySide:
+class SessionPool:
     """Sessions over one engine. With another engine, another object. For one caller at a time.
 
     most: tables at once. With 1 all share the session that is given: a Spark Connect server's other sessions would not
     have its settings.
     """
 
-    def __init__(self, spark: SparkSession, most: int = _MOST) -> None:
+    def __init__(self, spark: SparkSession, most: int = _MOST_TABLES) -> None:
         self._spark = spark
         self._most = most
         self._own = threading.local()
@@ -37,8 +37,8 @@ class SideBySide:
         """The caller's own session."""
         return self._spark
 
-    def each(self, work: Callable[[SparkSession, _Given], _Made], given: Iterable[_Given]) -> list[_Made]:
-        """The work on each, in their order; the first failure in that order is raised when all have ended."""
+    def run_each(self, work: Callable[[SparkSession, _Given], _Made], given: Iterable[_Given]) -> list[_Made]:
+        """The results of the work on each, in their order; the first failure is raised when all have ended."""
         items = list(given)
         if min(len(items), self._most) < 2:
             return [work(self._spark, item) for item in items]
@@ -75,7 +75,7 @@ class SideBySide:
             task()
 
     def _session(self) -> SparkSession:
-        """This thread's."""
+        """This thread's session, which is made when first asked for."""
         if not hasattr(self._own, "session"):
             self._own.session = self._spark.newSession()
         session: SparkSession = self._own.session

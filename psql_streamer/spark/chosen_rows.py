@@ -11,12 +11,12 @@ from psql_streamer.model import Changes
 Chosen = NDArray[np.bool_]
 
 
-def part(changes: Changes, chosen: Chosen) -> Changes:
+def take_rows(changes: Changes, chosen: Chosen) -> Changes:
     """The chosen rows, with their images. chosen: an element a row."""
     return changes.take(np.flatnonzero(chosen))
 
 
-def sizes(changes: Changes) -> NDArray[np.int64]:
+def row_sizes(changes: Changes) -> NDArray[np.int64]:
     """Bytes of each row, in all its images."""
     found = np.zeros(len(changes), np.int64)
     for image in (changes.after, changes.before):

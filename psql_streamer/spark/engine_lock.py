@@ -1,4 +1,4 @@
-"""Who uses the engine that all handlers of the process share: many at once, or one alone."""
+"""The lock on the engine that all handlers of the process share: for many at once, or for one alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from psql_streamer.batching import LOOK_SECONDS
 
 
-class Turns:
+class EngineLock:
     """A handler that looks for the row which ends the engine must be alone with it: else another's job ends with it, or
     another's row is to blame."""
 
@@ -19,8 +19,8 @@ class Turns:
         self._alone = False
 
     @contextmanager
-    def together(self, give_up: Callable[[], None]) -> Iterator[None]:
-        """Together with others. give_up: called now and then while it waits; may raise."""
+    def shared(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock together with others. give_up: called now and then while it waits; may raise."""
         with self._free:
             self._wait(lambda: not self._alone, give_up)
             self._users += 1
@@ -32,8 +32,10 @@ class Turns:
                 self._free.notify_all()
 
     @contextmanager
-    def alone(self, give_up: Callable[[], None]) -> Iterator[None]:
-        """When the others have ended what they are at; nobody begins anything meanwhile. give_up: as in `together`."""
+    def exclusive(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock alone, when the others have ended what they are at; meanwhile nobody else gets it. give_up: see
+        `shared`.
+        """
         with self._free:
             self._wait(lambda: not self._alone, give_up)
             self._alone = True
@@ -54,5 +56,5 @@ class Turns:
             give_up()
 
 
-turns = Turns()
-"""Of this process's engine."""
+engine_lock = EngineLock()
+"""The lock of this process's engine."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.spark.parallel import SideBySide
+from psql_streamer.spark.session_pool import SessionPool
 
 
 class Sessions:
@@ -21,9 +21,9 @@ class Sessions:
         return Sessions()
 
 
-def side_by_side(sessions: Sessions, most: int) -> SideBySide:
+def pool_of(sessions: Sessions, most: int) -> SessionPool:
     given: Any = sessions
-    return SideBySide(given, most)
+    return SessionPool(given, most)
 
 
 def test_two_are_at_work_at_once_and_keep_their_order() -> None:
@@ -34,9 +34,9 @@ def test_two_are_at_work_at_once_and_keep_their_order() -> None:
         return number, session
 
     sessions = Sessions()
-    tables = side_by_side(sessions, 2)
+    tables = pool_of(sessions, 2)
     for _ in range(2):
-        done = tables.each(work, [1, 2, 3, 4])
+        done = tables.run_each(work, [1, 2, 3, 4])
         assert [number for number, _ in done] == [1, 2, 3, 4]
         assert sessions not in [session for _, session in done]
     assert sessions.made == 2
@@ -46,7 +46,7 @@ def test_two_are_at_work_at_once_and_keep_their_order() -> None:
 def test_one_alone_and_one_at_a_time_take_the_session_that_was_given() -> None:
     sessions = Sessions()
     for most, numbers in ((4, [7]), (1, [1, 2, 3])):
-        assert side_by_side(sessions, most).each(lambda session, number: (session is sessions, number), numbers) == [
+        assert pool_of(sessions, most).run_each(lambda session, number: (session is sessions, number), numbers) == [
             (True, number) for number in numbers
         ]
     assert sessions.made == 0
@@ -62,11 +62,11 @@ def test_the_first_failure_in_order_is_raised_when_all_have_ended() -> None:
         finally:
             ended.append(number)
 
-    tables = side_by_side(Sessions(), 3)
+    tables = pool_of(Sessions(), 3)
     with pytest.raises(ValueError, match=r"^3$"):
-        tables.each(work, [2, 3, 5, 6])
+        tables.run_each(work, [2, 3, 5, 6])
     assert sorted(ended) == [2, 3, 5, 6]
-    assert tables.each(lambda _, number: number, [1, 2]) == [1, 2]
+    assert tables.run_each(lambda _, number: number, [1, 2]) == [1, 2]
     tables.close()
 
 
@@ -76,4 +76,4 @@ def test_a_session_that_cannot_be_made_is_a_failure_of_the_work() -> None:
             raise ConnectionError("the JVM ended")
 
     with pytest.raises(ConnectionError):
-        side_by_side(Broken(), 2).each(lambda _, number: number, [1, 2])
+        pool_of(Broken(), 2).run_each(lambda _, number: number, [1, 2])

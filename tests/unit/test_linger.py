@@ -1,0 +1,67 @@
+"""How long a reader lingers before it hands over what it has buffered."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.batching import FAST_STREAM_BYTES_PER_SECOND, LINGER_BYTES, LINGER_SECONDS, TRANSACTION_REST_SECONDS
+from sources.postgres.linger import Buffered, Linger
+
+WANTED_BYTES = 8 << 20
+
+
+def _buffered(size: int, *, since: float = 0.0, complete: bool = True, frames: int = 3) -> Buffered:
+    return Buffered(size, frames, since, complete)
+
+
+def _make_fast(linger: Linger, now: float) -> None:
+    linger.note_block(now - 1.0, 1)
+    linger.note_block(now, FAST_STREAM_BYTES_PER_SECOND + 1)
+
+
+def test_a_whole_transaction_goes_at_once_while_the_stream_is_slow() -> None:
+    assert Linger(1000, longest=1.0).seconds_to_wait(now=0.0, buffered=_buffered(200), wanted=WANTED_BYTES) == 0.0
+
+
+def test_a_part_of_a_transaction_waits_a_moment_for_the_rest() -> None:
+    linger = Linger(1000, longest=1.0)
+    begun = _buffered(200, since=10.0, complete=False)
+    assert linger.seconds_to_wait(now=10.0, buffered=begun, wanted=WANTED_BYTES) == pytest.approx(
+        TRANSACTION_REST_SECONDS
+    )
+    assert linger.seconds_to_wait(
+        now=10.0 + TRANSACTION_REST_SECONDS, buffered=begun, wanted=WANTED_BYTES
+    ) == pytest.approx(0.0)
+
+
+def test_a_fast_stream_gathers_larger_blocks() -> None:
+    linger = Linger(10_000, longest=1.0)
+    _make_fast(linger, now=5.0)
+    assert (
+        0
+        < linger.seconds_to_wait(now=5.0, buffered=_buffered(50_000, since=5.0), wanted=WANTED_BYTES)
+        <= LINGER_SECONDS
+    )
+    assert linger.seconds_to_wait(now=5.0, buffered=_buffered(LINGER_BYTES, since=5.0), wanted=WANTED_BYTES) == 0.0
+
+
+def test_a_stream_that_became_slow_again_does_not_gather() -> None:
+    linger = Linger(10_000, longest=1.0)
+    _make_fast(linger, now=5.0)
+    linger.note_block(6.0, 1000)
+    assert linger.seconds_to_wait(now=6.0, buffered=_buffered(500, since=6.0), wanted=WANTED_BYTES) == 0.0
+
+
+def test_nothing_waits_longer_than_batch_flush_interval() -> None:
+    linger = Linger(10_000, longest=0.001)
+    _make_fast(linger, now=5.0)
+    assert linger.seconds_to_wait(now=5.0, buffered=_buffered(500, since=5.0), wanted=WANTED_BYTES) == pytest.approx(
+        0.001
+    )
+
+
+def test_a_block_that_has_all_the_frames_or_bytes_it_may_have_goes_at_once() -> None:
+    linger = Linger(100, longest=1.0)
+    _make_fast(linger, now=5.0)
+    assert linger.seconds_to_wait(now=5.0, buffered=_buffered(500, since=5.0, frames=100), wanted=WANTED_BYTES) == 0.0
+    assert linger.seconds_to_wait(now=5.0, buffered=_buffered(500, since=5.0), wanted=500) == 0.0
