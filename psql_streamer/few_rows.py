@@ -34,6 +34,14 @@ Cells: TypeAlias = tuple[Cell, ...]
 """An image of one row: a cell for each column of its relation."""
 
 
+class FewTransaction(NamedTuple):
+    """A transaction; its fields are as those of Transactions. moment: of its commit."""
+
+    commit: int
+    moment: int
+    id: int
+
+
 class FewRow(NamedTuple):
     """One row change; its fields are as CellTable's. after, before: the images; None where there is none."""
 
@@ -53,11 +61,12 @@ class FewRow(NamedTuple):
 
 
 class FewRows(Tabular):
-    """Row changes in the order of their ordinals. shapes: as CellTable has them."""
+    """Row changes in the order of their ordinals. shapes: as CellTable has them. transactions: those of the batch."""
 
-    def __init__(self, shapes: Sequence[Shape], each: Sequence[FewRow]) -> None:
+    def __init__(self, shapes: Sequence[Shape], each: Sequence[FewRow], transactions: Sequence[FewTransaction]) -> None:
         self.shapes = shapes
         self.each = each
+        self.transactions = transactions
 
     @property
     def rows(self) -> int:

@@ -615,7 +615,7 @@ class Batch:
     @property
     def overhead(self) -> int:
         """Bytes of the batch's objects, whatever its rows hold: most of a small batch."""
-        return _BATCH_OBJECTS + self.rows.overhead
+        return batch_overhead(self.rows)
 
     def __len__(self) -> int:
         """Changes, truncates and messages; not what was put aside."""
@@ -629,6 +629,11 @@ class Batch:
             yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1
         for message in self.messages:
             yield "", message.prefix, Marker.MESSAGE, 1
+
+
+def batch_overhead(changes: BatchChanges) -> int:
+    """Bytes of the objects of a batch with these changes."""
+    return _BATCH_OBJECTS + changes.overhead
 
 
 Stats = Mapping[str, Any]

@@ -34,12 +34,13 @@ def to_iso(values: NDArray[np.int64]) -> pa.Array:
 
 def one_to_iso(value: int) -> bytes:
     """The text of `to_iso` for one value."""
-    few = _few_to_iso([value])
-    return few[0] if few is not None else bytes(to_iso(np.array([value]))[0].as_py())
+    if not 0 <= value < _YEAR_9999:
+        return bytes(to_iso(np.array([value]))[0].as_py())
+    return (_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").encode()
 
 
 def _few_to_iso(values: list[int]) -> list[bytes] | None:
     """The same one by one; None when one of them lies beyond Python's calendar."""
     if not all(0 <= value < _YEAR_9999 for value in values):
         return None
-    return [(_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").encode() for value in values]
+    return list(map(one_to_iso, values))

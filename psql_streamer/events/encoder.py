@@ -26,7 +26,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Rows, split
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import SourceFields, fields_of
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import (
@@ -48,6 +48,9 @@ class _LeftOut:
     skipped: Counter[str] = field(default_factory=Counter)
     skipped_messages: Counter[str] = field(default_factory=Counter)
     excluded: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.skipped or self.skipped_messages or self.excluded)
 
 
 class Encoder:
@@ -86,7 +89,9 @@ class Encoder:
         form = self._format.of(batch)
         left_out = _LeftOut()
         few = self._encode_few(form, batch, left_out)
-        return self._encode_any(form, batch, left_out) if few is None else _with(few, left_out)
+        if few is None:
+            return self._encode_any(form, batch, left_out)
+        return _with(few, left_out) if left_out else few
 
     def _encode_few(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records | None:
         """Records of few rows and nothing else, if the format writes them one by one and they are ordinary."""
@@ -99,7 +104,7 @@ class Encoder:
             form,
             self._plans_of(batch.source.name).each(rows.shapes),
             *self._json.singles(rows.shapes),
-            partial(_headers_of_row, batch) if self._headers else None,
+            partial(_headers_of_row, form.fields) if self._headers else None,
             lambda relation: self._leave_out(relation, 1, left_out),
         ).encode(batch, rows)
 
@@ -280,10 +285,10 @@ def _with(records: Records, left_out: _LeftOut) -> Records:
     )
 
 
-def _headers_of_row(batch: Batch, row: OneRow) -> dict[str, str]:
+def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str]:
     """As _headers, of one row."""
     return {
-        **_headers_of_one(batch, row.tx),
+        **fields.headers_of(row.transaction),
         "seq": str(row.seq),
         "op": row.op.action,
         "schema": row.relation.schema,

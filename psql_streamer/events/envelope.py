@@ -65,7 +65,7 @@ class EnvelopeBatch(BatchFormat):
             new,
             row.checksum,
             self._source(relation.schema, relation.table),
-            self.fields.render_envelope_member(self.batch.transactions, row.tx),
+            self.fields.render_envelope_member(row.transaction),
             self.fields.render_envelope_place(row.place),
             row.seq,
         )

@@ -66,13 +66,13 @@ class EventBatch(BatchFormat):
         return join(*fragments, b"}")
 
     def row(self, row: OneRow) -> bytes:
-        transactions, relation = self.batch.transactions, row.relation
+        relation = row.relation
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Checksum":"%s","Columns":%s%s}' % (
             self._heads(row.op)(relation.schema, relation.table),
-            self.fields.render_event_member(transactions, row.tx),
+            self.fields.render_event_member(row.transaction),
             self.fields.render_event_place(row.place),
             row.seq,
-            uuid_of(self.batch.source, int(transactions.commit[row.tx]), row.seq),
+            uuid_of(self.batch.source, row.transaction.commit, row.seq),
             row.checksum,
             row.image,
             b"" if row.old is None else b',"Before":' + row.old,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ class FewRecords:
         for row in few.each:
             if not self.plans[row.shape].ways:
                 continue
-            records = self._records(batch, row, few)
+            records = self._records(row, few)
             if records is None:
                 return None
             written += records
@@ -59,7 +60,7 @@ class FewRecords:
             if not plan.ways:
                 self.leave_out(few.shapes[row.shape].relation)
 
-    def _records(self, batch: Batch, row: FewRow, few: FewRows) -> Sequence[_Written] | None:
+    def _records(self, row: FewRow, few: FewRows) -> Sequence[_Written] | None:
         """One for each topic of the row; None when a value of it goes by column."""
         relation, columns = few.shapes[row.shape]
         cells, plan = _image(row), self.plans[row.shape]
@@ -69,20 +70,19 @@ class FewRecords:
         keys = [self.keys.write(row.shape, cells, way.key) for way in plan.ways if way.key]
         if image is None or (old is None and is_update_of is not None) or None in keys:
             return None
-        one = OneRow(relation, row.op, row.tx, row.seq, row.place, image, old, checksum_of(image))
+        transaction = few.transactions[row.tx]
+        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, checksum_of(image))
         value, headers = self.form.row(one), {} if self.headers is None else self.headers(one)
-        commit = int(batch.transactions.commit[row.tx])
         texts = iter(keys)
         return [
-            _Written(topic, plan.table, key, value, commit, row.seq, row.op, headers)
+            _Written(topic, plan.table, key, value, transaction.commit, row.seq, row.op, headers)
             for way in plan.ways
             for key in [next(texts) if way.key else None]
             for topic in way.topics
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(NamedTuple):
     """A record."""
 
     topic: str
@@ -103,9 +103,10 @@ def _image(row: FewRow) -> Cells:
 
 def _is_unusual(row: FewRow, plan: Plan) -> bool:
     """Whether it becomes something else than one record a topic, or depends on what is done with unchanged values."""
-    if row.op is RowOp.UPDATE and row.after is not None and ABSENT in row.after:
+    lacks = ABSENT in _image(row)
+    if lacks and row.op is RowOp.UPDATE:
         return True
-    return any(_is_key_unusual(row, way) for way in plan.ways)
+    return (lacks or row.before is not None) and any(_is_key_unusual(row, way) for way in plan.ways)
 
 
 def _is_key_unusual(row: FewRow, way: Way) -> bool:

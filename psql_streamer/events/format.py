@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
+from psql_streamer.few_rows import FewTransaction
 from psql_streamer.model import (
     Batch,
     LogicalMessage,
@@ -69,9 +70,8 @@ class RowTexts:
         return checksums(self.image)
 
 
-@dataclass(frozen=True, slots=True)
-class OneRow:
-    """A row change that is written by itself. tx, seq, place: as CellTable has them.
+class OneRow(NamedTuple):
+    """A row change that is written by itself. seq, place: as CellTable has them.
 
     image: JSON of the row that the action left, or (delete) the one that it removed. old: of the old row of an update,
     if the source gave it. checksum: of the image.
@@ -79,7 +79,7 @@ class OneRow:
 
     relation: Relation
     op: RowOp
-    tx: int
+    transaction: FewTransaction
     seq: int
     place: int
     image: bytes

@@ -19,6 +19,7 @@ from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
+from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions
 
@@ -75,14 +76,14 @@ class SourceFields(ABC):
             to_digits(transactions.commit),
         )
 
-    def render_event_member(self, transactions: Transactions, tx: int) -> bytes:
+    def render_event_member(self, transaction: FewTransaction) -> bytes:
         """The members of `event` for one transaction."""
         return b',"Timestamp":"%sZ","%s":%s,"%s":%d' % (
-            one_to_iso(int(transactions.commit_ts[tx])),
+            one_to_iso(transaction.moment),
             self.event_names.id.encode(),
-            json.dumps(self.id_of(transactions, tx), ensure_ascii=False).encode(),
+            b"%d" % transaction.id,
             self.event_names.commit.encode(),
-            transactions.commit[tx],
+            transaction.commit,
         )
 
     def render_event_outside(self, commit: int) -> bytes:
@@ -108,13 +109,13 @@ class SourceFields(ABC):
             self.shown_json(transactions.commit),
         )
 
-    def render_envelope_member(self, transactions: Transactions, tx: int) -> bytes:
+    def render_envelope_member(self, transaction: FewTransaction) -> bytes:
         """The members of `source` in `envelope` for one transaction."""
-        names, shown = self.other_names, self.show_commit(int(transactions.commit[tx]))
-        return b',"ts_ms":%d,"%s":%s,"%s":%s' % (
-            transactions.commit_ts[tx] // 1000,
+        names, shown = self.other_names, self.show_commit(transaction.commit)
+        return b',"ts_ms":%d,"%s":%d,"%s":%s' % (
+            transaction.moment // 1000,
             names.id.encode(),
-            json.dumps(self.id_of(transactions, tx), ensure_ascii=False).encode(),
+            transaction.id,
             names.commit.encode(),
             json.dumps(shown).encode(),
         )
@@ -141,6 +142,10 @@ class SourceFields(ABC):
         """Headers that name each change's transaction."""
         named = {} if transactions.ids is None else {self.other_names.id: transactions.ids_of(tx)}
         return {self.other_names.commit: self.show(transactions.commit[tx]), **named}
+
+    def headers_of(self, transaction: FewTransaction) -> dict[str, str]:
+        """Headers that name one transaction."""
+        return {**self.headers_outside(transaction.commit), self.other_names.id: str(transaction.id)}
 
     def headers_outside(self, commit: int) -> dict[str, str]:
         """The same for a message outside of any transaction."""

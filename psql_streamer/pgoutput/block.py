@@ -18,6 +18,9 @@ from psql_streamer.pgoutput.tuples import Index, Wire
 KEEPALIVE_FRAME = 23
 """Bytes of a keepalive: 'd', length, 'k', WAL end, send time, whether an answer is wanted."""
 
+POSTGRES_EPOCH_US = 946_684_800_000_000
+"""2000-01-01 in microseconds since 1970-01-01."""
+
 _ROW_OPS = (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)
 
 _KNOWN = np.isin(np.arange(256), np.frombuffer(b"BCORYIUDTM", np.uint8))

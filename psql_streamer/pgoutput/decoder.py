@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from psql_streamer import batching
 from psql_streamer.cells import NO_CELLS
 from psql_streamer.errors import ProtocolError
-from psql_streamer.few_rows import FewRows
+from psql_streamer.few_rows import FewRows, FewTransaction
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import (
     OUTSIDE,
@@ -53,9 +53,10 @@ from psql_streamer.model import (
     SourceInfo,
     Transactions,
     Truncate,
+    batch_overhead,
 )
 from psql_streamer.pgoutput import messages
-from psql_streamer.pgoutput.block import Frames, SessionShapes, Shapes, count_changes, read_tags
+from psql_streamer.pgoutput.block import POSTGRES_EPOCH_US, Frames, SessionShapes, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.few_frames import FewFrames, read_few
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, apply_primary_key, no_keys
@@ -68,7 +69,6 @@ from psql_streamer.pgtypes.builtin import BY_OID
 
 Resolve: TypeAlias = Callable[[int], PgType | None]
 
-_POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in microseconds since 1970-01-01
 _BEGIN_FRAME = HEADER + 21
 _COMMIT_FRAME = HEADER + 26
 
@@ -146,26 +146,23 @@ class Decoder:
         if few is None or len(few.rows) > batching.FEW_ROWS:
             return None
         resume = self._resume
-        begun, ended = min(few.commits, default=resume.lsn), resume.commit_lsn
-        resuming = resume.changes and (self._lsn <= ended or ended in few.commits)
-        return None if begun < resume.lsn or resuming else few
+        commits = [one.commit for one in few.transactions]
+        resuming = resume.changes and (self._lsn <= resume.commit_lsn or resume.commit_lsn in commits)
+        return None if resuming or min(commits, default=resume.lsn) < resume.lsn else few
 
     def _few(self, few: FewFrames, size: int, received_at: float) -> Batch:
         """As _decode_any, of what was read frame by frame."""
-        moments = [moment + _POSTGRES_EPOCH_US for moment in few.moments]
         self._lsn = Lsn(max(self._lsn, few.end, few.alive))
-        self._commit_ts = moments[-1] if moments else self._commit_ts
-        changes = FewRows(self._shapes.shapes, few.rows) if few.rows else NO_CELLS
-        batch = Batch(
+        self._commit_ts = few.transactions[-1].moment if few.transactions else self._commit_ts
+        changes = FewRows(self._shapes.shapes, few.rows, few.transactions) if few.rows else NO_CELLS
+        return Batch(
             source=self._source,
             position=self._position().position,
-            transactions=Transactions(
-                np.array(few.commits, np.uint64), np.array(moments, np.int64), pa.array(few.xids, pa.uint32())
-            ),
+            transactions=_as_arrays(few.transactions),
             changes=changes,
+            nbytes=batch_overhead(changes) + 2 * size,
             received_at=received_at,
         )
-        return replace(batch, nbytes=batch.overhead + 2 * size)
 
     def _decode_any(
         self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float
@@ -260,7 +257,7 @@ class Decoder:
         # Transaction 0 is the one that was open when the block began; a placeholder when none was.
         held = self._open or _OpenTransaction(0, 0, self._commit_ts, 0)
         at = start + HEADER + 1
-        times = wire.u64(at + 8).view(np.int64) + _POSTGRES_EPOCH_US
+        times = wire.u64(at + 8).view(np.int64) + POSTGRES_EPOCH_US
         return Transactions(
             commit=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
             commit_ts=np.concatenate((np.array([held.commit_ts], np.int64), times)),
@@ -350,6 +347,11 @@ class Decoder:
         return replace(kind, known=self._resolve(kind.oid)) if isinstance(kind, PostgresType) else kind
 
 
+def _as_arrays(few: Sequence[FewTransaction]) -> Transactions:
+    commits, moments, xids = zip(*few, strict=True) if few else ((), (), ())
+    return Transactions(np.array(commits, np.uint64), np.array(moments, np.int64), pa.array(xids, pa.uint32()))
+
+
 def _read_truncates(frames: Frames) -> list[_Truncated]:
     return [(index, messages.truncate(frames.body(index))) for index in np.flatnonzero(frames.tag == ord("T")).tolist()]
 
@@ -397,4 +399,4 @@ def _read_messages(frames: Frames, keep: NDArray[np.bool_], table_seqs: Mapping[
 def _moment(frames: Frames, index: int) -> int:
     """Of the commit of the transaction that a frame lies in, or of the last one before it."""
     committed = int(frames.transactions.commit_ts[frames.tx[index]])
-    return committed or int(frames.sent_at(np.array([index]))[0]) + _POSTGRES_EPOCH_US
+    return committed or int(frames.sent_at(np.array([index]))[0]) + POSTGRES_EPOCH_US

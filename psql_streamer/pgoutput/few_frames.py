@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct, error
 
-from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow
+from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow, FewTransaction
 from psql_streamer.model import RowOp
-from psql_streamer.pgoutput.block import KEEPALIVE_FRAME, SessionShapes
+from psql_streamer.pgoutput.block import KEEPALIVE_FRAME, POSTGRES_EPOCH_US, SessionShapes
 from psql_streamer.pgoutput.frames import HEADER
 
 _BEGIN, _COMMIT = Struct(">QqI"), Struct(">BQQq")
@@ -29,14 +29,12 @@ _OPS = {int(op): op for op in (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)}
 
 @dataclass(slots=True)
 class FewFrames:
-    """Transactions by commit LSN, moment (microseconds since 2000-01-01 UTC) and xid, and their rows.
+    """Transactions, and their rows.
 
     end: of the last commit; alive: the highest WAL end of keepalives behind it. 0: there is none.
     """
 
-    commits: list[int] = field(default_factory=list)
-    moments: list[int] = field(default_factory=list)
-    xids: list[int] = field(default_factory=list)
+    transactions: list[FewTransaction] = field(default_factory=list)
     rows: list[FewRow] = field(default_factory=list)
     end: int = 0
     alive: int = 0
@@ -90,14 +88,11 @@ class _Reading:
             raise _Unusual
 
     def _begin(self, commit_lsn: int, moment: int, xid: int) -> None:
-        found = self._found
-        found.commits.append(commit_lsn)
-        found.moments.append(moment)
-        found.xids.append(xid)
-        found.alive, self._open, self._seq = 0, True, 0
+        self._found.transactions.append(FewTransaction(commit_lsn, moment + POSTGRES_EPOCH_US, xid))
+        self._found.alive, self._open, self._seq = 0, True, 0
 
     def _commit(self, _flags: int, commit_lsn: int, end: int, _moment: int) -> None:
-        if commit_lsn != self._found.commits[-1]:
+        if commit_lsn != self._found.transactions[-1].commit:
             raise _Unusual
         self._found.end, self._open = end, False
 
@@ -119,7 +114,7 @@ class _Reading:
         if at != end or (after is None and before is None):
             raise _Unusual
         [place] = _U64.unpack_from(self._data, start + _LSN)
-        rows, tx = self._found.rows, len(self._found.commits) - 1
+        rows, tx = self._found.rows, len(self._found.transactions) - 1
         rows.append(FewRow(shape, len(rows), op, self._seq, tx, place, after, before))
         self._seq += 1
 

@@ -86,9 +86,10 @@ class SourceRunner:
         self.part.interrupt()
 
     def wake(self) -> None:
-        """A sink took a batch: it may be time to read the next."""
-        with self._lock:
-            self._lock.notify()
+        """A sink took a batch: in a fast stream it may be time to read the next."""
+        if self._is_fast:
+            with self._lock:
+                self._lock.notify()
 
     def join(self, deadline: float) -> None:
         """Wait for the thread; reading ends when the service is stopping."""
@@ -269,11 +270,16 @@ class SourceRunner:
         one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
         or a hundred. While the stream is fast, it is when it may soon have nothing to do.
         """
-        slow = self._last_bytes < WORK_AHEAD_BYTES
+        fast = self._is_fast
         with self._lock:
             return not self._sinks or self._lock.wait_for(
-                lambda: any(self._is_done(sink) if slow else sink.wants_more for sink in self._sinks), LOOK_SECONDS
+                lambda: any(sink.wants_more if fast else self._is_done(sink) for sink in self._sinks), LOOK_SECONDS
             )
+
+    @property
+    def _is_fast(self) -> bool:
+        """Whether the stream brings large batches."""
+        return self._last_bytes >= WORK_AHEAD_BYTES
 
     def _is_done(self, sink: SinkRunner) -> bool:
         return not self._tracker.unacknowledged(sink.name)

@@ -133,7 +133,13 @@ class _Reader:
         self._send_status_when_due(now)
         self._answer(now)
         if now - before < READER_NAP_SECONDS:
-            time.sleep(READER_NAP_SECONDS)  # let some rows gather
+            time.sleep(max(READER_NAP_SECONDS, self._seconds_to_pause(now)))  # let some rows gather
+
+    def _seconds_to_pause(self, now: float) -> float:
+        """How long the stream may be left alone, because no block may go and little of one is there."""
+        if self._output or len(self._frames) >= SOCKET_READ_ON_BYTES:
+            return 0.0
+        return self._linger.seconds_to_pause(now)
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Wait until something can be read or written, a status update is due, or what is buffered should go."""

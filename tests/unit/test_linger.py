@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from psql_streamer.batching import FAST_STREAM_BYTES_PER_SECOND, LINGER_BYTES, LINGER_SECONDS, TRANSACTION_REST_SECONDS
+from psql_streamer.batching import (
+    FAST_STREAM_BYTES_PER_SECOND,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    SLOW_STREAM_BLOCK_SECONDS,
+    TRANSACTION_REST_SECONDS,
+)
 from sources.postgres.linger import Buffered, Linger
 
 WANTED_BYTES = 8 << 20
@@ -34,6 +40,30 @@ def test_a_part_of_a_transaction_waits_a_moment_for_the_rest() -> None:
     ) == pytest.approx(0.0)
 
 
+def test_blocks_of_a_slow_stream_keep_a_distance() -> None:
+    linger = Linger(1000, longest=1.0)
+    linger.note_block(10.0, 200)
+    for whole in (True, False):
+        buffered = _buffered(200, since=10.0005, complete=whole)
+        assert linger.seconds_to_wait(now=10.001, buffered=buffered, wanted=WANTED_BYTES) == pytest.approx(
+            SLOW_STREAM_BLOCK_SECONDS - 0.001
+        )
+    assert linger.seconds_to_pause(10.001) == pytest.approx(SLOW_STREAM_BLOCK_SECONDS - 0.001)
+
+
+def test_the_first_rows_after_a_pause_go_at_once() -> None:
+    linger = Linger(1000, longest=1.0)
+    linger.note_block(10.0, 200)
+    assert linger.seconds_to_wait(now=11.0, buffered=_buffered(200, since=11.0), wanted=WANTED_BYTES) <= 0.0
+    assert linger.seconds_to_pause(11.0) <= 0.0
+
+
+def test_a_fast_stream_is_not_left_alone() -> None:
+    linger = Linger(1000, longest=1.0)
+    _make_fast(linger, now=5.0)
+    assert linger.seconds_to_pause(5.0) == 0.0
+
+
 def test_a_fast_stream_gathers_larger_blocks() -> None:
     linger = Linger(10_000, longest=1.0)
     _make_fast(linger, now=5.0)
@@ -49,7 +79,7 @@ def test_a_stream_that_became_slow_again_does_not_gather() -> None:
     linger = Linger(10_000, longest=1.0)
     _make_fast(linger, now=5.0)
     linger.note_block(6.0, 1000)
-    assert linger.seconds_to_wait(now=6.0, buffered=_buffered(500, since=6.0), wanted=WANTED_BYTES) == 0.0
+    assert linger.seconds_to_wait(now=6.1, buffered=_buffered(500, since=6.1), wanted=WANTED_BYTES) <= 0.0
 
 
 def test_nothing_waits_longer_than_batch_flush_interval() -> None:
