@@ -141,7 +141,7 @@ class Tuples:
             ),
             pa.concat_arrays([part.values for part in parts]),
             _joined_flags([(part.absent, len(part.values)) for part in parts]),
-            by_type(
+            group_by_type(
                 ArrowCells(typed.at + before, typed.values)
                 for part, before in zip(parts, cells_before, strict=False)
                 for typed in part.typed
@@ -170,7 +170,7 @@ class Tabular(BatchChanges):
 
 @dataclass(frozen=True, eq=False)
 class CellTable(Tabular):
-    """Row changes, in the order of their ordinals; all arrays but the images' have one element a row.
+    """Row changes, in their batch order; all arrays but the images' have one element a row.
 
     shapes: relations, each with the columns that its cells are of; some may have no rows. Batches of one session have
     the same list, to which shapes are only added, so that what is made of a shape can be kept. shape: index into it.
@@ -179,7 +179,7 @@ class CellTable(Tabular):
 
     shapes: Sequence[Shape]
     shape: NDArray[np.int32]
-    ordinal: Index
+    batch_order: Index
     op: NDArray[np.uint8]
     seq: Index
     tx: NDArray[np.int32]
@@ -201,8 +201,8 @@ class CellTable(Tabular):
         return _TABLE_OBJECTS
 
     @property
-    def next_ordinal(self) -> int:
-        return int(self.ordinal[-1]) + 1 if len(self.ordinal) else 0
+    def next_batch_order(self) -> int:
+        return int(self.batch_order[-1]) + 1 if len(self.batch_order) else 0
 
     def counted(self) -> Iterator[Counted]:
         sizes = np.zeros(self.rows, np.int64)
@@ -232,17 +232,17 @@ class CellTable(Tabular):
         return self._chosen(rows, lambda image: rows_of(image, rows))
 
     def between(self, first: int, last: int) -> CellTable:
-        """The rows whose ordinals lie in [first, last), without a copy."""
-        begin, end = np.searchsorted(self.ordinal, (first, last)).tolist()
+        """The rows whose batch order lies in [first, last), without a copy."""
+        begin, end = np.searchsorted(self.batch_order, (first, last)).tolist()
         return self._chosen(slice(begin, end), lambda image: image.slice(begin, end))
 
     def moved(self, by: Shift) -> CellTable:
         """The same behind other batches."""
-        return replace(self, ordinal=self.ordinal + by.rows, tx=self.tx + np.int32(by.transactions))
+        return replace(self, batch_order=self.batch_order + by.rows, tx=self.tx + np.int32(by.transactions))
 
     @classmethod
     def concat(cls, parts: Sequence[CellTable]) -> CellTable:
-        """One behind the other: each part's ordinals are greater than those before."""
+        """One behind the other: the batch orders of each part are greater than those before."""
         parts = [part for part in parts if part.rows]
         if len(parts) < 2:
             return parts[0] if parts else NO_CELLS
@@ -276,7 +276,7 @@ class CellTable(Tabular):
         return Changes(
             shape.relation,
             shape.columns,
-            self.ordinal[rows],
+            self.batch_order[rows],
             self.op[rows],
             self.seq[rows],
             self.tx[rows],
@@ -292,12 +292,12 @@ class CellTable(Tabular):
 
     @classmethod
     def of(cls, parts: Iterable[Changes]) -> CellTable:
-        """Changes by relation as one table. Their rows are put into the order of their ordinals."""
+        """Changes by relation as one table. Their rows are put into batch order."""
         held = [part for part in parts if len(part)]
         if not held:
             return NO_CELLS
-        ordinal = np.concatenate([part.ordinal for part in held])
-        order = np.argsort(ordinal, kind="stable")
+        batch_order = np.concatenate([part.batch_order for part in held])
+        order = np.argsort(batch_order, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         placed = np.split(place, np.cumsum([len(part) for part in held[:-1]]))
@@ -315,9 +315,9 @@ class CellTable(Tabular):
     def merged(cls, parts: Sequence[CellTable]) -> CellTable:
         """Tables whose rows stand between each other's, as one."""
         table = cls.concat(parts)
-        if (table.ordinal[1:] >= table.ordinal[:-1]).all():
+        if (table.batch_order[1:] >= table.batch_order[:-1]).all():
             return table
-        order = np.argsort(table.ordinal, kind="stable")
+        order = np.argsort(table.batch_order, kind="stable")
         return table._chosen(order, lambda image: _reordered(image, order))
 
     def _chosen(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
@@ -333,7 +333,7 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_PER_ROW = ("shape", "ordinal", "op", "seq", "tx", "place", "table_seq")
+_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq")
 """The fields of CellTable that hold an element a row."""
 
 _TABLE_OBJECTS = 8192
@@ -519,21 +519,21 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             if number in image.absent:
                 absent[cells] = image.absent[number]
     values = _scattered(texts, total, pa.binary())
-    return Tuples(rows[order], begins, values, _none_if_false(absent), by_type(typed))
+    return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed))
 
 
-def by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
+def group_by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
     """All cells of one type together."""
     of_types: dict[pa.DataType, list[ArrowCells]] = {}
     for cells in typed:
         of_types.setdefault(cells.values.type, []).append(cells)
     return tuple(
-        _in_order_of_cells(np.concatenate([one.at for one in alike]), pa.concat_arrays([one.values for one in alike]))
+        _sort_by_cell(np.concatenate([one.at for one in alike]), pa.concat_arrays([one.values for one in alike]))
         for alike in of_types.values()
     )
 
 
-def _in_order_of_cells(cells: Index, array: pa.Array) -> ArrowCells:
+def _sort_by_cell(cells: Index, array: pa.Array) -> ArrowCells:
     order = np.argsort(cells)
     return ArrowCells(cells[order], array.take(pa.array(order)))
 

@@ -46,7 +46,7 @@ class FewRow(NamedTuple):
     """One row change; its fields are as CellTable's. after, before: the images; None where there is none."""
 
     shape: int
-    ordinal: int
+    batch_order: int
     op: RowOp
     seq: int
     tx: int
@@ -61,7 +61,7 @@ class FewRow(NamedTuple):
 
 
 class FewRows(Tabular):
-    """Row changes in the order of their ordinals. shapes: as CellTable has them. transactions: those of the batch."""
+    """Row changes in batch order. shapes: as CellTable has them. transactions: those of the batch."""
 
     def __init__(self, shapes: Sequence[Shape], each: Sequence[FewRow], transactions: Sequence[FewTransaction]) -> None:
         self.shapes = shapes
@@ -77,8 +77,8 @@ class FewRows(Tabular):
         return _OBJECTS + _ROW_OBJECTS * len(self.each)
 
     @property
-    def next_ordinal(self) -> int:
-        return self.each[-1].ordinal + 1 if self.each else 0
+    def next_batch_order(self) -> int:
+        return self.each[-1].batch_order + 1 if self.each else 0
 
     def counted(self) -> Iterator[Counted]:
         found: dict[tuple[int, RowOp], tuple[int, int]] = {}
@@ -106,7 +106,7 @@ class FewRows(Tabular):
         return CellTable(
             self.shapes,
             np.array([row.shape for row in each], np.int32),
-            np.array([row.ordinal for row in each], np.int64),
+            np.array([row.batch_order for row in each], np.int64),
             np.array([row.op for row in each], np.uint8),
             np.array([row.seq for row in each], np.int64),
             np.array([row.tx for row in each], np.int32),

@@ -193,8 +193,9 @@ class Handler(ABC):
     def handle(self, batch: Batch) -> Batch:
         """The transformed batch, with the same position, in the same order.
 
-        Rows may be dropped and columns changed; ordinal, seq, lsn and tx of what stays must not change. An update whose
-        new row is dropped may stay as the delete of its old key. What cannot be transformed goes to Batch.rejections.
+        Rows may be dropped and columns changed; batch_order, seq, place and tx of what stays must not change. An update
+        whose new row is dropped may stay as the delete of its old key. What cannot be transformed goes to
+        Batch.rejections.
         """
 
     def interrupt(self) -> None:

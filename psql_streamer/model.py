@@ -249,7 +249,7 @@ def _present(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bo
 class Changes:
     """Row changes of one Relation (one shape), columnar. All arrays have one element a row.
 
-    ordinal: place in the batch, over all relations: sorting by it gives commit order.
+    batch_order: place in the batch, over all relations: sorting by it gives commit order.
     seq: which change of its transaction this is, from 0. With the commit number it is the change's identity.
     place: where in its source each change lies, which several may share (PostgreSQL: where its WAL record starts); None
         where that is not known.
@@ -263,7 +263,7 @@ class Changes:
 
     relation: Relation
     columns: tuple[Column, ...]
-    ordinal: NDArray[np.int64]
+    batch_order: NDArray[np.int64]
     op: NDArray[np.uint8]
     seq: NDArray[np.int64]
     tx: NDArray[np.int32]
@@ -284,7 +284,7 @@ class Changes:
         return cls(
             relation,
             relation.columns,
-            ordinal=rows,
+            batch_order=rows,
             op=np.full(len(tx), op, np.uint8),
             seq=rows - np.searchsorted(tx, tx),
             tx=tx,
@@ -313,7 +313,7 @@ class Changes:
         return replace(self, **chosen)
 
 
-_PER_ROW = ("ordinal", "op", "seq", "tx", "place", "table_seq")
+_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq")
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")
@@ -338,7 +338,7 @@ class Truncate:
     """A TRUNCATE of one table; one statement over several tables gives several, each with its own seq."""
 
     relation: Relation
-    ordinal: int
+    batch_order: int
     seq: int
     place: int
     tx: int
@@ -363,7 +363,7 @@ class LogicalMessage:
 
     prefix: str
     content: bytes
-    ordinal: int
+    batch_order: int
     seq: int
     place: int
     tx: int
@@ -376,12 +376,12 @@ class SchemaChange:
     """A table in a shape that the stream has not shown before, or not last.
 
     before: its shape until now; None for a table that the source has not met yet.
-    ordinal, seq, tx: of the change that follows, the first in the new shape.
+    batch_order, seq, tx: of the change that follows, the first in the new shape.
     """
 
     relation: Relation
     before: Relation | None
-    ordinal: int
+    batch_order: int
     seq: int
     tx: int
 
@@ -390,25 +390,25 @@ class SchemaChange:
 class TransactionMarks:
     """Where transactions begin in a batch, or where they end, in commit order.
 
-    tx: index into Batch.transactions. ordinal: of the change before which they begin, or have ended.
+    tx: index into Batch.transactions. batch_order: of the change before which they begin, or have ended.
     """
 
     tx: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    ordinal: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    batch_order: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.tx)
 
     def take(self, chosen: NDArray[np.bool_]) -> TransactionMarks:
         """Those of the marks that are chosen."""
-        return TransactionMarks(self.tx[chosen], self.ordinal[chosen])
+        return TransactionMarks(self.tx[chosen], self.batch_order[chosen])
 
     @classmethod
     def concat(cls, pieces: Sequence[TransactionMarks], shifts: Sequence[Shift]) -> TransactionMarks:
         """One behind the other, each moved by its shift."""
         return cls(
             np.concatenate([piece.tx + np.int32(by.transactions) for piece, by in zip(pieces, shifts, strict=True)]),
-            np.concatenate([piece.ordinal + by.rows for piece, by in zip(pieces, shifts, strict=True)]),
+            np.concatenate([piece.batch_order + by.rows for piece, by in zip(pieces, shifts, strict=True)]),
         )
 
 
@@ -461,8 +461,8 @@ class TransactionMetadata:
         )
 
     def slice(self, first: int, last: int) -> TransactionMetadata:
-        """What belongs to the changes with ordinals in [first, last). An end goes with the change before it, if any."""
-        begins, ends = self.begins.ordinal, np.maximum(self.ends.ordinal - 1, 0)
+        """What belongs to changes of [first, last) in batch order. An end goes with the change before it, if any."""
+        begins, ends = self.begins.batch_order, np.maximum(self.ends.batch_order - 1, 0)
         return TransactionMetadata(
             self.begins.take((begins >= first) & (begins < last)),
             self.ends.take((ends >= first) & (ends < last)),
@@ -522,8 +522,8 @@ class BatchChanges(Sequence[Changes], ABC):
 
     @property
     @abstractmethod
-    def next_ordinal(self) -> int:
-        """The ordinal behind the last one."""
+    def next_batch_order(self) -> int:
+        """The batch_order behind the last one."""
 
     @abstractmethod
     def counted(self) -> Iterator[Counted]:
@@ -560,8 +560,8 @@ class ByRelation(BatchChanges):
         return sum(_CHANGES_OBJECTS + len(changes.columns) * _COLUMN_OBJECTS for changes in self._changes)
 
     @property
-    def next_ordinal(self) -> int:
-        return max((int(changes.ordinal.max(initial=-1)) + 1 for changes in self._changes), default=0)
+    def next_batch_order(self) -> int:
+        return max((int(changes.batch_order.max(initial=-1)) + 1 for changes in self._changes), default=0)
 
     def counted(self) -> Iterator[Counted]:
         for changes in self._changes:

@@ -13,14 +13,14 @@ from tests.naive_pgoutput import ABSENT, NaiveChange, NaiveRelation, NaiveRow
 
 
 def flatten(batch: Batch) -> list[NaiveChange]:
-    """The changes sorted by ordinal; what the model promises of a Batch's arrays is asserted on the way."""
+    """The changes sorted by batch_order; what the model promises of a Batch's arrays is asserted on the way."""
     found: list[tuple[int, NaiveChange]] = []
     for changes in batch.changes:
         found += _rows(batch, changes)
-    found += [(truncate.ordinal, _truncate(batch, truncate)) for truncate in batch.truncates]
-    found += [(message.ordinal, _message(batch, message)) for message in batch.messages]
-    ordinals = [ordinal for ordinal, _ in found]
-    assert len(set(ordinals)) == len(ordinals), "two changes with one ordinal"
+    found += [(truncate.batch_order, _truncate(batch, truncate)) for truncate in batch.truncates]
+    found += [(message.batch_order, _message(batch, message)) for message in batch.messages]
+    orders = [batch_order for batch_order, _ in found]
+    assert len(set(orders)) == len(orders), "two changes with one batch_order"
     assert len(found) == len(batch)
     return [change for _, change in sorted(found, key=lambda pair: pair[0])]
 
@@ -33,14 +33,14 @@ def _rows(batch: Batch, changes: Changes) -> list[tuple[int, NaiveChange]]:
     rows = len(changes)
     assert rows > 0, "a group of changes without changes"
     assert changes.place is not None
-    for array in (changes.ordinal, changes.seq, changes.place, changes.tx):
+    for array in (changes.batch_order, changes.seq, changes.place, changes.tx):
         assert len(array) == rows
     assert changes.columns == changes.relation.columns
     relation = _relation(changes.relation)
     after, before = _image(changes, changes.after), _image(changes, changes.before)
     return [
         (
-            int(changes.ordinal[i]),
+            int(changes.batch_order[i]),
             NaiveChange(
                 chr(changes.op[i]),
                 *_place(batch, int(changes.tx[i]), int(changes.seq[i]), int(changes.place[i])),

@@ -66,7 +66,7 @@ def changes(
     return Changes(
         relation=postgres_table(16384, "public", table, identity, columns),
         columns=columns,
-        ordinal=np.arange(n, dtype=np.int64) * 10,
+        batch_order=np.arange(n, dtype=np.int64) * 10,
         op=np.array(ops, np.uint8),
         seq=np.arange(n, dtype=np.int64),
         place=np.full(n, 77, np.uint64),

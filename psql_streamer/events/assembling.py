@@ -31,7 +31,7 @@ class Encoded:
     topics: NDArray[np.int32]
     table_names: Sequence[str]
     tables: NDArray[np.int32]
-    ordinal: NDArray[np.int64]
+    batch_order: NDArray[np.int64]
     keys: pa.Array
     values: pa.Array
     commit: NDArray[np.uint64]
@@ -41,14 +41,14 @@ class Encoded:
 
     def take(self, at: Index) -> Encoded:
         """Some of the records."""
-        if len(at) == len(self.ordinal):
+        if len(at) == len(self.batch_order):
             return self
         arrow = pa.array(at)
         return replace(
             self,
             topics=self.topics[at],
             tables=self.tables[at],
-            ordinal=self.ordinal[at],
+            batch_order=self.batch_order[at],
             keys=self.keys.take(arrow),
             values=self.values.take(arrow),
             commit=self.commit[at],
@@ -63,7 +63,7 @@ class Single:
 
     topic: str
     table: str
-    ordinal: int
+    batch_order: int
     commit: int
     seq: int
     op: Marker
@@ -78,7 +78,7 @@ class Single:
             np.zeros(1, np.int32),
             (self.table,),
             np.zeros(1, np.int32),
-            np.array([self.ordinal], np.int64),
+            np.array([self.batch_order], np.int64),
             pa.array([key], pa.binary()),
             pa.array([value], pa.binary()),
             np.array([self.commit], np.uint64),
@@ -89,15 +89,15 @@ class Single:
 
 
 def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
-    """All parts as one, sorted by ordinal: the order in which they were committed."""
-    parts = [part for part in parts if len(part.ordinal)]
+    """All parts as one, sorted by batch_order: the order in which they were committed."""
+    parts = [part for part in parts if len(part.batch_order)]
     topic_names, topics = _joined_names([(part.topic_names, part.topics) for part in parts])
     table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
-    sizes = [len(part.ordinal) for part in parts]
-    ordinal = _concat([part.ordinal for part in parts], np.int64)
-    # A stable sort keeps the delete of an old key before the insert of the new one: they share an ordinal. A begin has
+    sizes = [len(part.batch_order) for part in parts]
+    batch_order = _concat([part.batch_order for part in parts], np.int64)
+    # A stable sort keeps the delete of an old key before the insert of the new one: they share their place. A begin has
     # that of its transaction's first change, and an end that of the change behind it.
-    order = np.argsort(ordinal, kind="stable") if len(parts) > 1 else None
+    order = np.argsort(batch_order, kind="stable") if len(parts) > 1 else None
     held = {header for part in parts for header in part.headers}
     headers = in_header_order(held)
     return Records(
@@ -113,7 +113,7 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
         tables=_sorted(tables, order),
         headers={
             header: _sorted_arrow(
-                [part.headers.get(header, pa.nulls(len(part.ordinal), pa.binary())) for part in parts], order
+                [part.headers.get(header, pa.nulls(len(part.batch_order), pa.binary())) for part in parts], order
             )
             for header in headers
         },

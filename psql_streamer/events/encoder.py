@@ -137,7 +137,7 @@ class Encoder:
                 none,
                 ("transaction",),
                 none,
-                records.marks.ordinal,
+                records.marks.batch_order,
                 records.keys,
                 records.values,
                 transactions.commit[tx],
@@ -157,7 +157,7 @@ class Encoder:
             self._leave_out_rows(table, plans, left_out)
         for number, ways in enumerate(plans.of_way):
             for rows in split(table.without(plans.ways <= number), ways.keys, self._unchanged):
-                yield from self._to_topics(form, rows, plans.tables, ways)
+                yield from self._encode_rows(form, rows, plans.tables, ways)
 
     def _plans_of(self, source: str) -> SourcePlans:
         if source not in self._plans:
@@ -188,7 +188,7 @@ class Encoder:
         else:
             left_out.skipped[str(relation)] += rows
 
-    def _to_topics(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: Ways) -> Iterable[Encoded]:
+    def _encode_rows(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: Ways) -> Iterable[Encoded]:
         """The same records in every topic of their way."""
         texts = RowTexts(rows, self._json)
         headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
@@ -199,7 +199,7 @@ class Encoder:
                 number[rows.shape],
                 tables,
                 rows.shape,
-                rows.ordinal,
+                rows.batch_order,
                 keys,
                 values,
                 form.batch.transactions.commit[rows.tx],
@@ -212,7 +212,7 @@ class Encoder:
             yield encoded
             if self._format.tombstones and rows.op is RowOp.DELETE:
                 keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
-                yield replace(keyed, values=pa.nulls(len(keyed.ordinal), pa.binary()))
+                yield replace(keyed, values=pa.nulls(len(keyed.batch_order), pa.binary()))
 
     def _key_columns(self, shape: Shape, names: tuple[str, ...] | None) -> tuple[int, ...]:
         """Indexes of the columns to key by; names: those that the route asks for."""
@@ -236,7 +236,7 @@ class Encoder:
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)
-            yield self._of_table(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
+            yield self._encode_table_event(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
 
     def _truncates(self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[Encoded]:
         for truncate in truncates:
@@ -246,9 +246,9 @@ class Encoder:
                 continue
             key, value = form.truncate_key(truncate), form.truncate(truncate)
             for route in routes:
-                yield self._of_table(route.topic, truncate, Marker.TRUNCATE, form.batch, key, value)
+                yield self._encode_table_event(route.topic, truncate, Marker.TRUNCATE, form.batch, key, value)
 
-    def _of_table(
+    def _encode_table_event(
         self,
         topic: str,
         what: Truncate | SchemaChange,
@@ -260,7 +260,7 @@ class Encoder:
         """The record of something that happened to a whole table."""
         relation, transactions, tx = what.relation, batch.transactions, what.tx
         headers = {**_headers_of_one(batch, tx), "schema": relation.schema, "table": relation.table}
-        one = Single(topic, str(relation), what.ordinal, int(transactions.commit[tx]), what.seq, op)
+        one = Single(topic, str(relation), what.batch_order, int(transactions.commit[tx]), what.seq, op)
         return one.encoded(key, value, headers if self._headers else None)
 
     def _messages(self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[Encoded]:
@@ -272,7 +272,7 @@ class Encoder:
             commit, tx = commit_of(message, form.batch), message.tx
             headers = form.fields.headers_outside(commit) if tx < 0 else _headers_of_one(form.batch, tx)
             key, value = form.message_key(message), form.message(message)
-            one = Single(topic, shown(message.prefix), message.ordinal, commit, message.seq, Marker.MESSAGE)
+            one = Single(topic, shown(message.prefix), message.batch_order, commit, message.seq, Marker.MESSAGE)
             yield one.encoded(key, value, headers if self._headers else None)
 
 
@@ -307,8 +307,8 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
     of_each = {
         "op": rows.op.action.encode(),
-        "schema": rows.of_relations(lambda schema, _: schema.encode()),
-        "table": rows.of_relations(lambda _, table: table.encode()),
+        "schema": rows.render_by_relation(lambda schema, _: schema.encode()),
+        "table": rows.render_by_relation(lambda _, table: table.encode()),
         "key_change": b"true" if rows.key_change else None,
     }
     return {

@@ -35,7 +35,7 @@ class EnvelopeBatch(BatchFormat):
         elif rows.old is not None:
             before = texts.old
         fragments: list[Fragment] = [
-            rows.of_relations(partial(_head, rows.op.name)),
+            rows.render_by_relation(partial(_head, rows.op.name)),
             b',"before":',
             before,
             b',"after":',
@@ -47,7 +47,7 @@ class EnvelopeBatch(BatchFormat):
         if rows.unchanged is not None:
             fragments.append(unchanged_member(b',"unchanged":', rows))
         fragments += [
-            rows.of_relations(self._source),
+            rows.render_by_relation(self._source),
             self.transaction_fragment(rows.tx),
             self.fields.render_envelope_places(rows.place),
             b',"seq":',

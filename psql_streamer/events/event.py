@@ -47,7 +47,7 @@ class EventBatch(BatchFormat):
             old_key=rows.key_change and rows.op is RowOp.DELETE,
         )
         fragments: list[Fragment] = [
-            rows.of_relations(self._heads(rows.op)),
+            rows.render_by_relation(self._heads(rows.op)),
             self.transaction_fragment(rows.tx),
             self.fields.render_event_places(rows.place),
             b',"Seq":',

@@ -184,7 +184,7 @@ class BatchFormat(ABC):
         return {}
 
     def boundaries(self) -> Iterable[BoundaryRecords]:
-        """Ends first: with the same ordinal they come before begins. For formats that have such records."""
+        """Ends first: with the same batch_order they come before begins. For formats that have such records."""
         return ()
 
     def truncate_key(self, truncate: Truncate) -> bytes | None:  # noqa: ARG002 - for formats that have one

@@ -22,7 +22,7 @@ from psql_streamer.cells import (
     CellTable,
     Shape,
     Tuples,
-    by_type,
+    group_by_type,
     known,
     ragged,
     rows_of,
@@ -103,7 +103,7 @@ class Rows:
     shape: NDArray[np.int32]
     keys: Keys
     op: RowOp
-    ordinal: Index
+    batch_order: Index
     seq: Index
     tx: NDArray[np.int32]
     new: Cells | None
@@ -122,7 +122,7 @@ class Rows:
         object.__setattr__(self, "only", None if np.count_nonzero(self.shape != first) else first)
 
     def __len__(self) -> int:
-        return len(self.ordinal)
+        return len(self.batch_order)
 
     @property
     def image(self) -> Cells:
@@ -152,7 +152,7 @@ class Rows:
             place=place,
         )
 
-    def of_relations(self, make: Callable[[str, str], bytes]) -> Fragment:
+    def render_by_relation(self, make: Callable[[str, str], bytes]) -> Fragment:
         """A text of each row's relation. make: the text of one, of its schema and name; called once for each."""
         if self.only is not None:
             relation = self.shapes[self.only].relation
@@ -161,7 +161,7 @@ class Rows:
         relations = [self.shapes[at].relation for at in there.tolist()]
         return self._repeated(there, [make(relation.schema, relation.table) for relation in relations])
 
-    def of_shapes(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Fragment:
+    def render_by_shape(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Fragment:
         """The same of its shape and the columns of its key."""
         if self.only is not None:
             return make(self.shapes[self.only], self.keys[self.only])
@@ -181,22 +181,22 @@ def split(table: CellTable, keys: Keys, unchanged: Unchanged) -> Iterator[Rows]:
     unchanged: what becomes of values that an update left alone. ValueError: an op is none of a row's; nothing was given
     then.
     """
-    by_op = {op: np.flatnonzero(table.op == op) for op in _in_use(table)}
+    by_op = {op: np.flatnonzero(table.op == op) for op in _list_ops(table)}
     if sum(map(len, by_op.values())) != table.rows:
         raise ValueError(_strange(table))
     for op, at in by_op.items():
         match op:
             case RowOp.INSERT | RowOp.READ:
-                yield from _of(table, keys, op, at)
+                yield from _select_rows(table, keys, op, at)
             case RowOp.UPDATE:
                 yield from _updates(table, keys, at, unchanged)
             case RowOp.DELETE:
-                yield from _of(table, keys, op, at, old=True)
+                yield from _select_rows(table, keys, op, at, old=True)
             case _:
                 assert_never(op)
 
 
-def _in_use(table: CellTable) -> Sequence[RowOp]:
+def _list_ops(table: CellTable) -> Sequence[RowOp]:
     """The ops of the rows, and maybe others; most batches have one."""
     first = table.op[0] if table.rows else 0
     one = [op for op in RowOp if op == first]
@@ -212,18 +212,18 @@ def _strange(table: CellTable) -> str:
 def _updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> Iterator[Rows]:
     has_old = np.zeros(table.rows, np.bool_)
     has_old[table.before.rows] = True
-    for rows in _of(table, keys, RowOp.UPDATE, at[~has_old[at]]):
+    for rows in _select_rows(table, keys, RowOp.UPDATE, at[~has_old[at]]):
         yield _settled(rows, unchanged)
-    for rows in _of(table, keys, RowOp.UPDATE, at[has_old[at]], old=True):
-        yield from _by_key_change(_settled(rows, unchanged))
+    for rows in _select_rows(table, keys, RowOp.UPDATE, at[has_old[at]], old=True):
+        yield from _split_by_key_change(_settled(rows, unchanged))
 
 
-def _of(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
-    for some in _as_known(table, at):
+def _select_rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
+    for some in _split_by_known(table, at):
         yield _rows(table, keys, op, some, old)
 
 
-def _as_known(table: CellTable, at: Index) -> Iterator[Index]:
+def _split_by_known(table: CellTable, at: Index) -> Iterator[Index]:
     """The rows apart by whether their place, and their number in the transaction, are known; mostly all are."""
     unplaced = None if table.place is None else table.place[at] == NO_PLACE
     uncounted = None if table.table_seq is None else table.table_seq[at] == UNCOUNTED
@@ -244,7 +244,7 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         table.shape[at],
         keys,
         op,
-        table.ordinal[at],
+        table.batch_order[at],
         table.seq[at],
         table.tx[at],
         None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
@@ -314,15 +314,17 @@ def _filled_typed(
     if not old or not len(at):
         return typed
     others = (cells.chosen(source) for cells in old)
-    return by_type([*(_without(cells, at) for cells in typed), *(ArrowCells(at[one.at], one.values) for one in others)])
+    return group_by_type(
+        [*(_drop_cells(cells, at) for cells in typed), *(ArrowCells(at[one.at], one.values) for one in others)]
+    )
 
 
-def _without(cells: ArrowCells, at: Index) -> ArrowCells:
+def _drop_cells(cells: ArrowCells, at: Index) -> ArrowCells:
     stays = ~np.isin(cells.at, at)
     return ArrowCells(cells.at[stays], cells.values.filter(pa.array(stays)))
 
 
-def _by_key_change(rows: Rows) -> Iterator[Rows]:
+def _split_by_key_change(rows: Rows) -> Iterator[Rows]:
     changed = _key_changed(rows)
     if not changed.any():
         yield rows
@@ -394,7 +396,7 @@ def take(rows: Rows, at: Index) -> Rows:
     return replace(
         rows,
         shape=rows.shape[at],
-        ordinal=rows.ordinal[at],
+        batch_order=rows.batch_order[at],
         seq=rows.seq[at],
         tx=rows.tx[at],
         place=None if rows.place is None else rows.place[at],

@@ -38,7 +38,7 @@ class Frames:
     weight: Index  # how many changes it is
     tx: NDArray[np.int32]
     seq: Index
-    ordinal: Index
+    batch_order: Index
     transactions: Transactions
     first: int  # 1 when transaction 0 is only a placeholder, since none was open when the block began
 
@@ -137,13 +137,13 @@ class Shapes:
         return self._changed
 
     def number_at(self, oid: int, index: int) -> int:
-        """The number of the shape that a relation has at a frame. ProtocolError as of_changes."""
-        self.of_changes(oid, index)
+        """The number of the shape that a relation has at a frame. ProtocolError as select_changes."""
+        self.select_changes(oid, index)
         if oid not in self._changed:
             return self.session.number(oid)
         return next(number for since, _, number in reversed(self._changed[oid]) if since < index)
 
-    def of_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
+    def select_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
         """The shapes of a relation that has changes from frame `first` on, in order, each with the frame index from
         which it holds. ProtocolError when it has no shape there.
         """

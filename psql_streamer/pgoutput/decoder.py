@@ -215,9 +215,9 @@ class Decoder:
         events = np.maximum(weight, tag == ord("M"))
         carried = self._open.changes if self._open else 0
         base = np.concatenate(([-carried], before[begins]))
-        ordinal = np.cumsum(events) - events
+        batch_order = np.cumsum(events) - events
         first = 0 if self._open else 1
-        frames = Frames(wire, start, end, tag, weight, tx, before - base[tx], ordinal, transactions, first)
+        frames = Frames(wire, start, end, tag, weight, tx, before - base[tx], batch_order, transactions, first)
         self._close_transactions(frames, begins, commits, kind)
         self._commit_ts = int(transactions.commit_ts[-1])
         if self._open is not None and len(start):
@@ -327,9 +327,9 @@ class Decoder:
             relation = replace(seen, version=version, columns=self._typed(seen.columns))
             shapes.change(index, relation)
             if changed and keep[index]:
-                ordinal, seq, tx = int(frames.ordinal[index]), int(frames.seq[index]), int(frames.tx[index])
+                batch_order, seq, tx = int(frames.batch_order[index]), int(frames.seq[index]), int(frames.tx[index])
                 shown = before and replace(before, columns=self._typed(before.columns))
-                yield SchemaChange(relation, shown, ordinal, seq, tx - frames.first)
+                yield SchemaChange(relation, shown, batch_order, seq, tx - frames.first)
 
     def _keys_of(self, described: Sequence[Relation], xids: Sequence[int]) -> Iterator[CatalogKey]:
         """What the catalog says of the tables with identity FULL, in their order."""
@@ -365,11 +365,11 @@ def _truncates(
 ) -> Iterator[Truncate]:
     for index, message in truncates:
         for place, oid in enumerate(message.oids):
-            history = shapes.of_changes(oid, index)
+            history = shapes.select_changes(oid, index)
             if keep[index]:
                 yield Truncate(
                     next(shape for since, shape in reversed(history) if since < index),
-                    int(frames.ordinal[index]) + place,
+                    int(frames.batch_order[index]) + place,
                     int(frames.seq[index]) + place,
                     int(frames.lsn(np.array([index]))[0]),
                     int(frames.tx[index]) - frames.first,
@@ -387,7 +387,7 @@ def _read_messages(frames: Frames, keep: NDArray[np.bool_], table_seqs: Mapping[
             yield LogicalMessage(
                 message.prefix,
                 message.content,
-                int(frames.ordinal[index]),
+                int(frames.batch_order[index]),
                 int(frames.seq[index]) if message.transactional else OUTSIDE,
                 message.lsn,
                 int(frames.tx[index]) - frames.first if message.transactional else -1,

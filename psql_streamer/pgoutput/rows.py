@@ -59,11 +59,11 @@ def _shapes_of(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
     which = shapes.session.numbers_of(oids)
     unknown = np.flatnonzero(which < 0)
     if len(unknown):
-        shapes.of_changes(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
+        shapes.select_changes(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
     for oid, history in shapes.changed().items():
         mine = np.flatnonzero(oids == oid)
         if len(mine):
-            shapes.of_changes(oid, int(at[mine[0]]))
+            shapes.select_changes(oid, int(at[mine[0]]))
             holds = np.searchsorted([since for since, *_ in history[1:]], at[mine])
             which[mine] = np.array([number for *_, number in history], np.int32)[holds]
     return which
@@ -110,7 +110,7 @@ class _Block:
         return CellTable(
             self._shapes,
             self._which,
-            frames.ordinal[rows],
+            frames.batch_order[rows],
             op,
             frames.seq[rows],
             frames.tx_of(rows),

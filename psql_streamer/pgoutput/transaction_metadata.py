@@ -203,11 +203,11 @@ def _changes(shapes: Shapes, rows: RowFrames, truncated: Sequence[tuple[int, int
 def _begins(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     at = np.flatnonzero(frames.seq == 0)
     at = at[(frames.weight[at] > 0) & keep[at]]
-    return TransactionMarks(frames.tx_of(at), frames.ordinal[at])
+    return TransactionMarks(frames.tx_of(at), frames.batch_order[at])
 
 
 def _ends(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     """At a Commit, `seq` is how many changes its transaction has."""
     at = np.flatnonzero(frames.tag == ord("C"))
     at = at[(frames.seq[at] > 0) & keep[at]]
-    return TransactionMarks(frames.tx_of(at), frames.ordinal[at])
+    return TransactionMarks(frames.tx_of(at), frames.batch_order[at])

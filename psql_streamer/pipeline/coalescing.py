@@ -61,7 +61,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     """The batch in pieces of about `rows` changes, in order; it is done when the last piece is."""
-    end = _next_ordinal(batch)
+    end = _next_batch_order(batch)
     if end <= rows:
         yield batch
         return
@@ -72,11 +72,11 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
         yield replace(
             batch,
             changes=changes.between(first, last),
-            truncates=tuple(event for event in batch.truncates if first <= event.ordinal < last),
-            messages=tuple(event for event in batch.messages if first <= event.ordinal < last),
+            truncates=tuple(event for event in batch.truncates if first <= event.batch_order < last),
+            messages=tuple(event for event in batch.messages if first <= event.batch_order < last),
             # The change that follows may be in the next batch.
             schema_changes=tuple(
-                event for event in batch.schema_changes if first <= min(event.ordinal, end - 1) < last
+                event for event in batch.schema_changes if first <= min(event.batch_order, end - 1) < last
             ),
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_rejections_between(batch.rejections, first, last)),
@@ -85,29 +85,31 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
 
 
 def _shifts(batches: Sequence[Batch]) -> Sequence[Shift]:
-    rows = np.cumsum([0, *(_next_ordinal(batch) for batch in batches[:-1])]).tolist()
+    rows = np.cumsum([0, *(_next_batch_order(batch) for batch in batches[:-1])]).tolist()
     transactions = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
     return [Shift(*both) for both in zip(rows, transactions, strict=True)]
 
 
-def _next_ordinal(batch: Batch) -> int:
-    """The first ordinal that is free behind a batch: changes that were dropped leave gaps."""
-    aside = [int(rejection.changes.ordinal.max(initial=-1)) for rejection in batch.rejections]
-    single = [truncate.ordinal for truncate in batch.truncates] + [message.ordinal for message in batch.messages]
+def _next_batch_order(batch: Batch) -> int:
+    """The first batch_order that is free behind a batch: changes that were dropped leave gaps."""
+    aside = [int(rejection.changes.batch_order.max(initial=-1)) for rejection in batch.rejections]
+    single = [truncate.batch_order for truncate in batch.truncates] + [
+        message.batch_order for message in batch.messages
+    ]
     metadata = batch.transaction_metadata or TransactionMetadata()
-    begins, ends = metadata.begins.ordinal.max(initial=-1), metadata.ends.ordinal.max(initial=0)
-    return max(batch.rows.next_ordinal, max([*aside, *single, int(begins)]) + 1, int(ends))
+    begins, ends = metadata.begins.batch_order.max(initial=-1), metadata.ends.batch_order.max(initial=0)
+    return max(batch.rows.next_batch_order, max([*aside, *single, int(begins)]) + 1, int(ends))
 
 
 def _moved(changes: Changes, by: Shift) -> Changes:
-    return replace(changes, ordinal=changes.ordinal + by.rows, tx=changes.tx + np.int32(by.transactions))
+    return replace(changes, batch_order=changes.batch_order + by.rows, tx=changes.tx + np.int32(by.transactions))
 
 
 def _moved_singles(singles: Iterable[_Single], by: Shift) -> Iterator[_Single]:
     """A message outside of a transaction (tx -1) stays outside."""
     for single in singles:
         tx = single.tx + by.transactions if single.tx >= 0 else -1
-        yield replace(single, ordinal=single.ordinal + by.rows, tx=tx)
+        yield replace(single, batch_order=single.batch_order + by.rows, tx=tx)
 
 
 def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> TransactionMetadata | None:
@@ -119,14 +121,14 @@ def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> Transact
     )
 
 
-def _slice_ordinals(changes: Changes, first: int, last: int) -> Changes:
-    """The rows whose ordinals lie in [first, last); ordinals increase."""
-    begin, end = np.searchsorted(changes.ordinal, (first, last)).tolist()
+def _slice_batch_orders(changes: Changes, first: int, last: int) -> Changes:
+    """The rows whose batch order lies in [first, last); it increases."""
+    begin, end = np.searchsorted(changes.batch_order, (first, last)).tolist()
     return changes.slice(begin, end)
 
 
 def _rejections_between(rejections: Iterable[Rejection], first: int, last: int) -> Iterator[Rejection]:
     for rejection in rejections:
-        changes = _slice_ordinals(rejection.changes, first, last)
+        changes = _slice_batch_orders(rejection.changes, first, last)
         if len(changes):
             yield replace(rejection, changes=changes)

@@ -33,11 +33,11 @@ _READS_OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Which relation each row of joined changes is of. number: index into relations, by row. ordinal: increasing."""
+    """Which relation each row of joined changes is of. number: index into relations. batch_order: increasing."""
 
     relations: Sequence[Relation]
     number: NDArray[np.int32]
-    ordinal: NDArray[np.int64]
+    batch_order: NDArray[np.int64]
 
     def names(self, rows: NDArray[np.int64], name: Callable[[Relation], str]) -> pa.Array:
         """The name of the relation of some rows."""
@@ -47,7 +47,7 @@ class Tables:
     def parted(self, made: Changes) -> CellTable:
         """What a rule made of the joined changes, with the relations that they are of."""
         table = CellTable.of([made])
-        number = self.number[np.searchsorted(self.ordinal, table.ordinal)]
+        number = self.number[np.searchsorted(self.batch_order, table.batch_order)]
         return replace(table, shapes=[Shape(relation, made.columns) for relation in self.relations], shape=number)
 
 
@@ -77,7 +77,7 @@ def joined(members: Sequence[Changes]) -> Joined:
         return Joined((first,), first)
     table = CellTable.of(members)
     one = replace(table, shapes=[Shape(first.relation, first.columns)], shape=np.zeros_like(table.shape))
-    tables = Tables([shape.relation for shape in table.shapes], table.shape, table.ordinal)
+    tables = Tables([shape.relation for shape in table.shapes], table.shape, table.batch_order)
     return Joined(tuple(members), one[0], tables)
 
 

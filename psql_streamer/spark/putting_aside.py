@@ -52,10 +52,10 @@ def run(runner: Runner, job: Job) -> RuleResult:
     found = sort_out(
         job.changes, lambda some: _run_without_uncoercible(runner, job.narrow(some)), RowsFailed, known=True
     )
-    ordinals: dict[str, list[int]] = defaultdict(list)
+    orders: dict[str, list[int]] = defaultdict(list)
     for row, error in found.bad:
-        ordinals[error.what].append(int(row.ordinal[0]))
-    bad = ((take_rows(job.changes, np.isin(job.changes.ordinal, rows)), reason) for reason, rows in ordinals.items())
+        orders[error.what].append(int(row.batch_order[0]))
+    bad = ((take_rows(job.changes, np.isin(job.changes.batch_order, rows)), reason) for reason, rows in orders.items())
     return combine([*found.made, *(_rejected(job.narrow(changes), reason) for changes, reason in bad)])
 
 

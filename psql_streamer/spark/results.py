@@ -69,7 +69,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
         replace(
             sent.changes,
             columns=tuple(survivor.column for survivor in survivors),
-            ordinal=sent.changes.ordinal[kept.rows],
+            batch_order=sent.changes.batch_order[kept.rows],
             op=kept.op,
             seq=sent.changes.seq[kept.rows],
             tx=sent.changes.tx[kept.rows],

@@ -86,10 +86,12 @@ def check_batch(batch: Batch) -> None:
     assert np.all(np.diff(transactions.commit.astype(np.int64)) > 0), "Transactions: commit numbers increase"
     for changes in batch.changes:
         check_changes(changes, len(transactions))
-    order = [ordinal for ordinal, _ in _ordered(batch)] + [one.ordinal for one in batch.messages if one.seq == OUTSIDE]
-    assert len(set(order)) == len(order), "two changes have one ordinal"
+    order = [batch_order for batch_order, _ in _ordered(batch)] + [
+        one.batch_order for one in batch.messages if one.seq == OUTSIDE
+    ]
+    assert len(set(order)) == len(order), "two changes have one batch_order"
     found = identities(batch)
-    assert found == sorted(set(found)), "sorted by ordinal, (commit, seq) increases and is unique"
+    assert found == sorted(set(found)), "sorted by batch_order, (commit, seq) increases and is unique"
     assert not len(batch) or batch.nbytes > 0, "nbytes, by which queues are bounded, is 0"
 
 
@@ -97,10 +99,10 @@ def check_changes(changes: Changes, transactions: int) -> None:
     """The same of the changes of one table. transactions: how many the batch has."""
     table, rows = str(changes.relation), len(changes)
     assert rows > 0, f"{table}: Changes without rows"
-    for field in ("ordinal", "op", "seq", "tx", "place", "table_seq"):
+    for field in ("batch_order", "op", "seq", "tx", "place", "table_seq"):
         array = getattr(changes, field)
         assert array is None or len(array) == rows, f"{table}: {field} has {len(array)} elements for {rows} rows"
-    assert np.all(np.diff(changes.ordinal) > 0), f"{table}: ordinals increase"
+    assert np.all(np.diff(changes.batch_order) > 0), f"{table}: batch_order increases"
     assert np.all((changes.tx >= 0) & (changes.tx < transactions)), f"{table}: tx points into Batch.transactions"
     assert set(changes.op.tolist()) <= set(RowOp), f"{table}: an op is none of RowOp"
     for image, called in ((changes.after, "after"), (changes.before, "before")):
@@ -133,10 +135,10 @@ def _check_image(changes: Changes, image: Image, where: str) -> None:
 def _ordered(batch: Batch) -> Iterator[tuple[int, Identity]]:
     commit = batch.transactions.commit
     for changes in batch.changes:
-        of_rows = zip(changes.ordinal.tolist(), commit[changes.tx].tolist(), changes.seq.tolist(), strict=True)
-        yield from ((ordinal, (number, seq)) for ordinal, number, seq in of_rows)
+        of_rows = zip(changes.batch_order.tolist(), commit[changes.tx].tolist(), changes.seq.tolist(), strict=True)
+        yield from ((batch_order, (number, seq)) for batch_order, number, seq in of_rows)
     for truncate in batch.truncates:
-        yield truncate.ordinal, (int(commit[truncate.tx]), truncate.seq)
+        yield truncate.batch_order, (int(commit[truncate.tx]), truncate.seq)
     for message in batch.messages:
         if message.seq != OUTSIDE:
-            yield message.ordinal, (int(commit[message.tx]), message.seq)
+            yield message.batch_order, (int(commit[message.tx]), message.seq)

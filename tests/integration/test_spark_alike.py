@@ -87,11 +87,11 @@ def passed_on(frame: Any) -> Any:
 
 def regions() -> Batch:
     """Changes of three tables of one shape, row by row in turn."""
-    return batch(*(replace(of(table), ordinal=of(table).ordinal + place) for place, table in enumerate(TABLES)))
+    return batch(*(replace(of(table), batch_order=of(table).batch_order + place) for place, table in enumerate(TABLES)))
 
 
 def only(table: str) -> Batch:
-    return batch(replace(of(table), ordinal=of(table).ordinal + TABLES.index(table)))
+    return batch(replace(of(table), batch_order=of(table).batch_order + TABLES.index(table)))
 
 
 def of(table: str) -> Changes:
@@ -110,7 +110,7 @@ def told(result: Batch) -> list[tuple[Any, ...]]:
 
 
 def rows(part: Changes) -> list[tuple[Any, ...]]:
-    """(ordinal, table, op, new values by name, old ones) of each row."""
+    """(batch_order, table, op, new values by name, old ones) of each row."""
     names = [column.name for column in part.columns]
     images = []
     for image in (part.after, part.before):
@@ -119,6 +119,6 @@ def rows(part: Changes) -> list[tuple[Any, ...]]:
             dict(zip(image.rows.tolist(), (dict(zip(names, row, strict=True)) for row in values), strict=True))
         )
     return [
-        (ordinal, part.relation.table, op, *(image.get(at) for image in images))
-        for at, (ordinal, op) in enumerate(zip(part.ordinal.tolist(), part.op.tolist(), strict=True))
+        (batch_order, part.relation.table, op, *(image.get(at) for image in images))
+        for at, (batch_order, op) in enumerate(zip(part.batch_order.tolist(), part.op.tolist(), strict=True))
     ]

@@ -63,7 +63,7 @@ def test_values_that_cannot_be_coerced_are_put_aside_in_one_go(
     assert (of_amount.rule, of_amount.column) == ("docs", "amount")
     assert of_amount.changes.columns == DOCUMENTS
     assert values(of_amount.changes, "amount")[0] == b"secret"
-    assert of_amount.changes.ordinal.tolist()[:2] == [20, 40]
+    assert of_amount.changes.batch_order.tolist()[:2] == [20, 40]
     assert handler.stats()["dead_lettered"] == 202
     assert handler.status().reason.endswith("202 of them put aside")
     assert "secret" not in caplog.text

@@ -64,7 +64,7 @@ def test_a_filter_drops_the_row_and_its_old_image(spark: Any) -> None:
     rule = {"sql": "SELECT * FROM changes WHERE NOT (_op = 'update' AND _image = 'after')"}
     result = only(spark(orders=rule).handle(batch(shop())))
     assert result.op.tolist() == [INSERT, DELETE, INSERT]
-    assert result.ordinal.tolist() == [0, 20, 30]
+    assert result.batch_order.tolist() == [0, 20, 30]
     assert result.after.rows.tolist() == [0, 2]
     assert result.before.rows.tolist() == [1]
     assert values(result, "customer", "before") == [b"carl"]
@@ -119,7 +119,7 @@ def test_an_update_that_takes_a_row_out_of_a_filter_and_changes_its_key_is_a_del
     given = moved(POOR, identity, old)
     result = only(spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)))
     assert told(result) == [("delete", [b"9"])]
-    for name in ("ordinal", "seq", "place", "tx"):
+    for name in ("batch_order", "seq", "place", "tx"):
         assert getattr(result, name).tolist() == getattr(given, name).tolist()
 
 

@@ -31,7 +31,7 @@ from tests.spark_changes import (
 def test_identity_keeps_rows_order_and_images(spark: Any) -> None:
     given = shop()
     result = only(spark(**EVERY).handle(batch(given)))
-    for name in ("ordinal", "op", "seq", "place", "tx"):
+    for name in ("batch_order", "op", "seq", "place", "tx"):
         assert getattr(result, name).tolist() == getattr(given, name).tolist()
     for side in ("after", "before"):
         assert getattr(result, side).rows.tolist() == getattr(given, side).rows.tolist()

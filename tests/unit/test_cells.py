@@ -128,9 +128,12 @@ def contents(table: CellTable) -> list[tuple[Any, ...]]:
     """Row by row, whatever the numbers of its shapes are."""
     images = [dict(zip(image.rows.tolist(), tuples_of(image), strict=True)) for image in (table.after, table.before)]
     return [
-        (table.shapes[shape], ordinal, op, seq, tx, *(image.get(row) for image in images))
-        for row, (shape, ordinal, op, seq, tx) in enumerate(
-            zip(*(array.tolist() for array in (table.shape, table.ordinal, table.op, table.seq, table.tx)), strict=True)
+        (table.shapes[shape], batch_order, op, seq, tx, *(image.get(row) for image in images))
+        for row, (shape, batch_order, op, seq, tx) in enumerate(
+            zip(
+                *(array.tolist() for array in (table.shape, table.batch_order, table.op, table.seq, table.tx)),
+                strict=True,
+            )
         )
     ]
 
@@ -192,5 +195,5 @@ def two_tables() -> tuple[Changes, Changes]:
         arrays = (pa.array([number]), pa.array(["x"]))
         relation = Relation(table, "public", table, columns)
         changes = Changes.of_new_rows(relation, arrays, np.zeros(1, np.int32))
-        found.append(replace(changes, ordinal=np.array([number]), seq=np.array([number])))
+        found.append(replace(changes, batch_order=np.array([number]), seq=np.array([number])))
     return found[0], found[1]

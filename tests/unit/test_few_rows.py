@@ -180,6 +180,6 @@ def seen(batch: Batch) -> tuple[Any, ...]:
         contents(table),
         [] if table.place is None else table.place.tolist(),
         sorted((str(one.relation), *one[1:]) for one in batch.rows.counted()),
-        (len(batch), len(batch.changes), batch.rows.next_ordinal),
+        (len(batch), len(batch.changes), batch.rows.next_batch_order),
         (batch.truncates, batch.messages, batch.schema_changes),
     )

@@ -221,7 +221,7 @@ def batch(column: pa.Array) -> Batch:
     changes = Changes(
         relation=ORDERS,
         columns=(ID, Column("made", ArrowType(column.type))),
-        ordinal=at,
+        batch_order=at,
         op=np.full(rows, RowOp.INSERT, np.uint8),
         seq=at,
         place=np.full(rows, 900, np.uint64),

@@ -105,7 +105,7 @@ def changes(table: str, ops: Sequence[RowOp], after: Image = NOBODY, before: Ima
     return Changes(
         relation(table),
         (),
-        ordinal=each,
+        batch_order=each,
         op=np.array(ops, dtype=np.uint8),
         seq=each,
         place=each.astype(np.uint64),

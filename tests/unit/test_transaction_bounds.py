@@ -33,22 +33,22 @@ def _told(batch: Batch) -> list[Told]:
     commit_lsn = batch.transactions.commit.tolist()
     metadata = metadata_of(batch)
     found: list[tuple[int, int, Told]] = []
-    for tx, ordinal in zip(metadata.ends.tx.tolist(), metadata.ends.ordinal.tolist(), strict=True):
-        found.append((ordinal, 0, ("end", commit_lsn[tx], _counts(batch, tx))))
-    for tx, ordinal in zip(metadata.begins.tx.tolist(), metadata.begins.ordinal.tolist(), strict=True):
-        found.append((ordinal, 1, ("begin", commit_lsn[tx])))
+    for tx, batch_order in zip(metadata.ends.tx.tolist(), metadata.ends.batch_order.tolist(), strict=True):
+        found.append((batch_order, 0, ("end", commit_lsn[tx], _counts(batch, tx))))
+    for tx, batch_order in zip(metadata.begins.tx.tolist(), metadata.begins.batch_order.tolist(), strict=True):
+        found.append((batch_order, 1, ("begin", commit_lsn[tx])))
     for changes in batch.changes:
         assert changes.table_seq is not None
-        columns = changes.ordinal, changes.tx, changes.seq, changes.table_seq
-        for ordinal, tx, seq, table_seq in zip(*(column.tolist() for column in columns), strict=True):
-            found.append((ordinal, 2, ("change", commit_lsn[tx], seq, table_seq)))
+        columns = changes.batch_order, changes.tx, changes.seq, changes.table_seq
+        for batch_order, tx, seq, table_seq in zip(*(column.tolist() for column in columns), strict=True):
+            found.append((batch_order, 2, ("change", commit_lsn[tx], seq, table_seq)))
     for truncate in batch.truncates:
         what = ("change", commit_lsn[truncate.tx], truncate.seq, truncate.table_seq)
-        found.append((truncate.ordinal, 2, what))
+        found.append((truncate.batch_order, 2, what))
     for message in batch.messages:
         if message.tx >= 0:
             what = ("change", commit_lsn[message.tx], message.seq, message.table_seq)
-            found.append((message.ordinal, 2, what))
+            found.append((message.batch_order, 2, what))
     return [what for _, _, what in sorted(found, key=lambda one: one[:2])]
 
 

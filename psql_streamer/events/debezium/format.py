@@ -39,7 +39,7 @@ from psql_streamer.events.debezium.types import ConnectType, connect_type, place
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import text as json_text
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
-from psql_streamer.events.json.row_json import of_keyed
+from psql_streamer.events.json.row_json import render_keyed
 from psql_streamer.events.json.text import Piece, Render, join, name, quoted
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
@@ -88,7 +88,7 @@ class DebeziumBatch(BatchFormat):
         self._structs = structs
 
     def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - keys are written otherwise here
-        return of_keyed(rows, lambda: self._keys(rows.image, rows))
+        return render_keyed(rows, lambda: self._keys(rows.image, rows))
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
         if rows.other is None:
@@ -110,7 +110,9 @@ class DebeziumBatch(BatchFormat):
         )
         return self._wrapped(
             event,
-            lambda: rows.of_shapes(lambda shape, _: envelope_schema(self.batch.source, shape.relation, shape.columns)),
+            lambda: rows.render_by_shape(
+                lambda shape, _: envelope_schema(self.batch.source, shape.relation, shape.columns)
+            ),
         )
 
     def truncate(self, truncate: Truncate) -> bytes:
@@ -161,7 +163,7 @@ class DebeziumBatch(BatchFormat):
     def _keys(self, image: Cells, rows: Rows) -> pa.Array:
         return self._wrapped(
             self._structs.keys.write(rows.key_cells(image), rows, self._structs.placeholder),
-            lambda: rows.of_shapes(
+            lambda: rows.render_by_shape(
                 lambda shape, key: key_schema(self.batch.source.name, shape.relation, shape.columns, key)
             ),
         )

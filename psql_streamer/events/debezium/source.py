@@ -77,7 +77,7 @@ class OtherBlock(SourceBlock):
         return self._fragments(
             self._millis.take(rows.tx),
             self._fine_times.take(rows.tx),
-            rows.of_relations(_names),
+            rows.render_by_relation(_names),
             rows.op is RowOp.READ,
         )
 
@@ -120,7 +120,7 @@ class PostgresBlock(SourceBlock):
             (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
             b"null" if rows.place is None else to_digits(rows.place),
             self._fine_times.take(tx),
-            rows.of_relations(_names),
+            rows.render_by_relation(_names),
             self._xid.take(tx),
             self._origin.take(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )

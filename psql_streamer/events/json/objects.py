@@ -232,7 +232,7 @@ class _Writing:
         numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.places().astype(np.int32)
         if tuples.absent is not None:
             self._at = np.flatnonzero(~tuples.absent)
-            self._tuples = without_absent(tuples, self._at)
+            self._tuples = drop_absent(tuples, self._at)
             self._marked = None if cells.marked is None else cells.marked[self._at]
             numbers = numbers[self._at]
         self._pattern = numbers
@@ -405,7 +405,7 @@ class _Writing:
         yield at, pa.array([self._marker(column) for column in columns], pa.binary()).take(pa.array(which))
 
 
-def without_absent(tuples: Tuples, present: Index) -> Tuples:
+def drop_absent(tuples: Tuples, present: Index) -> Tuples:
     """Tuples without the cells that they lack; they no longer have one for each column."""
     before = np.zeros(len(tuples.values) + 1, np.int64)
     before[1:][present] = 1

@@ -42,10 +42,10 @@ class RowJson:
         Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does
         not say, or of JSON documents stands as its text form.
         """
-        return of_keyed(rows, lambda: self._keys.write(rows.key_cells(rows.image), rows))
+        return render_keyed(rows, lambda: self._keys.write(rows.key_cells(rows.image), rows))
 
 
-def of_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
+def render_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
     """What is written of the keys; null for rows that have none."""
     keyed = rows.keyed
     if not keyed.any():

@@ -61,7 +61,7 @@ def lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
 
 def escape(texts: pa.Array) -> pa.Array:
     """What stands between the quotes of JSON string literals; nulls stay."""
-    for code in to_escape(texts):
+    for code in find_escapes(texts):
         texts = pc.replace_substring(texts, bytes([code]), _ESCAPES[code])
     return texts
 
@@ -175,7 +175,7 @@ def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | 
     return [*parts, b"}"]
 
 
-def to_escape(texts: pa.Array) -> list[int]:
+def find_escapes(texts: pa.Array) -> list[int]:
     """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
     held = held_bytes(texts)
     if not len(held):

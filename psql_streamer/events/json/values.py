@@ -48,7 +48,7 @@ def plain_in(values: pa.Array, renders: Collection[Render]) -> Mapping[Render, b
     plain: dict[Render, bool] = {render: False for render in (_integers, _embedded) if render in renders}
     if _numbers in renders and not json_text.are_long(values) and _is_finite(values):
         plain[_numbers] = False
-    if quoted in renders and not json_text.to_escape(values):
+    if quoted in renders and not json_text.find_escapes(values):
         plain[quoted] = True
     return plain
 
@@ -61,7 +61,7 @@ def _render_of(kind: PgType) -> Render:
 
 
 def _made(values: pa.Array) -> Piece:
-    return made_json(values, _of_arrow)
+    return made_json(values, _render_arrow)
 
 
 def _typed(values: pa.Array, kind: PgType) -> Piece:
@@ -147,7 +147,7 @@ def _boolean_of_one(text: bytes) -> bytes:
     return b"true" if text == b"t" else b"false"
 
 
-def _as_it_is(text: bytes) -> bytes:
+def _copy_text(text: bytes) -> bytes:
     return text
 
 
@@ -161,8 +161,8 @@ def _timestamp_utc_of_one(text: bytes) -> bytes:
 
 
 OF_ONE: Mapping[Render, Callable[[bytes], bytes]] = {
-    _integers: _as_it_is,
-    _embedded: _as_it_is,
+    _integers: _copy_text,
+    _embedded: _copy_text,
     _numbers: _number_of_one,
     _booleans: _boolean_of_one,
     quoted: quoted_one,
@@ -172,7 +172,7 @@ OF_ONE: Mapping[Render, Callable[[bytes], bytes]] = {
 """What writes a column -> what writes one value in the same way: cheaper for a few. The others go by column always."""
 
 
-def _of_arrow(values: pa.Array) -> Piece:
+def _render_arrow(values: pa.Array) -> Piece:
     """What no type of PostgreSQL's holds goes one by one: rare types of numbers, durations, times."""
     kind = casts.type_of(values.type)
     if kind is not None:
