@@ -19,6 +19,9 @@ from benchmarks.failures import BenchmarkFailed
 _LARGEST_RECORD = "4194304"
 
 
+_INDEX_BYTES = str(256 << 10)
+
+
 @dataclass(frozen=True)
 class Topics:
     """Topics of one benchmark, of as many partitions each."""
@@ -32,6 +35,9 @@ class Topics:
         config = {
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": _LARGEST_RECORD,
+            # The first append to a partition touches its two index files, which the broker maps in their full size of
+            # 10 MB. The kernel then reads ahead, and clears as many pages: 8 MB where the disk's read_ahead_kb is 8192.
+            "segment.index.bytes": _INDEX_BYTES,
             # A minute as shipped: files would go while the next benchmark runs.
             "file.delete.delay.ms": "0",
         }
