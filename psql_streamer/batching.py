@@ -60,7 +60,7 @@ JOINED_BATCHES = 32
 """The number of waiting batches that are merged into one, if they are small: a thousand batches of one row take a
 hundred times the memory of one batch of a thousand rows (decision 032)."""
 
-JOINED_BYTES = 1 << 20
+JOINED_BYTES = 4 << 20
 """The most bytes of the batches that are merged into one (decision 032)."""
 
 PASSED_ON_BATCHES = 1
@@ -108,7 +108,7 @@ FEW_ROWS = 32
 few values there are (decision 046)."""
 
 FEW_CELLS = 256
-"""The same for the cells of an image of these rows (decision 046)."""
+"""The same for the cells of an image, where rows are not read one by one (decision 046)."""
 
 FEW_FRAMES = 128
 """Up to this many frames of a block are read one by one: 32 transactions of one row have 96 (decision 048)."""

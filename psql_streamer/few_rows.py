@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from psql_streamer.cells import CellTable, Shape, Tabular, Tuples
-from psql_streamer.model import Changes, Counted, RowOp
+from psql_streamer.model import Changes, Counted, RowOp, Transactions
 
 
 class Lacking(Enum):
@@ -61,20 +61,33 @@ class FewRow(NamedTuple):
 
 
 class FewRows(Tabular):
-    """Row changes in batch order. shapes: as CellTable has them. transactions: those of the batch."""
+    """Row changes in batch order.
 
-    def __init__(self, shapes: Sequence[Shape], each: Sequence[FewRow], transactions: Sequence[FewTransaction]) -> None:
+    shapes: as CellTable has them. transactions: those of the batch, as batch_transactions has them for columns. A batch
+    that has others is written by cells.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        each: Sequence[FewRow],
+        transactions: Sequence[FewTransaction],
+        batch_transactions: Transactions,
+    ) -> None:
         self.shapes = shapes
         self.each = each
         self.transactions = transactions
+        self.batch_transactions = batch_transactions
 
     @property
     def rows(self) -> int:
         return len(self.each)
 
-    @property
+    @cached_property
     def overhead(self) -> int:
-        return _OBJECTS + _ROW_OBJECTS * len(self.each)
+        cells = [cell for row in self.each for cell in (*(row.after or ()), *(row.before or ()))]
+        values = sum(isinstance(cell, bytes) for cell in cells)
+        return _OBJECTS + _ROW_OBJECTS * len(self.each) + _CELL_OBJECTS * len(cells) + _VALUE_OBJECTS * values
 
     @property
     def next_batch_order(self) -> int:
@@ -116,8 +129,9 @@ class FewRows(Tabular):
         )
 
 
-# Measured as resident memory of batches of 1 to 32 rows of 2 to 8 columns.
-_OBJECTS, _ROW_OBJECTS = 2048, 600
+# Measured as resident memory of batches of 1 to 32 rows of 2 to 1,500 columns. A cell is a pointer, and where it has a
+# value, an object of Python's with a head of 33 bytes.
+_OBJECTS, _ROW_OBJECTS, _CELL_OBJECTS, _VALUE_OBJECTS = 2048, 400, 8, 48
 
 
 def _tuples(images: Sequence[Cells | None]) -> Tuples:

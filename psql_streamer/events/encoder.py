@@ -79,6 +79,8 @@ class Encoder:
         self._headers = headers or format.headers
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
+        own = vars(type(format)).get("row_by_row", False)
+        self._row_by_row = own and not (format.tombstones or transaction_topic)
         self._json = RowJson()
         self._plans: dict[str, SourcePlans] = {}
         policy = unchanged or Unchanged()
@@ -98,7 +100,7 @@ class Encoder:
         rows = batch.changes
         if not (isinstance(rows, FewRows) and rows.rows == len(batch) <= batching.FEW_ROWS):
             return None
-        if not self._format.row_by_row or self._transaction_topic or batch.schema_changes:
+        if not self._row_by_row or batch.schema_changes or batch.transactions is not rows.batch_transactions:
             return None
         return FewRecords(
             form,
@@ -285,7 +287,7 @@ def _with(records: Records, left_out: _LeftOut) -> Records:
     )
 
 
-def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str]:
+def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str | None]:
     """As _headers, of one row."""
     return {
         **fields.headers_of(row.transaction),
@@ -294,6 +296,7 @@ def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str]:
         "schema": row.relation.schema,
         "table": row.relation.table,
         "checksum": row.checksum.decode(),
+        "key_change": None,
     }
 
 

@@ -22,7 +22,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.few_rows import ABSENT, Cells, FewRow, FewRows
 from psql_streamer.model import Batch, Relation, RowOp
 
-Headers = Callable[[OneRow], Mapping[str, str]]
+Headers = Callable[[OneRow], Mapping[str, str | None]]
 """The headers of a row's records."""
 
 
@@ -92,7 +92,7 @@ class _Written(NamedTuple):
     commit: int
     seq: int
     op: RowOp
-    headers: Mapping[str, str]
+    headers: Mapping[str, str | None]
 
 
 def _image(row: FewRow) -> Cells:

@@ -112,7 +112,8 @@ class Format(ABC):
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
     without a key; BatchFormat.keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.row writes what
-    `rows` does, with the keys of every format and no header of its own: then few rows are written so.
+    `rows` does, with the keys of every format, no header of its own and no tombstones: then few rows are written so. It
+    is not inherited: a format that extends another one says it for itself.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """

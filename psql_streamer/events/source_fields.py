@@ -54,6 +54,10 @@ class SourceFields(ABC):
         """The id of one transaction."""
 
     @abstractmethod
+    def show_id(self, id: int) -> bytes:  # noqa: A002 - what Transactions call it
+        """JSON of an id that is a number."""
+
+    @abstractmethod
     def show(self, of: Numbers) -> pa.Array:
         """Commit numbers, or places, as people write them."""
 
@@ -81,7 +85,7 @@ class SourceFields(ABC):
         return b',"Timestamp":"%sZ","%s":%s,"%s":%d' % (
             one_to_iso(transaction.moment),
             self.event_names.id.encode(),
-            b"%d" % transaction.id,
+            self.show_id(transaction.id),
             self.event_names.commit.encode(),
             transaction.commit,
         )
@@ -112,10 +116,10 @@ class SourceFields(ABC):
     def render_envelope_member(self, transaction: FewTransaction) -> bytes:
         """The members of `source` in `envelope` for one transaction."""
         names, shown = self.other_names, self.show_commit(transaction.commit)
-        return b',"ts_ms":%d,"%s":%d,"%s":%s' % (
+        return b',"ts_ms":%d,"%s":%s,"%s":%s' % (
             transaction.moment // 1000,
             names.id.encode(),
-            transaction.id,
+            self.show_id(transaction.id),
             names.commit.encode(),
             json.dumps(shown).encode(),
         )
@@ -161,6 +165,9 @@ class PostgresFields(SourceFields):
     def ids(self, transactions: Transactions) -> pa.Array:
         return transactions.id_texts()
 
+    def show_id(self, id: int) -> bytes:  # noqa: A002
+        return b"%d" % id
+
     def id_of(self, transactions: Transactions, tx: int) -> int:
         return int(transactions.id_of(tx) or 0)
 
@@ -183,6 +190,9 @@ class OtherFields(SourceFields):
     def ids(self, transactions: Transactions) -> pa.Array:
         found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
         return pa.array([b"null" if one is None else name(one) for one in found], pa.binary())
+
+    def show_id(self, id: int) -> bytes:  # noqa: A002
+        return name(str(id))
 
     def id_of(self, transactions: Transactions, tx: int) -> str | None:
         return transactions.id_of(tx)

@@ -154,11 +154,12 @@ class Decoder:
         """As _decode_any, of what was read frame by frame."""
         self._lsn = Lsn(max(self._lsn, few.end, few.alive))
         self._commit_ts = few.transactions[-1].moment if few.transactions else self._commit_ts
-        changes = FewRows(self._shapes.shapes, few.rows, few.transactions) if few.rows else NO_CELLS
+        transactions = _as_arrays(few.transactions)
+        changes = FewRows(self._shapes.shapes, few.rows, few.transactions, transactions) if few.rows else NO_CELLS
         return Batch(
             source=self._source,
             position=self._position().position,
-            transactions=_as_arrays(few.transactions),
+            transactions=transactions,
             changes=changes,
             nbytes=batch_overhead(changes) + 2 * size,
             received_at=received_at,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from struct import Struct, error
 
 from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow, FewTransaction
@@ -23,6 +24,9 @@ _KIND, _LSN = 5, 6
 
 _MESSAGE = HEADER + 1
 """Where pgoutput's message begins, behind the byte that says which it is."""
+
+_LAST_MOMENT = 2**63 - 1 - POSTGRES_EPOCH_US
+"""Behind it, microseconds since 1970 do not fit into 64 bits."""
 
 _OPS = {int(op): op for op in (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)}
 
@@ -61,7 +65,7 @@ class _Reading:
         self._seq = 0
 
     def read(self, starts: Sequence[int]) -> FewFrames:
-        for start, end in zip(starts, [*starts[1:], len(self._data)], strict=True):
+        for start, end in pairwise([*starts, len(self._data)]):
             self._read_frame(start, end)
         if self._open:
             raise _Unusual
@@ -88,6 +92,8 @@ class _Reading:
             raise _Unusual
 
     def _begin(self, commit_lsn: int, moment: int, xid: int) -> None:
+        if moment > _LAST_MOMENT:
+            raise _Unusual
         self._found.transactions.append(FewTransaction(commit_lsn, moment + POSTGRES_EPOCH_US, xid))
         self._found.alive, self._open, self._seq = 0, True, 0
 

@@ -47,13 +47,19 @@ class Linger:
 
     def seconds_to_wait(self, now: float, buffered: Buffered, wanted: int) -> float:
         """Seconds until what is buffered should go; 0 or less: now. wanted: bytes that were asked for."""
-        if buffered.size >= min(LINGER_BYTES, wanted) or buffered.frames >= self._most_frames:
+        if self._is_full(buffered, wanted):
             return 0.0
-        if self._fast:
+        if self._fast and buffered.since - self._last_block < LINGER_SECONDS:
             return buffered.since + self._linger_seconds - now
         rest = 0.0 if buffered.complete else buffered.since + self._rest_seconds - now
-        return max(rest, self.seconds_to_pause(now))
+        return max(rest, self._last_block + self._interval_seconds - now)
 
-    def seconds_to_pause(self, now: float) -> float:
-        """Seconds until the next block of a slow stream may go; 0 or less: now, and always in a fast one."""
-        return 0.0 if self._fast else self._last_block + self._interval_seconds - now
+    def seconds_to_pause(self, now: float, buffered: Buffered, wanted: int) -> float:
+        """Seconds for which a slow stream may be left alone, because no block may go; 0 or less: none."""
+        if self._fast or self._is_full(buffered, wanted):
+            return 0.0
+        return self._last_block + self._interval_seconds - now
+
+    def _is_full(self, buffered: Buffered, wanted: int) -> bool:
+        """Whether the buffer has a block that waits for nothing."""
+        return buffered.size >= min(LINGER_BYTES, wanted) or buffered.frames >= self._most_frames

@@ -19,7 +19,7 @@ import struct
 import time
 from dataclasses import asdict, dataclass, field
 
-from psql_streamer.batching import CONFIRM_SECONDS, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
+from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.pgoutput.frames import FrameBuffer
 from sources.postgres.linger import Buffered, Linger
@@ -139,7 +139,7 @@ class _Reader:
         """How long the stream may be left alone, because no block may go and little of one is there."""
         if self._output or len(self._frames) >= SOCKET_READ_ON_BYTES:
             return 0.0
-        return self._linger.seconds_to_pause(now)
+        return self._linger.seconds_to_pause(now, self._buffered(), self._wanted or LINGER_BYTES)
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Wait until something can be read or written, a status update is due, or what is buffered should go."""

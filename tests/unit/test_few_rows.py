@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,10 @@ from hypothesis import strategies as st
 from psql_streamer.cells import cells_of
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.event import Event, EventBatch
+from psql_streamer.events.format import FormatOptions, RowTexts
 from psql_streamer.events.routing import Route, Router
+from psql_streamer.events.rows import Rows
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.few_rows import FewRows
 from psql_streamer.lsn import Lsn
@@ -105,8 +111,59 @@ def test_rows_without_a_topic_are_counted() -> None:
     assert dict(records.skipped) == {"public.orders": 2}
 
 
+class WithTombstones(Event):
+    """A format that extends another one, and says nothing of rows one by one."""
+
+    tombstones = True
+
+    def of(self, batch: Batch) -> EventBatch:
+        return Mine(batch)
+
+
+class Mine(EventBatch):
+    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - all are the same
+        return pa.array([b"mine"] * len(rows), pa.binary())
+
+
+def test_a_format_that_extends_one_that_ships_is_asked_for_all_rows() -> None:
+    encoder = Encoder(WithTombstones(FormatOptions()), Router({}, "", "t"), {})
+    batch = ordinary_batch(wire.delete(TABLE.oid, (b"1", None, None), "K"))
+    assert isinstance(batch.changes, FewRows)
+    assert encoder.encode(batch).values.to_pylist() == [b"mine", None]
+
+
+def test_a_batch_with_other_transactions_than_its_rows_came_with_says_these() -> None:
+    batch = ordinary_batch(wire.insert(TABLE.oid, (b"1", b"x", b"2.5")))
+    later = replace(batch.transactions, commit_ts=batch.transactions.commit_ts + 86_400_000_000)
+    [value] = encoder_of("event", Router({}, "", "t"), {}).encode(replace(batch, transactions=later)).values.to_pylist()
+    assert b'"Timestamp":"2000-01-02T00:00:00.000000Z"' in value
+
+
+@pytest.mark.parametrize(("cell", "width"), [(b"12", 100), (None, 900), (b"a longer value", 3)])
+def test_what_few_rows_hold_is_counted(cell: bytes | None, width: int) -> None:
+    columns = tuple(wire.WireColumn(f"c{number}") for number in range(width))
+    relation = wire.WireRelation(TABLE.oid, "public", "wide", columns)
+    reader = Decoder(SOURCE, BEGINNING)
+    decode_frames(reader, transaction(8, wire.relation(relation)))
+    batch = decode_frames(reader, transaction(24, *[wire.insert(relation.oid, (cell,) * width)] * 4))
+    assert isinstance(batch.changes, FewRows)
+    images = [row.after for row in batch.changes.each]
+    held = sum(sys.getsizeof(image) + sum(map(sys.getsizeof, filter(None, image))) for image in images if image)
+    assert held <= batch.nbytes <= 3 * held + 8192
+
+
+def test_a_block_without_frames_is_a_batch_without_rows() -> None:
+    assert len(Decoder(SOURCE, BEGINNING).decode(b"", [])) == 0
+
+
+def ordinary_batch(row: bytes) -> Batch:
+    reader = Decoder(SOURCE, BEGINNING)
+    decode_frames(reader, transaction(8, wire.relation(TABLE)))
+    return decode_frames(reader, transaction(24, row))
+
+
 def encoded_or_refused(encoder: Encoder, batch: Batch) -> Any:
-    """The records, whatever their headers' columns are: one that a record lacks may be null, or not there."""
+    """The records one by one, or why there are none."""
     try:
         records = encoder.encode(batch)
     except SinkRefused as refusal:
@@ -117,7 +174,7 @@ def encoded_or_refused(encoder: Encoder, batch: Batch) -> Any:
     texts = zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True)
     left_out = (dict(records.skipped), records.excluded)
     return left_out, [
-        (records.topic_of(at), records.table_of(at), *number, *text, {name: one for name, one in held if one})
+        (records.topic_of(at), records.table_of(at), *number, *text, dict(held))
         for at, (number, text, held) in enumerate(zip(numbers, texts, of_each, strict=True))
     ]
 

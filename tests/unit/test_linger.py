@@ -48,20 +48,22 @@ def test_blocks_of_a_slow_stream_keep_a_distance() -> None:
         assert linger.seconds_to_wait(now=10.001, buffered=buffered, wanted=WANTED_BYTES) == pytest.approx(
             SLOW_STREAM_BLOCK_SECONDS - 0.001
         )
-    assert linger.seconds_to_pause(10.001) == pytest.approx(SLOW_STREAM_BLOCK_SECONDS - 0.001)
+    assert linger.seconds_to_pause(10.001, _buffered(200), WANTED_BYTES) == pytest.approx(
+        SLOW_STREAM_BLOCK_SECONDS - 0.001
+    )
 
 
 def test_the_first_rows_after_a_pause_go_at_once() -> None:
     linger = Linger(1000, longest=1.0)
     linger.note_block(10.0, 200)
     assert linger.seconds_to_wait(now=11.0, buffered=_buffered(200, since=11.0), wanted=WANTED_BYTES) <= 0.0
-    assert linger.seconds_to_pause(11.0) <= 0.0
+    assert linger.seconds_to_pause(11.0, _buffered(200), WANTED_BYTES) <= 0.0
 
 
 def test_a_fast_stream_is_not_left_alone() -> None:
     linger = Linger(1000, longest=1.0)
     _make_fast(linger, now=5.0)
-    assert linger.seconds_to_pause(5.0) == 0.0
+    assert linger.seconds_to_pause(5.0, _buffered(200), WANTED_BYTES) == 0.0
 
 
 def test_a_fast_stream_gathers_larger_blocks() -> None:
@@ -80,6 +82,21 @@ def test_a_stream_that_became_slow_again_does_not_gather() -> None:
     _make_fast(linger, now=5.0)
     linger.note_block(6.0, 1000)
     assert linger.seconds_to_wait(now=6.1, buffered=_buffered(500, since=6.1), wanted=WANTED_BYTES) <= 0.0
+
+
+def test_the_first_rows_after_a_burst_and_a_pause_go_at_once() -> None:
+    linger = Linger(10_000, longest=1.0)
+    _make_fast(linger, now=5.0)
+    late = _buffered(200, since=8.0)
+    assert linger.seconds_to_wait(now=8.0, buffered=late, wanted=WANTED_BYTES) <= 0.0
+
+
+def test_a_slow_stream_is_not_left_alone_while_a_block_is_full() -> None:
+    linger = Linger(3, longest=1.0)
+    linger.note_block(10.0, 200)
+    assert linger.seconds_to_pause(10.001, _buffered(200, frames=3), WANTED_BYTES) == 0.0
+    assert linger.seconds_to_pause(10.001, _buffered(200, frames=2), 200) == 0.0
+    assert linger.seconds_to_pause(10.001, _buffered(200, frames=2), WANTED_BYTES) > 0.0
 
 
 def test_nothing_waits_longer_than_batch_flush_interval() -> None:
