@@ -55,6 +55,13 @@ class FewRow(NamedTuple):
     before: Cells | None
 
     @property
+    def image(self) -> Cells:
+        """The row that the action left, or (delete) the one that it removed."""
+        image = self.before if self.after is None else self.after
+        assert image is not None  # noqa: S101 - a delete always has an old image
+        return image
+
+    @property
     def size(self) -> int:
         """Bytes of its values."""
         return sum(len(cell) for image in (self.after, self.before) for cell in image or () if isinstance(cell, bytes))

@@ -16,10 +16,10 @@ import pyarrow as pa
 from psql_streamer.events.assembling import in_header_order
 from psql_streamer.events.format import BatchFormat, OneRow
 from psql_streamer.events.identity import checksum_of
-from psql_streamer.events.json.objects import Singles
-from psql_streamer.events.plans import Plan, Way, again
+from psql_streamer.events.json.objects import Singles, WrittenByColumn
+from psql_streamer.events.plans import Plan, Way, again, number_names
 from psql_streamer.events.records import Records
-from psql_streamer.few_rows import ABSENT, Cells, FewRow, FewRows
+from psql_streamer.few_rows import ABSENT, FewRow, FewRows
 from psql_streamer.model import Batch, Relation, RowOp
 
 Headers = Callable[[OneRow], Mapping[str, str | None]]
@@ -41,14 +41,10 @@ class FewRecords:
         """Records of rows alone; None when one of them is not ordinary. SinkRefused as Encoder.encode."""
         if any(_is_unusual(row, self.plans[row.shape]) for row in few.each):
             return None
-        written: list[_Written] = []
-        for row in few.each:
-            if not self.plans[row.shape].ways:
-                continue
-            records = self._records(row, few)
-            if records is None:
-                return None
-            written += records
+        try:
+            written = [record for row in few.each for record in self._write(row, few)]
+        except WrittenByColumn:
+            return None
         self._refuse_and_leave_out(few)
         return _assembled(batch, written)
 
@@ -60,26 +56,21 @@ class FewRecords:
             if not plan.ways:
                 self.leave_out(few.shapes[row.shape].relation)
 
-    def _records(self, row: FewRow, few: FewRows) -> Sequence[_Written] | None:
-        """One for each topic of the row; None when a value of it goes by column."""
-        relation, columns = few.shapes[row.shape]
-        cells, plan = _image(row), self.plans[row.shape]
-        image = self.images.write(row.shape, cells, range(len(columns)))
-        is_update_of = row.before if row.op is RowOp.UPDATE else None
-        old = None if is_update_of is None else self.images.write(row.shape, is_update_of, range(len(columns)))
-        keys = [self.keys.write(row.shape, cells, way.key) for way in plan.ways if way.key]
-        if image is None or (old is None and is_update_of is not None) or None in keys:
-            return None
-        transaction = few.transactions[row.tx]
+    def _write(self, row: FewRow, few: FewRows) -> Iterator[_Written]:
+        """A record for each topic of the row."""
+        (relation, columns), plan = few.shapes[row.shape], self.plans[row.shape]
+        if not plan.ways:
+            return
+        every, transaction = range(len(columns)), few.transactions[row.tx]
+        image = self.images.write(row.shape, row.image, every)
+        old_cells = row.before if row.op is RowOp.UPDATE else None
+        old = None if old_cells is None else self.images.write(row.shape, old_cells, every)
         one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, checksum_of(image))
         value, headers = self.form.row(one), {} if self.headers is None else self.headers(one)
-        texts = iter(keys)
-        return [
-            _Written(topic, plan.table, key, value, transaction.commit, row.seq, row.op, headers)
-            for way in plan.ways
-            for key in [next(texts) if way.key else None]
-            for topic in way.topics
-        ]
+        for way in plan.ways:
+            key = self.keys.write(row.shape, row.image, way.key) if way.key else None
+            for topic in way.topics:
+                yield _Written(topic, plan.table, key, value, transaction.commit, row.seq, row.op, headers)
 
 
 class _Written(NamedTuple):
@@ -95,27 +86,21 @@ class _Written(NamedTuple):
     headers: Mapping[str, str | None]
 
 
-def _image(row: FewRow) -> Cells:
-    image = row.before if row.after is None else row.after
-    assert image is not None  # noqa: S101 - a delete always has an old image
-    return image
-
-
 def _is_unusual(row: FewRow, plan: Plan) -> bool:
     """Whether it becomes something else than one record a topic, or depends on what is done with unchanged values."""
-    lacks = ABSENT in _image(row)
+    lacks = ABSENT in row.image
     if lacks and row.op is RowOp.UPDATE:
         return True
     return (lacks or row.before is not None) and any(_is_key_unusual(row, way) for way in plan.ways)
 
 
 def _is_key_unusual(row: FewRow, way: Way) -> bool:
-    image, old = _image(row), row.before or ()
+    image, old = row.image, row.before or ()
     return any(image[column] is ABSENT or (old and old[column] != image[column]) for column in way.key)
 
 
 def _assembled(batch: Batch, written: Sequence[_Written]) -> Records:
-    topics, tables = _numbered(one.topic for one in written), _numbered(one.table for one in written)
+    topics, tables = number_names(one.topic for one in written), number_names(one.table for one in written)
     return Records(
         source=batch.source,
         topic_names=tuple(topics),
@@ -136,8 +121,3 @@ def _assembled(batch: Batch, written: Sequence[_Written]) -> Records:
 
 def _binary(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
-
-
-def _numbered(names: Iterator[str]) -> dict[str, int]:
-    """Each name once, in the order in which they come, with its place."""
-    return {name: place for place, name in enumerate(dict.fromkeys(names))}

@@ -93,10 +93,10 @@ class SourcePlans:
 
 def _numbers_of(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
     """Each name once, and for each of those given its number; -1 for none."""
-    numbers = _numbered(name for name in names if name is not None)
+    numbers = number_names(name for name in names if name is not None)
     return list(numbers), np.array([-1 if name is None else numbers[name] for name in names], np.int32)
 
 
-def _numbered(names: Iterable[str]) -> dict[str, int]:
+def number_names(names: Iterable[str]) -> dict[str, int]:
     """Each name once, in the order in which they come, with its place."""
     return {name: place for place, name in enumerate(dict.fromkeys(names))}

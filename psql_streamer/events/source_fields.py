@@ -54,7 +54,7 @@ class SourceFields(ABC):
         """The id of one transaction."""
 
     @abstractmethod
-    def show_id(self, id: int) -> bytes:  # noqa: A002 - what Transactions call it
+    def show_id(self, number: int) -> bytes:
         """JSON of an id that is a number."""
 
     @abstractmethod
@@ -165,8 +165,8 @@ class PostgresFields(SourceFields):
     def ids(self, transactions: Transactions) -> pa.Array:
         return transactions.id_texts()
 
-    def show_id(self, id: int) -> bytes:  # noqa: A002
-        return b"%d" % id
+    def show_id(self, number: int) -> bytes:
+        return b"%d" % number
 
     def id_of(self, transactions: Transactions, tx: int) -> int:
         return int(transactions.id_of(tx) or 0)
@@ -191,8 +191,8 @@ class OtherFields(SourceFields):
         found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
         return pa.array([b"null" if one is None else name(one) for one in found], pa.binary())
 
-    def show_id(self, id: int) -> bytes:  # noqa: A002
-        return name(str(id))
+    def show_id(self, number: int) -> bytes:
+        return name(str(number))
 
     def id_of(self, transactions: Transactions, tx: int) -> str | None:
         return transactions.id_of(tx)

@@ -134,7 +134,11 @@ class Decoder:
         ProtocolError when a byte of it is not what the protocol says.
         """
         few = self._read_few(data, offsets)
-        return self._decode_any(data, offsets, received_at) if few is None else self._few(few, len(data), received_at)
+        return (
+            self._decode_any(data, offsets, received_at)
+            if few is None
+            else self._decode_few(few, len(data), received_at)
+        )
 
     def _read_few(self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32]) -> FewFrames | None:
         """A small block whose transactions begin and end in it, if nothing of them is durable, and nobody counts."""
@@ -150,7 +154,7 @@ class Decoder:
         resuming = resume.changes and (self._lsn <= resume.commit_lsn or resume.commit_lsn in commits)
         return None if resuming or min(commits, default=resume.lsn) < resume.lsn else few
 
-    def _few(self, few: FewFrames, size: int, received_at: float) -> Batch:
+    def _decode_few(self, few: FewFrames, size: int, received_at: float) -> Batch:
         """As _decode_any, of what was read frame by frame."""
         self._lsn = Lsn(max(self._lsn, few.end, few.alive))
         self._commit_ts = few.transactions[-1].moment if few.transactions else self._commit_ts

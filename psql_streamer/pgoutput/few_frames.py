@@ -15,6 +15,8 @@ from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow, FewTransaction
 from psql_streamer.model import RowOp
 from psql_streamer.pgoutput.block import KEEPALIVE_FRAME, POSTGRES_EPOCH_US, SessionShapes
 from psql_streamer.pgoutput.frames import HEADER
+from psql_streamer.pgoutput.rows import KEY, NEW, OLD
+from psql_streamer.pgoutput.tuples import NULL, TEXT, UNCHANGED
 
 _BEGIN, _COMMIT = Struct(">QqI"), Struct(">BQQq")
 _U16, _U32, _U64 = Struct(">H"), Struct(">I"), Struct(">Q")
@@ -109,12 +111,12 @@ class _Reading:
         shape = self._shapes.number(oid)
         mark, at = self._data[start + _MESSAGE + 4], start + _MESSAGE + 5
         before, after = None, None
-        if mark != ord("N"):
+        if mark != NEW:
             before, at = self._read_old(op, mark, shape, at, end)
             if op is RowOp.UPDATE:
                 mark, at = self._data[at], at + 1
         if op is not RowOp.DELETE:
-            if mark != ord("N"):
+            if mark != NEW:
                 raise _Unusual
             after, at = self._read_tuple(shape, at, end)
         if at != end or (after is None and before is None):
@@ -126,10 +128,10 @@ class _Reading:
 
     def _read_old(self, op: RowOp, mark: int, shape: int, at: int, end: int) -> tuple[Cells, int]:
         """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
-        if op is RowOp.INSERT or mark not in b"KO":
+        if op is RowOp.INSERT or mark not in (KEY, OLD):
             raise _Unusual
         cells, at = self._read_tuple(shape, at, end)
-        if mark == ord("K"):
+        if mark == KEY:
             key = self._shapes.shapes[shape].relation.key_columns
             cells = tuple(cell if place in key else ABSENT for place, cell in enumerate(cells))
         return cells, at
@@ -144,13 +146,13 @@ class _Reading:
         cells: list[Cell] = []
         for _ in range(width):
             kind, at = data[at], at + 1
-            if kind == ord("t"):
+            if kind == TEXT:
                 value = at + 4
                 at = value + int.from_bytes(data[value - 4 : value], "big")
                 cells.append(data[value:at])
-            elif kind == ord("n"):
+            elif kind == NULL:
                 cells.append(None)
-            elif kind == ord("u"):
+            elif kind == UNCHANGED:
                 cells.append(ABSENT)
             else:
                 raise _Unusual

@@ -17,7 +17,7 @@ from psql_streamer.pgoutput.block import Frames, Shapes
 from psql_streamer.pgoutput.frames import HEADER
 from psql_streamer.pgoutput.tuples import Index, Walked, walk
 
-_NEW, _KEY, _OLD = ord("N"), ord("K"), ord("O")
+NEW, KEY, OLD = ord("N"), ord("K"), ord("O")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class _Block:
         frames, rows = self._frames, self._rows
         wire, start, end, op = frames.wire, frames.start[rows], frames.end[rows], frames.tag[rows]
         mark = wire.u8[start + HEADER + 5]
-        old = (mark == _KEY) | (mark == _OLD)
-        new_first = mark == _NEW
+        old = (mark == KEY) | (mark == OLD)
+        new_first = mark == NEW
         misplaced = ~(old | new_first) | (old & (op == RowOp.INSERT)) | (new_first & (op == RowOp.DELETE))
         self._refuse(misplaced, "a row message of {} has no tuple where one belongs")
         before_rows = np.flatnonzero(old)
@@ -101,7 +101,7 @@ class _Block:
         missing = np.zeros(len(rows), np.bool_)
         missing[after_rows] = at >= end[after_rows]
         self._refuse(missing, "an update of {} has no new row")
-        missing[after_rows] = wire.u8[at] != _NEW
+        missing[after_rows] = wire.u8[at] != NEW
         self._refuse(missing, "an update of {} has no new row")
         after = self._walk(at + 1, end, after_rows)
 
@@ -115,7 +115,7 @@ class _Block:
             frames.seq[rows],
             frames.tx_of(rows),
             Tuples(after_rows, after.begins, after.values, after.unchanged),
-            self._old_tuples(before, before_rows, mark[before_rows] == _KEY),
+            self._old_tuples(before, before_rows, mark[before_rows] == KEY),
             frames.lsn(rows),
             table_seq,
         )

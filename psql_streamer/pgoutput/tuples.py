@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer import batching
 from psql_streamer.errors import ProtocolError
 
-_NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
+NULL, UNCHANGED, TEXT = ord("n"), ord("u"), ord("t")
 _MAX_INT32 = 2**31 - 1
 _NO_VALUES = pa.array([], pa.binary())
 
@@ -115,15 +115,15 @@ class _FewTuples:
     def _read_cell(self, place: int, cursor: int) -> int:
         self._check(place, cursor + 1)
         kind, start = self._data[cursor], cursor + 1
-        if kind == _TEXT:
+        if kind == TEXT:
             self._check(place, start + 4)
             end = start + 4 + int.from_bytes(self._data[start : start + 4], "big")
             self._check(place, end)
             self._values.append(bytes(self._data[start + 4 : end]))
             return end
-        if kind == _UNCHANGED:
+        if kind == UNCHANGED:
             self._unchanged.append(len(self._values))
-        elif kind != _NULL:
+        elif kind != NULL:
             raise _strange(self._name(place), kind)
         self._values.append(None)
         return start
@@ -159,7 +159,7 @@ class _Walk:
         cells = int(begins[-1])
         self._bounds = np.empty(2 * cells, np.int64 if len(wire) > _MAX_INT32 else np.int32)
         self._grid = None if self._order is not None else self._bounds.reshape(len(at), -1, 2)
-        self._kinds = np.full(cells, _TEXT, np.uint8)
+        self._kinds = np.full(cells, TEXT, np.uint8)
         self._all_text = True
 
     def run(self) -> Walked:
@@ -186,7 +186,7 @@ class _Walk:
         wire, cursor = self._wire, self._cursor[:active]
         self._check(cursor + 1)
         kind = wire.u8[cursor]
-        text = kind == _TEXT
+        text = kind == TEXT
         if np.count_nonzero(text) == active:
             start = cursor + 5
             self._check(start)
@@ -221,9 +221,9 @@ class _Walk:
         wide = self._bounds.dtype == np.int64
         kind = pa.large_binary() if wide else pa.binary()
         spans = pa.Array.from_buffers(kind, 2 * cells - 1, [None, pa.py_buffer(self._bounds), self._wire.arrow])
-        missing = None if self._all_text else self._kinds != _TEXT
+        missing = None if self._all_text else self._kinds != TEXT
         values = spans.take(pa.array(np.arange(0, 2 * cells, 2), mask=missing))
-        unchanged = self._kinds == _UNCHANGED
+        unchanged = self._kinds == UNCHANGED
         return values.cast(pa.binary()) if wide else values, unchanged if unchanged.any() else None
 
     def _check(self, reached: Index) -> None:
@@ -233,7 +233,7 @@ class _Walk:
             raise _too_long(self._called(np.flatnonzero(beyond)[0]))
 
     def _require_known(self, kinds: NDArray[np.uint8]) -> None:
-        strange = np.flatnonzero((kinds != _TEXT) & (kinds != _NULL) & (kinds != _UNCHANGED))
+        strange = np.flatnonzero((kinds != TEXT) & (kinds != NULL) & (kinds != UNCHANGED))
         if len(strange):
             raise _strange(self._called(strange[0]), int(kinds[strange[0]]))
 

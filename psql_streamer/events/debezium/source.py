@@ -81,7 +81,7 @@ class OtherBlock(SourceBlock):
             rows.op is RowOp.READ,
         )
 
-    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as of_rows
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as render_rows
         names = _names(relation.schema, relation.table)
         return _joined(self._fragments(self._millis.get(tx), self._fine_times.get(tx), names))
 

@@ -7,6 +7,7 @@ value is written; values that are written alike are written together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -62,6 +63,10 @@ def columns_of(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], I
     return [rows.shapes[one >> 16].columns[one & 0xFFFF] for one in distinct.tolist()], which, row
 
 
+class WrittenByColumn(Exception):
+    """A value is of a type whose values are written by column always."""
+
+
 class Objects:
     """Writes cells as objects. render: how the values of a column are written; equal renders are called together.
 
@@ -83,9 +88,9 @@ class Objects:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
         known, firsts = self._numbers_of(rows.shapes)
         values = cells.tuples.values
-        few = len(values) <= batching.FEW_CELLS and not json_text.are_long(values)
-        if few and (objects := _write_few(known, firsts, cells, rows)) is not None:
-            return objects
+        if len(values) <= batching.FEW_CELLS and not json_text.are_long(values):
+            with suppress(WrittenByColumn):
+                return _write_few(known, firsts, cells, rows)
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
     def singles(self, shapes: Sequence[Shape]) -> Singles:
@@ -154,6 +159,13 @@ class _Numbered:
     names: list[bytes]
     of_one: list[Callable[[bytes], bytes] | None]
 
+    def member(self, number: int, value: bytes | None) -> bytes:
+        """`"id":1` for a value of a column. Raises WrittenByColumn."""
+        write = self.of_one[number]
+        if write is None:
+            raise WrittenByColumn
+        return self.names[number] + (b":null" if value is None else b":" + write(value))
+
 
 @dataclass(frozen=True, slots=True)
 class Singles:
@@ -162,42 +174,26 @@ class Singles:
     known: _Numbered
     firsts: Sequence[int]
 
-    def write(self, shape: int, image: Image, columns: Iterable[int]) -> bytes | None:
-        """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. None where a value is of a
-        type that is written by column always.
-        """
-        first, names, of_one = self.firsts[shape], self.known.names, self.known.of_one
-        members = []
-        for column in columns:
-            value = image[column]
-            if value is ABSENT:
-                continue
-            write = of_one[first + column]
-            if write is None:
-                return None
-            members.append(names[first + column] + (b":null" if value is None else b":" + write(value)))
+    def write(self, shape: int, image: Image, columns: Iterable[int]) -> bytes:
+        """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
+        first, member = self.firsts[shape], self.known.member
+        held = ((first + column, image[column]) for column in columns)
+        members = [member(number, value) for number, value in held if value is not ABSENT]
         return b"{%s}" % b",".join(members)
 
 
-def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array | None:
-    """As Objects.write, value by value; None where that cannot be."""
+def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array:
+    """As Objects.write, value by value. Raises WrittenByColumn."""
     tuples = cells.tuples
     if cells.marked is not None or tuples.typed:
-        return None
+        raise WrittenByColumn
     values, places, begins = tuples.values.to_pylist(), cells.places().tolist(), tuples.begins.tolist()
     absent = None if tuples.absent is None else tuples.absent.tolist()
     objects = []
     for shape, begin, end in zip(rows.shape.tolist(), begins, begins[1:], strict=False):
-        first, members = firsts[shape], []
-        for cell in range(begin, end):
-            if absent is not None and absent[cell]:
-                continue
-            number, value = first + places[cell], values[cell]
-            write = known.of_one[number]
-            if write is None:
-                return None
-            members.append(known.names[number] + (b":null" if value is None else b":" + write(value)))
-        objects.append(b"{" + b",".join(members) + b"}")
+        held = (cell for cell in range(begin, end) if absent is None or not absent[cell])
+        members = [known.member(firsts[shape] + places[cell], values[cell]) for cell in held]
+        objects.append(b"{%s}" % b",".join(members))
     return pa.array(objects, pa.binary())
 
 
