@@ -94,8 +94,8 @@ class TextType:
     """The type of a column of another source than PostgreSQL, whose values are in the text form of a PostgreSQL type,
     as `binary`.
 
-    native: what the source calls it (`bigint unsigned`). like: a built-in PostgreSQL type. Where its JSON is not a string,
-        every value must be in its text form; where it is a string, another text stands there as it is.
+    native: what the source calls it (`bigint unsigned`). like: a built-in PostgreSQL type. Where its JSON is no string,
+        every value must be in its text form; where it is one, another text stands there as it is.
     """
 
     native: str
