@@ -8,7 +8,7 @@ far as its writer did not write again what it was not sure of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -51,12 +51,13 @@ class Refused(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What records gave. batches: all but the last have the position before these records. tombstones: records without
-    a value, which say nothing that the delete before them does not say.
+    """What records gave. batches: all but the last have the position before these records. records: how many were
+    read. tombstones: those without a value, which say nothing that the delete before them does not say.
     """
 
     batches: Sequence[Batch]
     refused: Sequence[Refused]
+    records: int
     tombstones: int
 
 
@@ -75,28 +76,40 @@ class EventReader:
         """See Source.remember."""
         self._tables.remember(relations)
 
-    def read(self, messages: Sequence[Message], before: Position, after: Position, received_at: float) -> Read:
-        """The batches of some records. before, after: the positions in front of them and behind them."""
+    def read(
+        self,
+        messages: Sequence[Message],
+        before: Position,
+        behind: Callable[[int], Position],
+        received_at: float,
+        stops: bool,
+    ) -> Read:
+        """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
+        stops: whether nothing is read from the first record on that is no event.
+        """
         parts: dict[Origin, _Part] = {}
         refused: list[Refused] = []
-        tombstones = 0
+        count = tombstones = 0
         for message in messages:
             value = message.value()
-            if value is None:
-                tombstones += 1
-                continue
             try:
-                parsed = self._parse(message.topic(), value)
-                part = parts.get(parsed.origin)
-                if part is None:
-                    part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
-                part.add(parsed, message)
+                if value is None:
+                    tombstones += 1
+                else:
+                    parsed = self._parse(message.topic(), value)
+                    part = parts.get(parsed.origin)
+                    if part is None:
+                        part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
+                    part.add(parsed, message)
             except NoEventError as error:
                 refused.append(Refused(message, str(error)))
+                if stops:
+                    break
+            count += 1
         held = [part for part in parts.values() if part.count]
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
-        return Read([*batches, last.finish(self._name, after, received_at)], refused, tombstones)
+        return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""

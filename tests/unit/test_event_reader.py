@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,7 @@ import pytest
 
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, Position, TextType
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.model import Batch, Position
 from tests.encoding import encoder_of
 from tests.golden import batches
 
@@ -55,7 +53,7 @@ def written(form: str, batch: Batch, **options: bool) -> list[Record]:
 
 
 def read(records: Sequence[Record], reader: EventReader | None = None) -> Read:
-    return (reader or EventReader("hop")).read(records, BEFORE, AFTER, 1.0)
+    return (reader or EventReader("hop")).read(records, BEFORE, lambda _: AFTER, 1.0, stops=False)
 
 
 @pytest.mark.parametrize("form", ["event", "envelope"])
