@@ -40,7 +40,7 @@ _Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]
 _Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
 
-class _Event(Struct):
+class Event(Struct, gc=False):
     """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq."""
 
     Table: str
@@ -66,15 +66,15 @@ class _Event(Struct):
     ContentBase64: str | None = None
 
 
-_ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCATE, Marker.MESSAGE)}
+ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCATE, Marker.MESSAGE)}
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
+decode_event = msgspec.json.Decoder(Event).decode
 
 
 def _parse_event(value: bytes) -> Parsed:
-    event = _decode_event(value)
-    kind = _ACTIONS.get(event.Action)
+    event = decode_event(value)
+    kind = ACTIONS.get(event.Action)
     if kind is None:
         raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
     commit = event.CommitLSN if event.Commit is None else event.Commit
@@ -133,7 +133,7 @@ class _Envelope(Struct):
     message: _EnvelopeMessage | None = None
 
 
-_NAMES: dict[str, Kind] = {kind.name: kind for kind in _ACTIONS.values()}
+_NAMES: dict[str, Kind] = {kind.name: kind for kind in ACTIONS.values()}
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode

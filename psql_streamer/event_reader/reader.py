@@ -22,6 +22,7 @@ from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.forms import FORMS, Parse
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
+from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
 from psql_streamer.model import (
     Batch,
@@ -41,6 +42,7 @@ from psql_streamer.model import (
 _NULL = Raw(b"null")
 _NO_NAMES: Names = ()
 _UNSAID = int(NO_PLACE)
+_DELETE = int(RowOp.DELETE)
 
 
 class Refused(NamedTuple):
@@ -87,6 +89,9 @@ class EventReader:
         """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
         stops: whether nothing is read from the first record on that is no event.
         """
+        if len(messages) >= _MANY and (part := self._read_plain(messages)) is not None:
+            batch = part.finish(self._name, behind(len(messages)), received_at)
+            return Read([batch], (), len(messages), 0)
         parts: dict[Origin, _Part] = {}
         refused: list[Refused] = []
         count = tombstones = 0
@@ -111,6 +116,13 @@ class EventReader:
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
+    def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
+        plain = read_plain(messages)
+        if plain is None:
+            return None
+        part = _Part(plain.origin, self._tables)
+        return part if part.fill(plain, messages) else None
+
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
         try:
@@ -134,6 +146,29 @@ class EventReader:
 
 
 _NOWHERE = Origin("kafka", "", "")
+
+_MANY = 32
+"""Records from which on it pays to read them by fields."""
+
+
+class KeyNames:
+    """Finds the columns of records' keys, most of which have those of the key before."""
+
+    def __init__(self) -> None:
+        self._begin = b""
+        self._names = _NO_NAMES
+
+    def find(self, key: bytes | None) -> Names:
+        """See key_names. A key of one column that is a number has two quotation marks, around the column's name."""
+        if key is not None and self._begin and key.startswith(self._begin) and key.count(b'"') == _QUOTES_OF_ONE:
+            return self._names
+        names = key_names(key)
+        self._begin = b'{"%s":' % names[0].encode() if len(names) == 1 else b""
+        self._names = names
+        return names
+
+
+_QUOTES_OF_ONE = 2
 
 
 def key_names(key: bytes | None) -> Names:
@@ -232,6 +267,29 @@ class _Part:
         self._tx.append(self._transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(parsed.uuid)
+
+    def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """Put these changes into an empty part. False, and it is of no use, for rows that are not whole."""
+        origin, find = plain.origin, self._tables.find
+        after, before, of_rows = self._after, self._before, self._of_rows
+        key_of = KeyNames()
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True)):
+            columns, old = event.Columns, event.Before
+            if columns is None or (old is not None and not old.keys() <= columns.keys()):
+                return False
+            key = key_of.find(message.key())
+            is_delete = op == _DELETE
+            layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
+            (before if is_delete else after).add(row, columns, layout)
+            if old is not None and not is_delete:
+                layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
+                before.add(row, old, layout)
+            of_rows.append(layout.table)
+        self.count = len(plain.events)
+        self._order = list(range(self.count))
+        self._op, self._seq, self._tx = plain.op, plain.seq, plain.tx
+        self._place, self._uuid, self._transactions = plain.place, plain.uuid, plain.transactions
+        return True
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers

@@ -25,6 +25,9 @@ class Record:
     at: int = 0
     of: str = "orders"
 
+    def __len__(self) -> int:
+        return len(self.value_bytes or b"")
+
     def topic(self) -> str:
         return self.of
 
