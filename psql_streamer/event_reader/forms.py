@@ -24,16 +24,18 @@ from psql_streamer.event_reader.parsed import (
     to_micros,
 )
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Kind, Marker, RowOp
+from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
 
 Parse = Callable[[bytes], Parsed]
-"""Raises NoEventError, or msgspec.DecodeError (whose text is not to be shown), for what is not of the format."""
+"""Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
+
+NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
 
 _UUID_LENGTH = 36
 
 
-Number = Annotated[int, Meta(ge=0)]
-"""LSNs and the like. msgspec takes no integer past 8 bytes."""
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""LSNs and the like."""
 
 _Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
 _Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]
@@ -235,7 +237,7 @@ def _of_debezium(event: _Debezium) -> Parsed:
         source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
         None if source.transaction is None else str(source.transaction),
         source.lsn,
-        None,
+        OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,
         b"",
         new,
         event.before,

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from psql_streamer.event_reader.forms import ACTIONS, Event, decode_event
+from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, decode_event
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, to_micros
 from psql_streamer.model import POSTGRESQL, RowOp
 
@@ -38,7 +36,7 @@ def read_plain(messages: Sequence[Message]) -> Plain | None:
     try:
         events = [decode_event(message.value()) for message in messages]  # type: ignore[arg-type]  # None: TypeError
         return _fields(events)
-    except (msgspec.DecodeError, TypeError, NoEventError, UnicodeEncodeError):
+    except (*NOT_OF_THE_FORMAT, TypeError, NoEventError, UnicodeEncodeError):
         return None
 
 

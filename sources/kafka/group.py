@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,6 +75,16 @@ class Taken:
     def followed_by(self, more: Taken) -> Taken:
         """With others behind them."""
         return Taken(self.messages + more.messages, self.size + more.size, self.offsets | more.offsets)
+
+    def cut(self, most: int) -> Iterator[Taken]:
+        """In pieces of at most so many bytes each, but for single records."""
+        if self.size <= most or len(self.messages) == 1:
+            if self.messages:
+                yield self
+            return
+        middle = len(self.messages) // 2
+        for half in (self.messages[:middle], self.messages[middle:]):
+            yield from Taken.of(half).cut(most)
 
     def without(self, partitions: AbstractSet[Partition]) -> Taken:
         """But those of some partitions."""
@@ -220,9 +230,8 @@ class GroupMember:
             chunk = Taken.of(good)
             if not chunk.offsets.keys() <= self._assigned.keys():
                 chunk = chunk.without(chunk.offsets.keys() - self._assigned.keys())
-            if chunk.messages:
-                self._held.append(chunk)
-                self._held_bytes += chunk.size
+            self._held.extend(chunk.cut(self._options.batch_bytes))
+            self._held_bytes += chunk.size
             self._lock.notify_all()
 
     def _is_error(self, message: Message) -> bool:
