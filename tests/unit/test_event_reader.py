@@ -63,6 +63,7 @@ def read(records: Sequence[Record], reader: EventReader | None = None) -> Read:
     return (reader or EventReader("hop")).read(records, BEFORE, lambda _: AFTER, 1.0, stops=False)
 
 
+@pytest.mark.behaviour("G1")
 @pytest.mark.parametrize("form", ["event", "envelope"])
 def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
     reader = EventReader("test")
@@ -278,6 +279,7 @@ VALUES = st.recursive(
 NAMES = st.text(min_size=1, max_size=8)
 
 
+@pytest.mark.behaviour("G1")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}, optional={"a": VALUES, 'é"': VALUES}), min_size=1))
 def test_any_rows_come_out_as_they_were_by_fields_and_one_by_one(found: list[dict[str, object]]) -> None:
