@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, assert_never, overload
 
 import numpy as np
 import pyarrow as pa
@@ -89,8 +89,34 @@ class ArrowType:
     native: str = field(default="", compare=False)
 
 
-ColumnType: TypeAlias = PostgresType | ArrowType
+@dataclass(frozen=True, slots=True)
+class TextType:
+    """The type of a column of another source than PostgreSQL, whose values are in the text form of a PostgreSQL type,
+    as `binary`.
+
+    native: what the source calls it (`bigint unsigned`). like: a built-in PostgreSQL type. Where its JSON is no string,
+        every value must be in its text form; where it is one, another text stands there as it is.
+    """
+
+    native: str
+    like: PostgresType
+
+
+ColumnType: TypeAlias = PostgresType | TextType | ArrowType
 """What a column's values are, and with it how its arrays are written."""
+
+
+def text_form(kind: ColumnType) -> PostgresType | None:
+    """The PostgreSQL type in whose text form the values are; None where they are Arrow's own."""
+    match kind:
+        case PostgresType():
+            return kind
+        case TextType():
+            return kind.like
+        case ArrowType():
+            return None
+        case _:
+            assert_never(kind)
 
 
 @dataclass(frozen=True, slots=True)

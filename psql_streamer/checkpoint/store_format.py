@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity
+from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity, TextType
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PostgresType
 
@@ -89,6 +89,8 @@ def _type_fields(kind: ColumnType) -> dict[str, Any]:
     match kind:
         case PostgresType():
             return {"type_oid": kind.oid, "typmod": kind.typmod}
+        case TextType():
+            return {"type_oid": kind.like.oid, "typmod": kind.like.typmod, "native": kind.native}
         case ArrowType():
             schema = pa.schema([pa.field("", kind.arrow)]).serialize().to_pybytes()
             return {"arrow": base64.b64encode(schema).decode(), "native": kind.native}
@@ -98,7 +100,8 @@ def _type_fields(kind: ColumnType) -> dict[str, Any]:
 
 def _type(column: Mapping[str, Any]) -> ColumnType:
     if "arrow" not in column:
-        return PostgresType(column["type_oid"], column["typmod"])
+        form = PostgresType(column["type_oid"], column["typmod"])
+        return TextType(column["native"], form) if "native" in column else form
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(column["arrow"])))
     return ArrowType(schema.field(0).type, column["native"])
 

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from psql_streamer import __version__
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange
+from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange, TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.names import type_name
 
@@ -62,6 +62,8 @@ def _type(kind: ColumnType) -> dict[str, Any]:
     match kind:
         case PostgresType():
             return {"type": type_name(kind), "type_oid": kind.oid, "typmod": kind.typmod}
+        case TextType():
+            return {"type": kind.native}
         case ArrowType():
             return {"type": kind.native or str(kind.arrow)}
         case _:

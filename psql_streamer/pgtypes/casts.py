@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import held_bytes, offsets
-from psql_streamer.model import ColumnType
+from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
@@ -28,10 +28,10 @@ _MAX_DECIMAL_PRECISION = 38
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
     """The Arrow type of a type: `string`, PostgreSQL's text form, for every type that has no counterpart."""
-    return _form(kind).arrow if isinstance(kind, PostgresType) else kind.arrow
+    return kind.arrow if isinstance(kind, ArrowType) else _form(kind).arrow
 
 
-def cast(texts: pa.BinaryArray, kind: PostgresType) -> pa.Array:
+def cast(texts: pa.BinaryArray, kind: PostgresType | TextType) -> pa.Array:
     """The typed values of text forms; null where the type cannot hold a value exactly, and for null.
 
     texts: UTF-8 as it came over the wire. What the type cannot hold: NaN in a decimal, `infinity`, years before
@@ -41,7 +41,7 @@ def cast(texts: pa.BinaryArray, kind: PostgresType) -> pa.Array:
     return form.parse(_dense(texts, pa.binary()), form.arrow)
 
 
-def to_text(values: pa.Array, kind: PostgresType) -> pa.BinaryArray:
+def to_text(values: pa.Array, kind: PostgresType | TextType) -> pa.BinaryArray:
     """PostgreSQL's text form of typed values; null stays null.
 
     values: of type `arrow_type(kind)`, or of one that `type_of` gives this type for.
@@ -68,7 +68,9 @@ class _Form:
     render: Callable[[pa.Array], pa.Array]
 
 
-def _form(kind: PostgresType) -> _Form:
+def _form(kind: PostgresType | TextType) -> _Form:
+    if isinstance(kind, TextType):
+        kind = kind.like
     known = kind.known or BY_OID.get(kind.oid)
     if known is None or known.element is not None:
         return _TEXT_FORM

@@ -32,8 +32,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import Changes, Column, Transactions
-from psql_streamer.pgtype import PostgresType
+from psql_streamer.model import ArrowType, Changes, Column, Transactions
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
@@ -132,8 +131,8 @@ def _seen(changes: Changes, column: int, texts: pa.Array) -> pa.Array:
 
 
 def _typed(texts: pa.Array, column: Column) -> pa.Array:
-    """What is no text of PostgreSQL's is typed already."""
-    return casts.cast(texts, column.type) if isinstance(column.type, PostgresType) else texts
+    """What is no text is typed already."""
+    return texts if isinstance(column.type, ArrowType) else casts.cast(texts, column.type)
 
 
 def _joined(after: pa.Array, before: pa.Array) -> pa.Array:

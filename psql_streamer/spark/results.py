@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import ArrowType, Changes, Column, Image, Index
+from psql_streamer.model import ArrowType, Changes, Column, Image, Index, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -225,7 +225,7 @@ class _Given:
         mask = mask[self.images] | self.put_back
         return mask if mask.any() else None
 
-    def _texts(self, source: int, values: pa.Array, kind: PostgresType, passed: bool) -> pa.BinaryArray:
+    def _texts(self, source: int, values: pa.Array, kind: PostgresType | TextType, passed: bool) -> pa.BinaryArray:
         """The text forms: the original where the value is the one that was sent, else the new value's.
 
         passed: the rule passed the column on as it is, so that null where null was sent is the value that Spark could
@@ -256,13 +256,16 @@ def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     return column.key and (field.name == column.name or column.name not in names)
 
 
-def _kept_type(column: Column, sent: pa.DataType, received: pa.DataType, passed: bool) -> PostgresType | None:
-    """The PostgreSQL type of a column that stays of it. Where Spark has only text for the type (jsonb, arrays, numeric
-    without precision), what a rule computed is text and nothing more."""
+def _kept_type(
+    column: Column, sent: pa.DataType, received: pa.DataType, passed: bool
+) -> PostgresType | TextType | None:
+    """The type of a column of text forms that stays of it. Where Spark has only text for the type (jsonb, arrays,
+    numeric without precision), what a rule computed is text and nothing more."""
     kind = column.type
-    if not isinstance(kind, PostgresType) or not received.equals(sent):
+    if isinstance(kind, ArrowType) or not received.equals(sent):
         return None
-    known = kind.known or BY_OID.get(kind.oid)
+    form = kind.like if isinstance(kind, TextType) else kind
+    known = form.known or BY_OID.get(form.oid)
     is_text = known is not None and known.logical is Logical.TEXT and not known.base_oid and known.element is None
     return kind if passed or not pa.types.is_string(received) or is_text else None
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from psql_streamer.events.json.made import is_list, made_json
 from psql_streamer.events.json.nested import array_json
 from psql_streamer.events.json.text import Piece, join, quote, quoted
 from psql_streamer.events.json.values import json_values
-from psql_streamer.model import ArrowType, ColumnType
+from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PgType, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
@@ -55,14 +55,11 @@ def connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False
     flat: arrays of several dimensions are null, which the schema of an array does not allow for. distinct: null, too,
     is what has the JSON of another value, so that something else can stand for it in a key.
     """
-    match kind:
-        case ArrowType():
-            return _made(kind.arrow)
-        case PostgresType():
-            known = kind.known or BY_OID.get(kind.oid)
-            return _build_type(known, kind.typmod, flat, distinct) if known else _STRING
-        case _:
-            assert_never(kind)
+    if isinstance(kind, ArrowType):
+        return _made(kind.arrow)
+    form = kind.like if isinstance(kind, TextType) else kind
+    known = form.known or BY_OID.get(form.oid)
+    return _build_type(known, form.typmod, flat, distinct) if known else _STRING
 
 
 @cache

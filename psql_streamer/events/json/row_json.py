@@ -15,7 +15,7 @@ from psql_streamer.events.json.objects import Objects, Singles, columns_of
 from psql_streamer.events.json.text import Piece, Render, quoted
 from psql_streamer.events.json.values import render_of
 from psql_streamer.events.rows import Cells, Rows
-from psql_streamer.model import Column
+from psql_streamer.model import Column, text_form
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 
 _NO_TEXT = pa.scalar(None, pa.binary())
@@ -78,7 +78,8 @@ def _image_render(column: Column) -> Render:
 
 
 def _key_render(column: Column) -> Render:
-    known = column.type.known if isinstance(column.type, PostgresType) else None
+    form = text_form(column.type)
+    known = None if form is None else form.known
     return render_of(column.type) if known is None or known.element is None else _array_in_key(known)
 
 

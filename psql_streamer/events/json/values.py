@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +17,8 @@ from psql_streamer.events.json.made import made_json
 from psql_streamer.events.json.nested import array_json, object_json
 from psql_streamer.events.json.plain_arrays import array_json_by_columns
 from psql_streamer.events.json.text import TO_THE_END, Piece, Render, join, quoted, quoted_one
-from psql_streamer.model import ArrowType, ColumnType
-from psql_streamer.pgtype import JsonForm, PgType, PostgresType
+from psql_streamer.model import ColumnType, text_form
+from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
 
@@ -33,14 +33,11 @@ def json_values(values: pa.Array, kind: ColumnType) -> Piece:
 
 def render_of(kind: ColumnType) -> Render:
     """What writes the values of a type as JSON; equal for types whose values are written alike."""
-    match kind:
-        case ArrowType():
-            return _made
-        case PostgresType():
-            known = kind.known or BY_OID.get(kind.oid)
-            return quoted if known is None else _render_of(known)
-        case _:
-            assert_never(kind)
+    form = text_form(kind)
+    if form is None:
+        return _made
+    known = form.known or BY_OID.get(form.oid)
+    return quoted if known is None else _render_of(known)
 
 
 def plain_in(values: pa.Array, renders: Collection[Render]) -> Mapping[Render, bool]:
