@@ -499,6 +499,9 @@ class TransactionMetadata:
 POSTGRESQL = "postgresql"
 """The kind of PostgreSQL sources."""
 
+MYSQL, MARIADB = "mysql", "mariadb"
+"""The kinds of sources that read a binary log."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
@@ -506,7 +509,8 @@ class SourceInfo:
 
     kind: what the source reads from (`postgresql`, `mysql`, `sql`), in Debezium's word for the connector; events name
     transactions and places in its words. name: of the source's section. identity: what tells this server or file from
-    others that have the same host and database (PostgreSQL: the system identifier).
+    others that have the same host and database (PostgreSQL: the system identifier). server_id: MySQL's; 0 where it is
+    not known.
     """
 
     kind: str
@@ -514,6 +518,7 @@ class SourceInfo:
     host: str
     database: str
     identity: str = ""
+    server_id: int = 0
 
 
 # Measured as resident memory of batches with few rows in 1 to 5 tables of 4 to 20 columns: two arrays a column, each an

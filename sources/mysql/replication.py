@@ -56,7 +56,7 @@ class Stream:
         connection = self._connection = self._connector.connect()
         with self._connector.translated():
             self._set_up(connection, start)
-            self._register(connection)
+            register(connection, self._server_id)
             self._dump(connection, start)
             # From here on packets are taken off the socket itself: the library reads them one by one.
             self._socket = connection._sock
@@ -121,13 +121,6 @@ class Stream:
         with connection.cursor() as cursor:
             cursor.execute("SET " + ", ".join(settings))
 
-    def _register(self, connection: Any) -> None:
-        """SHOW REPLICAS shows the host's name."""
-        host = socket.gethostname().encode()[:60]
-        body = pack("<I", self._server_id) + bytes([len(host)]) + host + b"\0\0" + pack("<HII", 0, 0, 0)
-        connection._execute_command(_COM_REGISTER_SLAVE, body)
-        connection._read_packet()
-
     def _dump(self, connection: Any, start: Start) -> None:
         if isinstance(start.executed, GtidSet):
             executed = start.executed.encode()
@@ -138,3 +131,11 @@ class Stream:
         file, place = ("", _FIRST_EVENT) if by_gtid else (start.file, start.place)
         flags = _SEND_ANNOTATE_ROWS if by_gtid else 0
         connection._execute_command(_COM_BINLOG_DUMP, pack("<IHI", place, flags, self._server_id) + file.encode())
+
+
+def register(connection: Any, server_id: int) -> None:
+    """Tell the server that a replica with this id is there; SHOW REPLICAS shows the host's name."""
+    host = socket.gethostname().encode()[:60]
+    body = pack("<I", server_id) + bytes([len(host)]) + host + b"\0\0" + pack("<HII", 0, 0, 0)
+    connection._execute_command(_COM_REGISTER_SLAVE, body)
+    connection._read_packet()

@@ -17,7 +17,6 @@ from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
-_SYNTAX, _REMOVED = 1064, 1149
 _ACCESS_DENIED = {1227, 1142, 1044, 1045}
 
 
@@ -30,6 +29,15 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}"
+
+
+def bytes_behind(place: Place, files: Sequence[tuple[str, int]]) -> int | None:
+    """From a place to the end of a binary log of these files; None when the place's file is not among them."""
+    names = [name for name, _ in files]
+    if place.file not in names:
+        return None
+    at = names.index(place.file)
+    return max(0, files[at][1] - place.offset) + sum(size for _, size in files[at + 1 :])
 
 
 class Session:
@@ -102,7 +110,7 @@ class Session:
     def executed(self) -> Executed:
         """Every transaction that is in the binary log, or was."""
         if self.is_mariadb:
-            return DomainPositions.parse(str(self.value("SELECT @@GLOBAL.gtid_binlog_state")))
+            return DomainPositions.parse(str(self.value("SELECT @@GLOBAL.gtid_binlog_pos")))
         return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_executed")).replace("\n", ""))
 
     def purged(self) -> Executed:
@@ -123,20 +131,19 @@ class Session:
         """The files of the binary log, in their order, each with its bytes."""
         return [(str(name), int(size)) for name, size, *_ in self.rows("SHOW BINARY LOGS")]
 
-    def bytes_behind(self, place: Place) -> int | None:
-        """From a place to the end; None when its file is not there."""
-        files = self.files()
-        names = [name for name, _ in files]
-        if place.file not in names:
-            return None
-        at = names.index(place.file)
-        return max(0, files[at][1] - place.offset) + sum(size for _, size in files[at + 1 :])
+    def is_replica(self) -> bool:
+        """Whether it gets its changes from another server; False where the account may not know."""
+        old = self.is_mariadb or self.numbers < (8, 0, 22)
+        return bool(self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS"))
 
     def replica_ids(self) -> Sequence[int]:
         """Server ids of the replicas that are connected; none where the account may not know."""
-        command = "SHOW SLAVE HOSTS" if self.is_mariadb or self.numbers < (8, 0, 22) else "SHOW REPLICAS"
+        old = self.is_mariadb or self.numbers < (8, 0, 22)
+        return [int(row[0]) for row in self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")]
+
+    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            return [int(row[0]) for row in self.rows(command)]
+            return self.rows(sql)
         except pymysql.Error as error:
             if error.args and error.args[0] in _ACCESS_DENIED:
                 return []
