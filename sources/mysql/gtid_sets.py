@@ -24,6 +24,11 @@ _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 class Executed(ABC):
     """Transactions that lie behind. A source adds each at its commit, and asks the server for all others."""
 
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self:
+        """What a server writes. ValueError when it is something else."""
+
     @abstractmethod
     def add(self, source: str, number: int) -> None:
         """One more. source, number: as binlog.events.Gtid has them."""
@@ -52,7 +57,7 @@ class GtidSet(Executed):
         self._of = {source: list(found) for source, found in (intervals or {}).items()}
 
     @classmethod
-    def parse(cls, text: str) -> GtidSet:
+    def parse(cls, text: str) -> Self:
         """ValueError when it is no set of GTIDs."""
         found = cls()
         for one in filter(None, (part.strip() for part in text.lower().split(","))):
@@ -152,7 +157,7 @@ class DomainPositions(Executed):
         self._last = dict(last or {})
 
     @classmethod
-    def parse(cls, text: str) -> DomainPositions:
+    def parse(cls, text: str) -> Self:
         """Of several GTIDs in a domain the greatest counts, as in @@gtid_binlog_state. ValueError for no GTIDs."""
         found: dict[int, tuple[int, int]] = {}
         for one in filter(None, (part.strip() for part in text.split(","))):

@@ -111,7 +111,7 @@ def read_position(source: str, position: Position) -> BinlogPosition:
 
 
 def resume_position(source: str, position: Position | None, asking: Session) -> BinlogPosition:
-    """Where to start: the position, or the end of the binary log. PositionRefused when the server cannot go on there."""
+    """Where to start: the position, or the end of the binary log. PositionRefused when the server cannot go on."""
     if position is None:
         executed = str(asking.executed()) if asking.has_gtids else None
         return BinlogPosition(executed, asking.end(), asking.uuid)

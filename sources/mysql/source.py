@@ -21,7 +21,7 @@ from sources.mysql.check import findings
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import MysqlOptions, Wanted
-from sources.mysql.positions import BinlogPosition, parse_executed, read_position, resume_position
+from sources.mysql.positions import BinlogPosition, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
 from sources.mysql.server import Session, session
@@ -41,7 +41,7 @@ _TYPE_AT = 4
 
 
 class MysqlSource(Source):
-    """Streams as a replica does. The source's thread reads the socket: while it does something else, the server waits."""
+    """Streams as a replica does. The source's own thread reads the socket: while it is busy, the server waits."""
 
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
 
@@ -80,8 +80,9 @@ class MysqlSource(Source):
             yield Finding(Severity.ERROR, error.what, error.remedy)
 
     def stream_identity(self) -> Mapping[str, str]:
-        """With GTIDs a position goes with every server that has its transactions, which `start` finds out; without, with
-        one server alone.
+        """With GTIDs a position goes with every server that has its transactions, which `start` finds out.
+
+        Without them it goes with one server alone.
         """
         with session(self._connector) as asking:
             return {"kind of server": asking.product} | ({} if asking.has_gtids else {"server uuid": asking.uuid})
@@ -212,7 +213,7 @@ class MysqlSource(Source):
     # At work.
 
     def _gather(self, stream: Stream, timeout: float) -> bool:
-        """Whether there are events to be decoded. In a fast stream some are waited for, so that batches become large."""
+        """Whether there are events to be decoded. In a fast stream more are waited for: batches become large."""
         buffer = stream.buffer
         if not buffer.events and not (stream.wait(timeout) and buffer.events):
             return False
