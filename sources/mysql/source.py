@@ -63,7 +63,7 @@ class MysqlSource(Source):
         self._durable: BinlogPosition | None = None
         self._waiting: deque[Batch] = deque()
         self._info: dict[str, SourceInfo] = {}
-        self._kind, self._own_server = MYSQL, ("", 0)
+        self._kind, self._own_server, self._log_name = MYSQL, ("", 0), ""
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
@@ -187,6 +187,7 @@ class MysqlSource(Source):
             resume = resume_position(self.name, position, asking)
             self._kind = MARIADB if asking.is_mariadb else MYSQL
             self._own_server = asking.uuid, int(asking.settings.get("server_id", 0))
+            self._log_name = asking.end().file.rpartition(".")[0]
             self._info.clear()
             self._executed = self._parse(resume.executed, asking)
         self._executed_text = resume.executed
@@ -206,7 +207,10 @@ class MysqlSource(Source):
             uuid, server_id = self._own_server
             server_id = server_id if identity in ("", uuid) else 0
             found = self._info[identity] = SourceInfo(
-                self._kind, self.name, self._connector.address.host, "", identity or uuid, server_id
+                *(self._kind, self.name, self._connector.address.host, ""),
+                identity=identity or uuid,
+                server_id=server_id,
+                log_name=self._log_name,
             )
         return found
 
