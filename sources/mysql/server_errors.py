@@ -37,7 +37,10 @@ _REFUSED = {
 _BINLOG = 1236
 """ER_MASTER_FATAL_ERROR_READING_BINLOG: whatever keeps a dump thread from going on."""
 
-_SAME_ID = re.compile("same server_uuid/server_id|same server_uuid|same server_id", re.IGNORECASE)
+_SAME_ID_NUMBER = 4052
+"""MariaDB's ER_SLAVE_SAME_ID; MySQL says it with 1236."""
+
+_SAME_ID = re.compile("same server_(uu)?id", re.IGNORECASE)
 _PURGED = re.compile(
     "purged|could not find first log file|could not find gtid state|not in the master's binlog|"
     "not in the source's binlog|could not open log file",
@@ -62,7 +65,7 @@ def from_pymysql(error: pymysql.Error, where: str) -> SourceError:
 def from_fields(number: int, text: str) -> SourceError:
     """Our error for an error packet of the server's."""
     message = f"{redact(text).strip().rstrip('.')} (error {number})"
-    if number == _BINLOG:
+    if number in (_BINLOG, _SAME_ID_NUMBER):
         return _from_dump(message)
     if number in _REFUSED:
         return SourceRefused(message, _REFUSED[number])

@@ -219,7 +219,7 @@ class MysqlSource(Source):
     def _gather(self, stream: Stream, timeout: float) -> bool:
         """Whether there are events to be decoded. In a fast stream more are waited for: batches become large."""
         buffer = stream.buffer
-        if not buffer.events and not (stream.wait(timeout) and buffer.events):
+        if not buffer.events and (buffer.failure is not None or not stream.wait(timeout) or not buffer.events):
             return False
         self._buffered_since = max(self._buffered_since, stream.heard_at)
         while buffer.failure is None:
