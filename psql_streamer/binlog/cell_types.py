@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from psql_streamer.binlog.charsets import BINARY, CHARSET_OF, CODEC_OF
+from psql_streamer.binlog.charsets import BINARY, BY_COLLATION, CharacterSet, decode_characters
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
-from psql_streamer.errors import ProtocolError
+from psql_streamer.errors import ProtocolError, SourceRefused
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
@@ -117,13 +117,19 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 def _decimal(field: Field, table: TableMap) -> ColumnForm:
     precision, scale = field.size & 0xFF, field.size >> 8
-    if not 0 < precision <= 65 or scale > min(precision, 38):
+    cell = decimal_of(precision, scale)
+    if cell is None:
         raise ProtocolError(f"column {field.name!r} of {table} is a decimal of impossible precision")
-    whole = precision - scale
-    width = sum(4 * (digits // 9) + _DIGIT_BYTES[digits % 9] for digits in (whole, scale))
     name = f"decimal({precision},{scale})" + " unsigned" * field.unsigned
-    cell = CellType(Kind.DECIMAL, width, precision=precision, scale=scale)
     return ColumnForm(cell, TextType(name, _like("numeric", _numeric(precision, scale))))
+
+
+def decimal_of(precision: int, scale: int) -> CellType | None:
+    """DECIMAL(precision, scale); None where there is no such type."""
+    if not 0 < precision <= 65 or scale > min(precision, 38):
+        return None
+    width = sum(4 * (digits // 9) + _DIGIT_BYTES[digits % 9] for digits in (precision - scale, scale))
+    return CellType(Kind.DECIMAL, width, precision=precision, scale=scale)
 
 
 def _bit(field: Field, _: TableMap) -> ColumnForm:
@@ -148,23 +154,19 @@ def _temporal(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, 
 
 
 def _characters(field: Field, table: TableMap, prefix: int, native: str, like: PostgresType) -> ColumnForm:
-    codec = CODEC_OF.get(field.collation or 0)
-    if codec is None:
-        raise ProtocolError(
-            f"column {field.name!r} of {table} has the collation number {field.collation}, which is not known",
-            "information_schema.COLLATIONS says which it is: change the column's character set, or exclude the table",
-        )
+    codec = _character_set(field, table).codec
     kind = Kind.VERBATIM if codec == "utf-8" else Kind.CHARACTERS
     return ColumnForm(CellType(kind, 0, prefix, codec=codec), TextType(native, like))
 
 
-def _width_of(field: Field) -> int:
-    """How many characters a column of so many bytes holds."""
-    return max(1, field.size // _BYTES_OF.get(CHARSET_OF.get(field.collation or 0, ""), 1))
-
-
-_BYTES_OF = {"utf8mb4": 4, "utf8mb3": 3, "ucs2": 2, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "ujis": 3}
-_BYTES_OF |= dict.fromkeys(("big5", "cp932", "euckr", "gb2312", "gbk", "sjis"), 2) | {"eucjpms": 3}
+def _character_set(field: Field, table: TableMap) -> CharacterSet:
+    found = BY_COLLATION.get(field.collation or 0)
+    if found is None:
+        raise SourceRefused(
+            f"column {field.name!r} of {table} has the collation number {field.collation}, which cannot be read",
+            "information_schema.COLLATIONS says which it is: change the column's character set, or exclude the table",
+        )
+    return found
 
 
 def _string(field: Field, table: TableMap) -> ColumnForm:
@@ -173,7 +175,7 @@ def _string(field: Field, table: TableMap) -> ColumnForm:
     if field.collation == BINARY:
         cell = CellType(Kind.PADDED_BYTES, 0, prefix, precision=field.size)
         return ColumnForm(cell, TextType(f"binary({field.size})", _like("bytea")))
-    width = _width_of(field)
+    width = field.size // _character_set(field, table).most
     return _characters(field, table, prefix, f"char({width})", _like("varchar", width + 4))
 
 
@@ -181,7 +183,7 @@ def _varchar(field: Field, table: TableMap) -> ColumnForm:
     prefix = 1 if field.size < 256 else 2
     if field.collation == BINARY:
         return ColumnForm(CellType(Kind.BYTES, 0, prefix), TextType(f"varbinary({field.size})", _like("bytea")))
-    width = _width_of(field)
+    width = field.size // _character_set(field, table).most
     return _characters(field, table, prefix, f"varchar({width})", _like("varchar", width + 4))
 
 
@@ -208,11 +210,9 @@ def _prefix(field: Field, table: TableMap) -> int:
 
 def _labelled(field: Field, table: TableMap) -> ColumnForm:
     kind, name = (Kind.ENUM, "enum") if field.type is FieldType.ENUM else (Kind.SET, "set")
-    codec = CODEC_OF.get(field.collation or 0)
-    if codec is None and field.collation != BINARY:
-        return _characters(field, table, 0, name, _like("text"))  # which raises
+    codec = "latin-1" if field.collation == BINARY else _character_set(field, table).codec
     try:
-        labels = tuple(label.decode(codec or "latin-1").encode() for label in field.labels)
+        labels = tuple(decode_characters(label, codec).encode() for label in field.labels)
     except UnicodeDecodeError:
         raise ProtocolError(f"a label of column {field.name!r} of {table} is not of its character set") from None
     shown = ",".join(_quoted(label.decode()) for label in labels)
@@ -228,6 +228,23 @@ def _document(name: str, kind: Kind) -> Callable[[Field, TableMap], ColumnForm]:
         return ColumnForm(CellType(kind, 0, _prefix(field, table)), TextType(name, _like("json")))
 
     return make
+
+
+_GEOMETRIES = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
+
+
+def _geometry(field: Field, table: TableMap) -> ColumnForm:
+    name = _GEOMETRIES[field.geometry] if field.geometry < len(_GEOMETRIES) else "geometry"
+    return _document(name, Kind.GEOMETRY)(field, table)
 
 
 _FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
@@ -251,7 +268,7 @@ _FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
     FieldType.ENUM: _labelled,
     FieldType.SET: _labelled,
     FieldType.JSON: _document("json", Kind.JSON),
-    FieldType.GEOMETRY: _document("geometry", Kind.GEOMETRY),
+    FieldType.GEOMETRY: _geometry,
     FieldType.VECTOR: _document("vector", Kind.VECTOR),
     **dict.fromkeys((FieldType.BLOB, FieldType.TINY_BLOB, FieldType.MEDIUM_BLOB, FieldType.LONG_BLOB), _blob),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from psql_streamer.binlog.cell_bytes import CellBytes, Texts, texts_by_table, texts_of
+from psql_streamer.binlog.charsets import decode_characters
 from psql_streamer.cells import ragged
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
@@ -17,7 +18,7 @@ def characters(cells: CellBytes) -> Texts:
     """CHAR, VARCHAR and TEXT of a character set that is not UTF-8."""
     codec = cells.type.codec
     try:
-        return texts_of([value.decode(codec).encode() for value in cells.values()])
+        return texts_of([decode_characters(value, codec).encode() for value in cells.values()])
     except UnicodeDecodeError:
         raise ProtocolError(f"a text is not of its column's character set ({codec})") from None
 

@@ -161,6 +161,8 @@ class Decoder:
     def _gtid_event(self, header: Header, body: bytes) -> GtidEvent:
         if header.type == EventType.MARIADB_GTID:
             return events.read_mariadb_gtid(body, header.server_id)
+        if header.type == EventType.GTID_TAGGED:
+            return events.read_tagged_gtid(body)
         return events.read_gtid(body, header.type == EventType.ANONYMOUS_GTID)
 
     def _read_gtid(self, header: Header, body: bytes) -> None:
@@ -365,6 +367,7 @@ _READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {
     EventType.INCIDENT: Decoder._read_incident,
     EventType.GTID: Decoder._read_gtid,
     EventType.ANONYMOUS_GTID: Decoder._read_gtid,
+    EventType.GTID_TAGGED: Decoder._read_gtid,
     EventType.MARIADB_GTID: Decoder._read_gtid,
     EventType.XID: Decoder._read_xid,
     EventType.QUERY: Decoder._read_query,
@@ -390,4 +393,4 @@ _SKIPPED = {
 }
 """Events that say nothing of rows."""
 
-_BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID}
+_BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}

@@ -231,6 +231,43 @@ def read_gtid(body: bytes, anonymous: bool) -> GtidEvent:
     return GtidEvent(gtid, moment & (_FULL_MOMENT - 1))
 
 
+_TAGGED_FIELDS = {"flags": 0, "uuid": 1, "gno": 2, "tag": 3, "immediate": 6, "original": 7}
+
+
+def read_tagged_gtid(body: bytes) -> GtidEvent:
+    """GTID_TAGGED_LOG_EVENT: a message of MySQL's serialization library, whose fields stand behind their numbers.
+
+    Integers have as many bytes behind the first one as that has ones at its end (MySQL source,
+    libs/mysql/serialization/readme.md); signed ones have the sign in the lowest bit.
+    """
+    reader = Reader(body, "GTID_TAGGED")
+    for _ in range(3):  # version, size, the last field that must be known
+        _variable(reader)
+    uuid, number, tag, moments = b"", 0, "", {}
+    while len(reader):
+        kind = _variable(reader)
+        if kind == _TAGGED_FIELDS["uuid"]:
+            uuid = bytes(_variable(reader) & 0xFF for _ in range(16))
+        elif kind == _TAGGED_FIELDS["tag"]:
+            tag = decode(reader.take(_variable(reader)), "GTID_TAGGED")
+        elif kind == _TAGGED_FIELDS["gno"]:
+            number = _variable(reader) >> 1
+        else:
+            moments[kind] = _variable(reader)
+    if not uuid:
+        raise ProtocolError("a GTID_TAGGED event has no uuid")
+    moment = moments.get(_TAGGED_FIELDS["original"]) or moments.get(_TAGGED_FIELDS["immediate"], 0)
+    source = _dashed(uuid.hex()) + (f":{tag}" if tag else "")
+    return GtidEvent(Gtid(source, number), moment)
+
+
+def _variable(reader: Reader) -> int:
+    first = reader.integer(1)
+    more = (first ^ (first + 1)).bit_length() - 1
+    rest = reader.integer(more)
+    return rest << 8 - more - 1 | first >> more + 1 if more < 8 else rest
+
+
 def _dashed(uuid: str) -> str:
     return f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
 

@@ -9,7 +9,7 @@ from psql_streamer.binlog.cell_types import CellType, form_of
 from psql_streamer.binlog.layouts import Layout, Layouts
 from psql_streamer.binlog.table_map import read_names, read_table_map
 from psql_streamer.cells import Shape
-from psql_streamer.errors import ProtocolError, SourceRefused
+from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Column, Relation
 
 Wanted = Callable[[str, str], bool]
@@ -94,9 +94,8 @@ class TableShapes:
         """Of the images that have these columns. present: a bit for each column, the lowest first."""
         found = table.layouts.get(present)
         if found is None:
+            # Bits behind the last column mean nothing; MySQL sets them.
             bits = int.from_bytes(present, "little")
-            if bits >> len(table.cells):
-                raise ProtocolError(f"a rows event of {table.name} has columns that its TABLE_MAP does not have")
             there = [bool(bits >> place & 1) for place in range(len(table.cells))]
             found = table.layouts[present] = self.layouts.add(table.cells, there)
         return found

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.binlog import characters, numbers, times
+from psql_streamer.binlog import characters, documents, numbers, times
 from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
 from psql_streamer.binlog.cell_types import CellType, Kind
 from psql_streamer.binlog.walk import Cells
-from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
 
 _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
@@ -35,6 +34,9 @@ _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
     Kind.PADDED_BYTES: characters.padded,
     Kind.ENUM: characters.enum_labels,
     Kind.SET: characters.set_labels,
+    Kind.JSON: documents.documents,
+    Kind.GEOMETRY: documents.geometries,
+    Kind.VECTOR: documents.vectors,
 }
 
 
@@ -49,10 +51,7 @@ class CellTexts:
             kind = cell_types[number]
             if kind.kind is Kind.VERBATIM:
                 continue
-            render = _RENDER.get(kind.kind)
-            if render is None:
-                raise ProtocolError(f"values of the type {kind.kind.name} cannot be read")
-            made = render(CellBytes(block, kind, cells.start[chosen], cells.end[chosen]))
+            made = _RENDER[kind.kind](CellBytes(block, kind, cells.start[chosen], cells.end[chosen]))
             self._start[chosen] = made.start + size
             self._end[chosen] = made.end + size
             parts.append(made.data)
