@@ -31,7 +31,6 @@ _NEEDED = (
 
 _INSTALL = "install mariadb-server, or name a running server"
 _FETCH_SECONDS = 300
-_UNPRIVILEGED_ACCOUNTS = ("mysql", "nobody")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,28 @@ class MariadbBinaries:
         """The server program."""
         return self.base / "sbin/mariadbd"
 
-    @property
-    def install_db(self) -> Path:
-        """The program that makes a data folder."""
-        return self.base / "bin/mariadb-install-db"
+    def server_command(self) -> Sequence[Path]:
+        """What starts the server."""
+        return [self.server]
+
+    def install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
+        """What makes a data folder."""
+        arguments = [
+            "--no-defaults",
+            f"--basedir={self.base}",
+            f"--datadir={data_dir}",
+            f"--tmpdir={tmp_dir}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]
+        return [self.base / "bin/mariadb-install-db", *map(Path, arguments)]
+
+    def reachable_by(self, account: pwd.struct_passwd | None, copy_to: Path) -> MariadbBinaries:
+        """The same, or a copy in `copy_to` where `account` may not reach unpacked ones (below /root, say)."""
+        if account is None or not self.unpacked:
+            return self
+        shutil.copytree(self.base, copy_to / self.base.name, symlinks=True)
+        return MariadbBinaries(copy_to / self.base.name, unpacked=True)
 
     def environment(self) -> dict[str, str]:
         """What the programs need of the environment: no settings of the caller's, and their own libraries."""
@@ -88,29 +105,6 @@ def mariadb_binaries() -> MariadbBinaries:
     if not folder.is_dir():
         _fetch(folder)
     return MariadbBinaries(folder / "usr", unpacked=True)
-
-
-def server_account() -> pwd.struct_passwd | None:
-    """The account a server runs as: None for the caller's own, another one where the caller is root."""
-    if os.geteuid() != 0:
-        return None
-    for name in _UNPRIVILEGED_ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise StreamerError(
-        f"MariaDB does not run as root, and there is no account {' or '.join(_UNPRIVILEGED_ACCOUNTS)}",
-        "create one (useradd --system mysql), or run as another user",
-    )
-
-
-def reachable_binaries(binaries: MariadbBinaries, account: pwd.struct_passwd | None, copy_to: Path) -> MariadbBinaries:
-    """The same, or a copy in `copy_to` where `account` may not reach an unpacked one (below /root, say)."""
-    if account is None or not binaries.unpacked:
-        return binaries
-    shutil.copytree(binaries.base, copy_to / binaries.base.name, symlinks=True)
-    return MariadbBinaries(copy_to / binaries.base.name, unpacked=True)
 
 
 def _fetch(folder: Path) -> None:
