@@ -71,7 +71,7 @@ class Decoder:
         self._at = position  # where the event ends that is read
         self._safe = file, position  # behind the last transaction that is wholly behind
         self._resume = resume
-        self._shapes = TableShapes(wanted, tinyint1_is_bool, remembered or {})
+        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {})
         self._open: _Transaction | None = None
         self._changes = 0  # of the open transaction, in pieces that were given
         self._tables: dict[int, Table] = {}

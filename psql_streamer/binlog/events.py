@@ -341,10 +341,16 @@ def inflate(data: bytes, name: str) -> bytes:
     if head & 0xF0 != 0x80:
         raise ProtocolError(f"a {name} event is compressed with an unknown algorithm")
     size = reader.big_endian(head & 7)
+    return decompress(reader.rest(), size, name)
+
+
+def decompress(data: bytes, size: int, name: str, raw: bool = False) -> bytes:
+    """zlib's stream of so many bytes. raw: whether its header is left out."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
     try:
-        found = zlib.decompress(reader.rest())
+        found = stream.decompress(data, size + 1)
     except zlib.error:
         raise ProtocolError(f"a {name} event cannot be decompressed") from None
     if len(found) != size:
-        raise ProtocolError(f"a {name} event has {len(found)} bytes where it says {size}")
+        raise ProtocolError(f"a {name} event does not have the {size} bytes that it says")
     return found
