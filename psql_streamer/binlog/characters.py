@@ -44,8 +44,8 @@ _ZLIB, _RAW = 0x80, 0x08
 
 
 def _uncompress(value: bytes) -> bytes:
-    """The first byte is 0 in front of a value that is not compressed; else its bits are the algorithm (4), whether zlib's
-    header is left out, and the bytes of the length behind it (MariaDB source, Field_longstr::uncompress).
+    """The first byte is 0 in front of a value that is not compressed; else its bits are the algorithm (4), whether
+    zlib's header is left out, and the bytes of the length behind it (MariaDB source, Field_longstr::uncompress).
     """
     if value[:1] in (b"", b"\0"):
         return value[1:]
