@@ -84,6 +84,11 @@ class BlockBuilder:
         self._statements: list[tuple[int, int, Statement]] = []
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of rows so far."""
+        return self._size
+
+    @property
     def empty(self) -> bool:
         """Whether it has no transaction."""
         return not self._begun

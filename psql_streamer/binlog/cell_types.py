@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from psql_streamer.binlog.charsets import BINARY, BY_COLLATION, CharacterSet, decode_characters
@@ -41,6 +41,8 @@ class Kind(IntEnum):
     GEOMETRY = 21
     VECTOR = 22
     BOOLEAN = 23
+    COMPRESSED_CHARACTERS = 24
+    COMPRESSED_BYTES = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,18 @@ def _geometry(field: Field, table: TableMap) -> ColumnForm:
     return _document(name, Kind.GEOMETRY)(field, table)
 
 
+def _compressed(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Field, TableMap], ColumnForm]:
+    """A column of MariaDB's with the attribute COMPRESSED: like the type without it, and each value for itself."""
+
+    def made(field: Field, table: TableMap) -> ColumnForm:
+        found = make(field, table)
+        is_bytes = found.cell.kind is Kind.BYTES
+        cell = replace(found.cell, kind=Kind.COMPRESSED_BYTES if is_bytes else Kind.COMPRESSED_CHARACTERS)
+        return ColumnForm(cell, TextType(f"{found.type.native} compressed", found.type.like))
+
+    return made
+
+
 _FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
     **dict.fromkeys(_INTEGERS, _integer),
     FieldType.FLOAT: _float,
@@ -264,6 +278,8 @@ _FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
     FieldType.TIME: _fixed("time", Kind.TIME, 3, "interval"),
     FieldType.VARCHAR: _varchar,
     FieldType.VAR_STRING: _varchar,
+    FieldType.VARCHAR_COMPRESSED: _compressed(_varchar),
+    FieldType.BLOB_COMPRESSED: _compressed(_blob),
     FieldType.STRING: _string,
     FieldType.ENUM: _labelled,
     FieldType.SET: _labelled,

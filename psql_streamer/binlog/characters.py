@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from psql_streamer.binlog.cell_bytes import CellBytes, Texts, texts_by_table, texts_of
+from psql_streamer.binlog.cell_bytes import PADDING, Block, CellBytes, Texts, texts_by_table, texts_of
 from psql_streamer.binlog.charsets import decode_characters
+from psql_streamer.binlog.events import decompress
+from psql_streamer.binlog.reader import Reader
 from psql_streamer.cells import ragged
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
@@ -21,6 +23,38 @@ def characters(cells: CellBytes) -> Texts:
         return texts_of([decode_characters(value, codec).encode() for value in cells.values()])
     except UnicodeDecodeError:
         raise ProtocolError(f"a text is not of its column's character set ({codec})") from None
+
+
+def uncompressed_characters(cells: CellBytes) -> Texts:
+    """The same of columns with the attribute COMPRESSED, UTF-8 included."""
+    return characters(_uncompressed(cells))
+
+
+def uncompressed_bytes(cells: CellBytes) -> Texts:
+    """VARBINARY and BLOB with the attribute COMPRESSED."""
+    return hexadecimal(_uncompressed(cells))
+
+
+def _uncompressed(cells: CellBytes) -> CellBytes:
+    found = texts_of([_uncompress(value) for value in cells.values()])
+    return CellBytes(Block(found.data.tobytes() + PADDING), cells.type, found.start, found.end)
+
+
+_ZLIB, _RAW = 0x80, 0x08
+
+
+def _uncompress(value: bytes) -> bytes:
+    """The first byte is 0 in front of a value that is not compressed; else its bits are the algorithm (4), whether
+    zlib's header is left out, and the bytes of the length behind it (MariaDB source, Field_longstr::uncompress).
+    """
+    if value[:1] in (b"", b"\0"):
+        return value[1:]
+    reader = Reader(value, "column's COMPRESSED")
+    head = reader.integer(1)
+    size = reader.big_endian(head & 7)
+    if head & 0xF0 != _ZLIB:
+        raise ProtocolError("a COMPRESSED value is compressed with an unknown algorithm")
+    return decompress(reader.rest(), size, "column's COMPRESSED", raw=bool(head & _RAW))
 
 
 def hexadecimal(cells: CellBytes) -> Texts:

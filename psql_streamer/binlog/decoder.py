@@ -24,9 +24,11 @@ from psql_streamer.binlog import events
 from psql_streamer.binlog.block import BlockBuilder
 from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
 from psql_streamer.binlog.events import CHECKSUM_BYTES, HEADER_BYTES, EventType, Gtid, GtidEvent, Header
+from psql_streamer.binlog.payload import read_payload
 from psql_streamer.binlog.reader import Reader
 from psql_streamer.binlog.shapes import Table, TableShapes, Wanted
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
+from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
 from psql_streamer.errors import ProtocolError, SourceRefused
 from psql_streamer.model import Relation, RowOp, SourceInfo
 
@@ -52,6 +54,7 @@ class Decoder:
     resume: what of the next transaction is delivered; its changes are left out when it comes again.
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
     tinyint1_is_bool: whether TINYINT(1) is a boolean.
+    most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class Decoder:
         resume: OpenTransaction | None = None,
         remembered: Mapping[str, Relation] | None = None,
         tinyint1_is_bool: bool = False,
+        most_bytes: int = 8 << 20,
+        most_prepared: int = 64 << 20,
     ) -> None:
         self._source = source
         self._flavor = flavor
@@ -71,14 +76,18 @@ class Decoder:
         self._at = position  # where the event ends that is read
         self._safe = file, position  # behind the last transaction that is wholly behind
         self._resume = resume
-        self._shapes = TableShapes(wanted, tinyint1_is_bool, remembered or {})
+        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {})
         self._open: _Transaction | None = None
         self._changes = 0  # of the open transaction, in pieces that were given
         self._tables: dict[int, Table] = {}
         self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
         self._identity = ""
         self._block = BlockBuilder(self._shapes)
+        self._most_bytes = most_bytes
         self._completed: list[Gtid] = []
+        self._done: list[Gtid] = []  # behind an XA transaction that is prepared
+        self._prepared = PreparedTransactions(most_prepared)
+        self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
 
     @property
     def in_transaction(self) -> bool:
@@ -88,18 +97,28 @@ class Decoder:
     def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
         """Whole events in their order, each without the OK byte in front of it.
 
-        Gives what they hold, in more than one piece where the source changes; nothing where they say nothing.
+        Gives what they hold: one piece, or more where the source changes, or where they hold more than `most_bytes`.
         ProtocolError when bytes are not the binlog's. SourceRefused when something in it cannot be read.
         """
+        for header, body in self._unpack(binlog):
+            if self._block.nbytes >= self._most_bytes or (header.type in _BEGINS and self._other_source(header, body)):
+                yield self._finish()
+            self._read(header, body)
+        yield self._finish()
+
+    def _unpack(self, binlog: Sequence[bytes]) -> Iterator[tuple[Header, bytes]]:
+        """The events that are to be read, those of compressed transactions included."""
         for event in binlog:
             header = events.read_header(event)
             body = self._body(event, header)
             if header.log_pos and not header.flags & events.ARTIFICIAL:
                 self._at = header.log_pos
-            if header.type in _BEGINS and self._begins_another_source(header, body):
-                yield self._finish()
-            self._read(header, body)
-        yield self._finish()
+            if header.type != EventType.TRANSACTION_PAYLOAD:
+                yield header, body
+                continue
+            for inner in read_payload(body):
+                # Such an event lies where the one lies that it came in.
+                yield events.read_header(inner)._replace(size=header.size), inner[HEADER_BYTES:]
 
     def _body(self, event: bytes, header: Header) -> bytes:
         """What lies between header and checksum."""
@@ -113,6 +132,9 @@ class Decoder:
         return event[HEADER_BYTES:-CHECKSUM_BYTES] if checksums else event[HEADER_BYTES:]
 
     def _read(self, header: Header, body: bytes) -> None:
+        if self._held is not None and header.type in _HELD:
+            self._prepared.hold(self._held, header, body)
+            return
         read = _READ.get(header.type)
         if read is not None:
             read(self, header, body)
@@ -143,7 +165,7 @@ class Decoder:
         self._mark_safe()
 
     def _mark_safe(self) -> None:
-        if self._open is None:
+        if self._open is None and not len(self._prepared):
             self._safe = self._file, self._at
 
     def _read_incident(self, *_: object) -> None:
@@ -154,7 +176,7 @@ class Decoder:
 
     # Transactions.
 
-    def _begins_another_source(self, header: Header, body: bytes) -> bool:
+    def _other_source(self, header: Header, body: bytes) -> bool:
         gtid = self._gtid_event(header, body).gtid
         return _identity(gtid, self._flavor) != self._identity and not self._block.empty
 
@@ -170,6 +192,8 @@ class Decoder:
         self._begin(header, found.gtid, found.moment)
         if self._open is not None and header.type == EventType.MARIADB_GTID:
             self._open.grouped = not found.standalone
+            if found.prepares:
+                self._held = HeldTransaction(found.gtid)
 
     def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> None:
         if self._open is not None:
@@ -187,11 +211,18 @@ class Decoder:
         if held is None:
             return
         if held.gtid is not None:
-            self._completed.append(held.gtid)
+            self._done.append(held.gtid)
         if self._is_resumed(held):
             self._resume = None
         self._open = None
+        self._release()
         self._mark_safe()
+
+    def _release(self) -> None:
+        """MariaDB's position says how far each domain has got: nothing behind an XA PREPARE counts before that one."""
+        if self._flavor == "mysql" or not len(self._prepared):
+            self._completed += self._done
+            self._done.clear()
 
     def _is_resumed(self, held: _Transaction) -> bool:
         return self._resume is not None and (held.gtid, held.commit) == (self._resume.gtid, self._resume.commit)
@@ -212,7 +243,10 @@ class Decoder:
         assert self._open is not None  # noqa: S101 - it was begun
         if kind in (StatementKind.BEGIN, StatementKind.XA_START):
             self._open.grouped = True
+            self._held = HeldTransaction(self._open.gtid) if kind is StatementKind.XA_START else None
             return
+        if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
+            self._read_outcome(header, statement)
         if kind in _ENDS:
             self._end()
             return
@@ -222,6 +256,36 @@ class Decoder:
             self._block.add_ddl(statement)
         if not self._open.grouped:
             self._end()
+
+    def _read_xa_prepare(self, header: Header, body: bytes) -> None:
+        found, held, opened = events.read_xa_prepare(body), self._held, self._open
+        self._held = None
+        if held is None or opened is None:
+            raise ProtocolError(f"an XA_PREPARE event before {self._where()} is outside of any XA transaction")
+        if found.one_phase:
+            self._prepared.release(held)
+            self._replay(header, held)
+            self._end()
+        else:
+            self._prepared.prepare(found.xid, held)
+            self._open = None
+
+    def _read_outcome(self, header: Header, statement: Statement) -> None:
+        held = self._prepared.take(statement.xid)
+        if held is None:
+            raise SourceRefused(
+                f"an XA transaction that ends before {self._where()} was prepared before the stream began",
+                "its rows are not known: take a snapshot of the tables, and start behind that place",
+            )
+        if held.gtid is not None:
+            self._done.append(held.gtid)
+        if statement.kind is StatementKind.XA_COMMIT:
+            self._replay(header, held)
+
+    def _replay(self, header: Header, held: HeldTransaction) -> None:
+        """The rows of an XA transaction lie where it is committed."""
+        for one, body in held.events:
+            self._read(one._replace(size=header.size), body)
 
     def _refuse_statement(self, statement: Statement, schema: str) -> None:
         raise SourceRefused(
@@ -370,12 +434,16 @@ _READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {
     EventType.GTID_TAGGED: Decoder._read_gtid,
     EventType.MARIADB_GTID: Decoder._read_gtid,
     EventType.XID: Decoder._read_xid,
+    EventType.XA_PREPARE: Decoder._read_xa_prepare,
     EventType.QUERY: Decoder._read_query,
     EventType.QUERY_COMPRESSED: Decoder._read_query,
     EventType.TABLE_MAP: Decoder._read_table_map,
     EventType.PARTIAL_UPDATE_ROWS: Decoder._refuse_partial,
     **dict.fromkeys(_ROWS, Decoder._read_rows),
 }
+
+_HELD = {EventType.TABLE_MAP, EventType.PARTIAL_UPDATE_ROWS, *_ROWS}
+"""Events of an XA transaction that wait for its outcome."""
 
 _SKIPPED = {
     EventType.STOP,

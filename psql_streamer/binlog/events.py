@@ -202,14 +202,14 @@ class GtidEvent(NamedTuple):
     """The begin of a transaction.
 
     gtid: None for an anonymous one. moment: of the original commit, microseconds since 1970; 0 where it is not said.
-    standalone: whether one statement follows, without BEGIN and COMMIT (MariaDB). xa: MariaDB's XA transaction, which
-    is prepared or completed with this.
+    standalone: whether one statement follows, without BEGIN and COMMIT (MariaDB). prepares: whether
+    it is an XA transaction up to its XA PREPARE (MariaDB).
     """
 
     gtid: Gtid | None
     moment: int = 0
     standalone: bool = False
-    xa: bytes = b""
+    prepares: bool = False
 
 
 _FULL_MOMENT = 1 << 55
@@ -272,25 +272,19 @@ def _dashed(uuid: str) -> str:
     return f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
 
 
-_STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
+_STANDALONE, _PREPARED_XA = 1, 64
 
 
 def read_mariadb_gtid(body: bytes, server_id: int) -> GtidEvent:
     """MariaDB's GTID event, which begins a transaction."""
     reader = Reader(body, "GTID")
     number, domain, flags = reader.integer(8), reader.integer(4), reader.integer(1)
-    if flags & _GROUP_COMMIT:
-        reader.take(8)
-    xa = b""
-    if flags & (_PREPARED_XA | _COMPLETED_XA):
-        form, lengths = reader.take(4), reader.take(2)
-        xa = xid(int.from_bytes(form, "little"), reader.take(lengths[0]), reader.take(lengths[1]))
-    return GtidEvent(Gtid(f"{domain}-{server_id}", number), 0, bool(flags & _STANDALONE), xa)
+    return GtidEvent(Gtid(f"{domain}-{server_id}", number), 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
 
 
 def xid(form: int, gtrid: bytes, bqual: bytes) -> bytes:
-    """An XA transaction's name as the servers write it in statements: X'67',X'62',1."""
-    return b"X'%s',X'%s',%d" % (gtrid.hex().encode(), bqual.hex().encode(), form)
+    """An XA transaction's name as the servers write it in statements, in lower case: x'67',x'62',1."""
+    return b"x'%s',x'%s',%d" % (gtrid.hex().encode(), bqual.hex().encode(), form)
 
 
 class XaPrepare(NamedTuple):
@@ -341,10 +335,16 @@ def inflate(data: bytes, name: str) -> bytes:
     if head & 0xF0 != 0x80:
         raise ProtocolError(f"a {name} event is compressed with an unknown algorithm")
     size = reader.big_endian(head & 7)
+    return decompress(reader.rest(), size, name)
+
+
+def decompress(data: bytes, size: int, name: str, raw: bool = False) -> bytes:
+    """zlib's stream of so many bytes. raw: whether its header is left out."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
     try:
-        found = zlib.decompress(reader.rest())
+        found = stream.decompress(data, size + 1)
     except zlib.error:
         raise ProtocolError(f"a {name} event cannot be decompressed") from None
     if len(found) != size:
-        raise ProtocolError(f"a {name} event has {len(found)} bytes where it says {size}")
+        raise ProtocolError(f"a {name} event does not have the {size} bytes that it says")
     return found

@@ -30,12 +30,15 @@ class Table:
 class TableShapes:
     """The shapes that tables have had in a session, numbered; a number stands for the same shape for ever."""
 
-    def __init__(self, wanted: Wanted, tinyint1_is_bool: bool, remembered: Mapping[str, Relation]) -> None:
+    def __init__(
+        self, wanted: Wanted, mariadb: bool, tinyint1_is_bool: bool, remembered: Mapping[str, Relation]
+    ) -> None:
         self.shapes: list[Shape] = []
         self.layouts = Layouts()
         self._current: dict[str, Relation] = {}
         self._remembered = dict(remembered)
         self._wanted = wanted
+        self._mariadb = mariadb
         self._tinyint1_is_bool = tinyint1_is_bool
         self._read: dict[bytes, Table] = {}
 
@@ -75,7 +78,7 @@ class TableShapes:
         schema, name = read_names(body)
         if not self._wanted(schema, name):
             return Table(f"{schema}.{name}", -1)
-        found = read_table_map(body)
+        found = read_table_map(body, self._mariadb)
         if not found.named:
             raise SourceRefused(
                 f"a TABLE_MAP event of {found} does not name its columns",

@@ -88,6 +88,7 @@ _NUMERIC = {
     FieldType.FLOAT,
     FieldType.DOUBLE,
     FieldType.NEWDECIMAL,
+    FieldType.YEAR,
 }
 _CHARACTER = {
     FieldType.STRING,
@@ -100,6 +101,10 @@ _CHARACTER = {
     FieldType.BLOB_COMPRESSED,
     FieldType.VARCHAR_COMPRESSED,
 }
+_CHARACTER_OF_MYSQL = _CHARACTER | {FieldType.VECTOR}
+_CHARACTER_OF_MARIADB = _CHARACTER | {FieldType.GEOMETRY}
+"""Columns whose collations are listed: what the servers do, and not what they call a character column."""
+
 _LABELLED = {FieldType.ENUM, FieldType.SET}
 
 
@@ -153,18 +158,19 @@ def _names(body: bytes) -> tuple[str, str, Reader]:
     return schema, table, reader
 
 
-def read_table_map(body: bytes) -> TableMap:
-    """The whole of it. body: of the event, behind its fixed part."""
+def read_table_map(body: bytes, mariadb: bool) -> TableMap:
+    """The whole of it. body: of the event, behind its fixed part. mariadb: whether MariaDB wrote it."""
     schema, table, reader = _names(body)
     found = TableMap(schema, table)
     types = reader.take(reader.packed())
     metadata = Reader(reader.take(reader.packed()), "TABLE_MAP")
     found.fields = [_field(kind, metadata, found) for kind in types]
     reader.take((len(types) + 7) // 8)
+    optional = _OPTIONAL | (_OPTIONAL_OF_MARIADB if mariadb else {})
     while len(reader):
         kind = reader.integer(1)
         value = Reader(reader.take(reader.packed()), "TABLE_MAP")
-        read = _OPTIONAL.get(kind)
+        read = optional.get(kind)
         if read is not None:
             read(found, value)
     return found
@@ -271,8 +277,8 @@ def _read_visibility(table: TableMap, value: Reader) -> None:
 
 _OPTIONAL: dict[int, Callable[[TableMap, Reader], None]] = {
     1: _read_signedness,
-    2: _read_default_collation(_CHARACTER),
-    3: _read_collations(_CHARACTER),
+    2: _read_default_collation(_CHARACTER_OF_MYSQL),
+    3: _read_collations(_CHARACTER_OF_MYSQL),
     4: _read_column_names,
     5: _read_labels(FieldType.SET),
     6: _read_labels(FieldType.ENUM),
@@ -284,3 +290,5 @@ _OPTIONAL: dict[int, Callable[[TableMap, Reader], None]] = {
     12: _read_visibility,
 }
 """Optional metadata by type. What is not here says nothing that a row's reader needs."""
+
+_OPTIONAL_OF_MARIADB = {2: _read_default_collation(_CHARACTER_OF_MARIADB), 3: _read_collations(_CHARACTER_OF_MARIADB)}

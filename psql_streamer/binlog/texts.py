@@ -30,6 +30,8 @@ _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
     Kind.TIMESTAMP: times.timestamp,
     Kind.TIME: times.time,
     Kind.CHARACTERS: characters.characters,
+    Kind.COMPRESSED_CHARACTERS: characters.uncompressed_characters,
+    Kind.COMPRESSED_BYTES: characters.uncompressed_bytes,
     Kind.BYTES: characters.hexadecimal,
     Kind.PADDED_BYTES: characters.padded,
     Kind.ENUM: characters.enum_labels,
