@@ -8,7 +8,7 @@ import time
 import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
-from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import Batch
 from sources.mysql.server_errors import SameServerId
 from tests.mariadb import Schema, fresh_schema
@@ -333,3 +333,54 @@ def test_an_interrupt_ends_a_start_that_waits(schema: Schema) -> None:
     starting.start()
     starting.join(5)
     assert failed
+
+
+def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute("XA START 'x'", "INSERT INTO t VALUES (1, 'xa')", "XA END 'x'", "XA PREPARE 'x'")
+        schema.execute("INSERT INTO t VALUES (2, 'between')")
+        before = read_until(source, lambda batches: "2" in ids(batches))
+        assert ids(before) == ["2"]
+        schema.execute("XA COMMIT 'x'")
+        after = read_until(source, lambda batches: "1" in ids(batches))
+        schema.execute("XA START 'y'", "INSERT INTO t VALUES (3, 'y')", "XA END 'y'", "XA PREPARE 'y'")
+        schema.execute("XA ROLLBACK 'y'", "INSERT INTO t VALUES (4, 'end')")
+        assert ids(read_all(source, schema)) == ["4"]
+    assert ids(after) == ["1"]
+    with streaming(schema, before[-1].position) as again:  # the prepared rows come again with the restart
+        assert ids(read_all(again, schema))[-2:] == ["1", "4"]
+
+
+def test_compressed_binary_logs_are_read(every_schema: Schema) -> None:
+    schema = every_schema
+    mariadb = "mariadb" in schema.value("SELECT VERSION()").lower()
+    schema.execute("CREATE TABLE big (id INT PRIMARY KEY, doc TEXT)")
+    with streaming(schema) as source:
+        on = "GLOBAL log_bin_compress = 1" if mariadb else "SESSION binlog_transaction_compression = 1"
+        try:
+            schema.execute(
+                f"SET {on}", "INSERT INTO big VALUES (1, REPEAT('compress me ', 500))", "UPDATE big SET doc = 'y'"
+            )
+        finally:
+            if mariadb:
+                schema.execute("SET GLOBAL log_bin_compress = 0")
+        changes = seen(read_all(source, schema))
+    assert [change.op for change in changes] == ["I", "U"]
+    assert (changes[0].after or {})["doc"] == "compress me " * 500
+
+
+def test_rows_that_come_as_statements_stop_it_by_name(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (1, 'a')")
+        with pytest.raises(SourceRefused, match=r"INSERT .* as a statement, not as rows"):
+            read_all(source, schema)
+        assert not source.status().ok
+
+
+def test_a_table_that_is_made_of_a_query_comes_with_its_rows(schema: Schema) -> None:
+    schema.execute(TABLE, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    with streaming(schema) as source:
+        schema.execute("CREATE TABLE u AS SELECT * FROM t")
+        assert [change.table for change in seen(read_all(source, schema))] == [f"{schema.name}.u"] * 2
