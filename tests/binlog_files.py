@@ -42,7 +42,7 @@ def decode(binlog: Sequence[bytes], flavor: str = "mariadb", **options: Any) -> 
 def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any, Any]]:
     """Table, what happened, commit number, seq, the old row and the new one of each change, in order."""
     found = []
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
         for changes in piece.changes:
             names = [column.name for column in changes.columns]
             rows = [{} for _ in range(len(changes))], [{} for _ in range(len(changes))]
@@ -62,7 +62,7 @@ def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any,
                         int(changes.seq[row]),
                         rows[0][row] or None,
                         rows[1][row] or None,
-                        int(changes.batch_order[row]),
+                        (number, int(changes.batch_order[row])),
                     )
                 )
-    return [one[:-1] for one in sorted(found, key=lambda one: (one[2], one[-1]))]
+    return [one[:-1] for one in sorted(found, key=lambda one: one[-1])]

@@ -15,9 +15,10 @@ from psql_streamer.binlog.layouts import Layout
 from psql_streamer.binlog.shapes import Table, TableShapes
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.texts import CellTexts
+from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
 from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
 from psql_streamer.cells import NO_CELLS, CellTable, Tuples, ragged
-from psql_streamer.model import Index, Relation, RowOp, SchemaChange, Transactions, Truncate
+from psql_streamer.model import Index, Relation, RowOp, SchemaChange, TransactionMetadata, Transactions, Truncate
 
 
 class _Begun(NamedTuple):
@@ -51,6 +52,7 @@ class Made:
     truncates: tuple[Truncate, ...]
     schema_changes: tuple[SchemaChange, ...]
     ddl: tuple[Ddl, ...]
+    metadata: TransactionMetadata | None
     open_changes: int
     nbytes: int
 
@@ -67,9 +69,11 @@ class _Numbered:
 class BlockBuilder:
     """Gathers events until `finish`."""
 
-    def __init__(self, shapes: TableShapes) -> None:
+    def __init__(self, shapes: TableShapes, transaction_metadata: bool) -> None:
         self._shapes = shapes
         self._carried = 0
+        self._counter = TransactionCounter() if transaction_metadata else None
+        self._table_numbers: dict[str, int] = {}
         self._clear([])
 
     def _clear(self, begun: list[_Begun]) -> None:
@@ -82,6 +86,7 @@ class BlockBuilder:
         self._truncated: list[tuple[int, Relation]] = []
         self._shown: list[tuple[int, int, Relation, Relation | None]] = []
         self._statements: list[tuple[int, int, Statement]] = []
+        self._ended: dict[int, int] = {}
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +101,10 @@ class BlockBuilder:
     def begin(self, commit: int, moment: int, shown: str, durable: int) -> None:
         """What follows is of this transaction. durable: how many of its changes are to be left out."""
         self._begun.append(_Begun(commit, moment, shown.encode(), durable))
+
+    def end(self) -> None:
+        """The last transaction has ended."""
+        self._ended[len(self._begun) - 1] = len(self._items)
 
     def add_rows(self, table: Table, op: RowOp, layouts: tuple[Layout, ...], rows: bytes, place: int) -> None:
         """The images of a rows event."""
@@ -135,19 +144,21 @@ class BlockBuilder:
         weight = np.ones(len(part), np.int64)
         weight[part >= 0] = rows
         numbered, ends = self._number(tx, weight)
+        metadata, table_seq = self._count(tx, numbered, is_open)
         table = NO_CELLS
         if len(walked.at):
             cells = find_cells(
                 np.frombuffer(data, np.uint8), walked, self._layouts(walked.images), self._shapes.layouts.arrays
             )
             texts = CellTexts(Block(data), cells, self._shapes.layouts.cell_types)
-            table = self._table(cells, texts, walked.images, rows, tx, part, numbered)
+            table = self._table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
         made = Made(
             transactions,
             self._left(table),
-            tuple(self._truncates(numbered)),
+            tuple(self._truncates(numbered, table_seq)),
             tuple(self._schema_changes(numbered, ends)),
             tuple(self._ddl(numbered, ends)),
+            metadata,
             int(ends[-1]) if is_open and begun else 0,
             len(data),
         )
@@ -166,6 +177,25 @@ class BlockBuilder:
             base[0] -= self._carried
         return _Numbered(weight, batch_order, batch_order - base[tx]), ends - base
 
+    def _count(self, tx: Index, numbered: _Numbered, is_open: bool) -> tuple[TransactionMetadata | None, Index | None]:
+        """What the piece says of transactions, and the table_seq of the first change of each item."""
+        if self._counter is None:
+            return None, None
+        truncated = dict(self._truncated)
+        relations = [
+            truncated[number] if item.part < 0 else self._shapes.shapes[self._rows[item.part].shape].relation
+            for number, item in enumerate(self._items)
+        ]
+        numbers = self._table_numbers
+        table = np.array([numbers.setdefault(one.id, len(numbers)) for one in relations], np.int64)
+        behind = np.append(numbered.batch_order, numbered.weight.sum())
+        return self._counter.count(
+            CountedChanges(tx, table, numbered.weight, numbered.batch_order, relations),
+            {ended: int(behind[item]) for ended, item in self._ended.items()},
+            [not one.durable and (number > 0 or not self._carried) for number, one in enumerate(self._begun)],
+            len(self._begun) - 1 if is_open else None,
+        )
+
     def _layouts(self, images: Index) -> Index:
         """The number of the layout of each image."""
         first = np.array([one.layouts[0].number for one in self._parts], np.int64)
@@ -182,6 +212,7 @@ class BlockBuilder:
         tx: Index,
         part: Index,
         numbered: _Numbered,
+        table_seq: Index | None,
     ) -> CellTable:
         items = np.flatnonzero(part >= 0)
         bounds = np.append(0, np.cumsum(rows))
@@ -202,6 +233,7 @@ class BlockBuilder:
             _tuples(cells, texts, np.flatnonzero(~old), row),
             _tuples(cells, texts, np.flatnonzero(old), row),
             np.repeat(place, rows),
+            None if table_seq is None else ragged(table_seq[items], bounds),
         )
 
     def _left(self, table: CellTable) -> CellTable:
@@ -211,13 +243,15 @@ class BlockBuilder:
         durable = np.array([one.durable for one in self._begun], np.int64)
         return table.take(np.flatnonzero(table.seq >= durable[table.tx]))
 
-    def _truncates(self, numbered: _Numbered) -> list[Truncate]:
+    def _truncates(self, numbered: _Numbered, table_seq: Index | None) -> list[Truncate]:
         found = []
         for item, relation in self._truncated:
             tx, place, _ = self._items[item]
             seq = int(numbered.seq[item])
             if seq >= self._begun[tx].durable:
-                found.append(Truncate(relation, int(numbered.batch_order[item]), seq, place, tx, False, True))
+                of_table = 0 if table_seq is None else int(table_seq[item])
+                order = int(numbered.batch_order[item])
+                found.append(Truncate(relation, order, seq, place, tx, False, True, of_table))
         return found
 
     def _schema_changes(self, numbered: _Numbered, ends: Index) -> list[SchemaChange]:

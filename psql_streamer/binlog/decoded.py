@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from psql_streamer.binlog.events import Gtid
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.cells import CellTable
-from psql_streamer.model import SchemaChange, SourceInfo, Transactions, Truncate
+from psql_streamer.model import SchemaChange, SourceInfo, TransactionMetadata, Transactions, Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Decoded:
 
     completed: the GTIDs of the transactions that are wholly behind since the last one, in their order; a source adds
     them to those that it has.
-    nbytes: of the rows in the binlog.
+    transaction_metadata: as Batch has it; None where nobody wants it. nbytes: of the rows in the binlog.
     """
 
     source: SourceInfo
@@ -63,4 +63,5 @@ class Decoded:
     truncates: tuple[Truncate, ...]
     schema_changes: tuple[SchemaChange, ...]
     ddl: tuple[Ddl, ...]
+    transaction_metadata: TransactionMetadata | None
     nbytes: int

@@ -54,6 +54,7 @@ class Decoder:
     resume: what of the next transaction is delivered; its changes are left out when it comes again.
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
     tinyint1_is_bool: whether TINYINT(1) is a boolean.
+    transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
     """
 
@@ -67,6 +68,7 @@ class Decoder:
         resume: OpenTransaction | None = None,
         remembered: Mapping[str, Relation] | None = None,
         tinyint1_is_bool: bool = False,
+        transaction_metadata: bool = False,
         most_bytes: int = 8 << 20,
         most_prepared: int = 64 << 20,
     ) -> None:
@@ -82,7 +84,7 @@ class Decoder:
         self._tables: dict[int, Table] = {}
         self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
         self._identity = ""
-        self._block = BlockBuilder(self._shapes)
+        self._block = BlockBuilder(self._shapes, transaction_metadata)
         self._most_bytes = most_bytes
         self._completed: list[Gtid] = []
         self._done: list[Gtid] = []  # behind an XA transaction that is prepared
@@ -215,6 +217,7 @@ class Decoder:
         if self._is_resumed(held):
             self._resume = None
         self._open = None
+        self._block.end()
         self._release()
         self._mark_safe()
 
@@ -365,13 +368,15 @@ class Decoder:
             made.truncates,
             made.schema_changes,
             made.ddl,
+            made.metadata,
             made.nbytes,
         )
 
     def _standing(self) -> Standing:
         held, resume = self._open, self._resume
-        if resume is not None and (held is None or self._is_resumed(held)):
-            changes = max(resume.changes, self._changes if held else 0)
+        if resume is not None:
+            repeated = self._changes if held is not None and self._is_resumed(held) else 0
+            changes = max(resume.changes, repeated)
             return Standing(*self._safe, OpenTransaction(resume.gtid, resume.commit, changes))
         if held is None or not self._changes:
             return Standing(*self._safe)

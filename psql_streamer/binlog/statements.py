@@ -59,7 +59,7 @@ def read_statement(text: bytes, schema: str) -> Statement:
     if first == "XA":
         return _xa(text, words, at)
     if first == "TRUNCATE":
-        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words[1:], at[1:], schema)
+        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words, at, schema)
     if first in _TABLE_STATEMENTS:
         return _ddl(text, words, at, schema)
     return Statement(StatementKind.ROWS if first in _ROWS else StatementKind.OTHER, first)
@@ -92,7 +92,7 @@ def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement
     for place, word in enumerate(words[1:], 1):
         if word in _OBJECTS:
             name = f"{words[0]} TABLE"
-            return _about_table(StatementKind.DDL, name, text, words[place:], at[place:], schema)
+            return _about_table(StatementKind.DDL, name, text, words[place - 1 :], at[place - 1 :], schema)
         if word not in _FILLING:
             break
     return Statement(StatementKind.DDL, " ".join(words[:2]))
@@ -101,15 +101,11 @@ def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement
 def _about_table(
     kind: StatementKind, name: str, text: bytes, words: list[str], at: list[int], schema: str
 ) -> Statement:
-    """words: from the object's word on, if it is there; the table's name follows."""
-    place = 0
+    """words: those behind the first one may be the object's word and such as `IF EXISTS`; the table's name follows."""
+    place = 1
     while place < len(words) and words[place] in _OBJECTS | _FILLING:
         place += 1
-    if place:
-        begin = _skip_blank(text, at[place - 1] + len(words[place - 1]))
-    else:
-        begin = _skip_blank(text, at[0] if at else len(text))
-    found = _TABLE.match(text, begin)
+    found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
     if found is None:
         return Statement(kind, name)
     parts = [_unquoted(found.groups()[:3]), _unquoted(found.groups()[3:])]
