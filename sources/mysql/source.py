@@ -13,9 +13,21 @@ from typing import ClassVar
 from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
+from psql_streamer.cells import CellTable
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity, Source, Status
-from psql_streamer.model import MARIADB, MYSQL, Batch, Position, Relation, SourceInfo, Stats, batch_overhead
+from psql_streamer.model import (
+    MARIADB,
+    MYSQL,
+    Batch,
+    Position,
+    Relation,
+    SourceInfo,
+    Stats,
+    TransactionMetadata,
+    Truncate,
+    batch_overhead,
+)
 from psql_streamer.options import SourceOptions
 from sources.mysql.check import findings
 from sources.mysql.connection import Connector
@@ -26,6 +38,7 @@ from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
 from sources.mysql.server import Session, session
 from sources.mysql.server_watch import ServerWatch
+from sources.mysql.transaction_metadata import TransactionReader
 from sources.postgres.linger import Buffered, Linger
 
 log = logging.getLogger(__name__)
@@ -64,6 +77,8 @@ class MysqlSource(Source):
         self._waiting: deque[Batch] = deque()
         self._info: dict[str, SourceInfo] = {}
         self._kind, self._own_server, self._log_name = MYSQL, ("", 0), ""
+        self._wants_transactions = False
+        self._transactions: TransactionReader | None = None
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
@@ -107,6 +122,9 @@ class MysqlSource(Source):
     def has_reached(self, position: Position, mark: Position) -> bool:
         return read_position(self.name, position).has_reached(read_position(self.name, mark))
 
+    def provide_transaction_metadata(self) -> None:
+        self._wants_transactions = True
+
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
@@ -131,6 +149,7 @@ class MysqlSource(Source):
             resume.open,
             self._shapes,
         )
+        self._transactions = TransactionReader(dict(resume.counts)) if self._wants_transactions else None
         self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
         self._server.start()
 
@@ -258,9 +277,10 @@ class MysqlSource(Source):
             for gtid in decoded.completed:
                 self._executed.add(*gtid)
             self._executed_text = str(self._executed)
-        before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text)
-        changes = decoded.changes
-        if not changes.rows and not decoded.truncates and not decoded.schema_changes and self._at == before:
+        changes, truncates, metadata = self._read_transactions(decoded)
+        counts = self._transactions.open_counts if self._transactions else {}
+        before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text, counts)
+        if not changes.rows and not truncates and not decoded.schema_changes and not metadata and self._at == before:
             return None
         # Another session begins where this one ended.
         self._shapes |= {change.relation.id: change.relation for change in decoded.schema_changes}
@@ -269,11 +289,20 @@ class MysqlSource(Source):
             self._at.position,
             decoded.transactions,
             changes,
-            decoded.truncates,
+            truncates,
             schema_changes=decoded.schema_changes,
+            transaction_metadata=metadata,
             nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
             received_at=received_at,
         )
+
+    def _read_transactions(
+        self, decoded: Decoded
+    ) -> tuple[CellTable, tuple[Truncate, ...], TransactionMetadata | None]:
+        if self._transactions is None:
+            return decoded.changes, decoded.truncates, None
+        assert self._decoder is not None  # noqa: S101 - it gave what was decoded
+        return self._transactions.read(decoded, self._decoder.in_transaction)
 
     def _require_a_living_stream(self, stream: Stream) -> None:
         silence = time.monotonic() - stream.heard_at

@@ -384,3 +384,49 @@ def test_a_table_that_is_made_of_a_query_comes_with_its_rows(schema: Schema) -> 
     with streaming(schema) as source:
         schema.execute("CREATE TABLE u AS SELECT * FROM t")
         assert [change.table for change in seen(read_all(source, schema))] == [f"{schema.name}.u"] * 2
+
+
+def test_transactions_are_counted_by_table_also_over_a_restart(schema: Schema) -> None:
+    schema.execute(TABLE, "CREATE TABLE u (id INT PRIMARY KEY)")
+    source = source_of(schema, batchSize=4)
+    source.provide_transaction_metadata()
+    source.stream_identity()
+    source.start(None)
+    schema.transaction(
+        *(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(5)),
+        "INSERT INTO u VALUES (1)",
+        "UPDATE t SET note = 'y' WHERE id < 2",
+    )
+    schema.execute("INSERT INTO u VALUES (2)")
+    whole = read_all(source, schema)
+    source.stop()
+    inside = next(batch.position for batch in whole[1:] if batch.position.data["open"])
+    again = source_of(schema)
+    again.provide_transaction_metadata()
+    again.start(inside)
+    rest = read_all(again, schema)
+    again.stop()
+
+    def said(batches: list[Batch]) -> tuple[int, list[dict[str, int]]]:
+        begun, ended = 0, []
+        for metadata in (batch.transaction_metadata for batch in batches):
+            assert metadata is not None
+            begun += len(metadata.begins)
+            for tx in metadata.ends.tx.tolist():
+                counted = zip(metadata.counts.tx, metadata.counts.table, metadata.counts.count, strict=True)
+                ended.append(
+                    {str(metadata.counts.tables[table])[-1]: int(count) for of, table, count in counted if of == tx}
+                )
+        return begun, ended
+
+    assert said(whole) == (2, [{"t": 7, "u": 1}, {"u": 1}])
+    assert said(rest) == (1, [{"t": 7, "u": 1}, {"u": 1}])
+    for batches in (whole, rest):
+        of_t = [
+            seq
+            for batch in batches
+            for changes in batch.changes
+            if changes.relation.table == "t" and changes.table_seq is not None
+            for seq in changes.table_seq.tolist()
+        ]
+        assert of_t == list(range(7))[-len(of_t) :]
