@@ -49,6 +49,11 @@ _HEARTBEAT_SHARE = 1 / 3
 _LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
 """Of ids that are made up: people number their servers from 1 on."""
 
+_FIRST_ROW_BYTES = 64.0
+"""What a row is taken to have before the first batch has said."""
+
+_LEAST_BLOCK_BYTES = 16 << 10
+
 _TRANSACTION_ENDS = {EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROTATE}
 _TYPE_AT = 4
 
@@ -79,6 +84,7 @@ class MysqlSource(Source):
         self._kind, self._own_server, self._log_name = MYSQL, ("", 0), ""
         self._wants_transactions = False
         self._transactions: TransactionReader | None = None
+        self._row_bytes = _FIRST_ROW_BYTES
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
@@ -161,7 +167,7 @@ class MysqlSource(Source):
             return self._waiting.popleft()
         try:
             if self._gather(stream, timeout):
-                events = stream.buffer.take(self._settings.batch_size, self._settings.batch_bytes)
+                events = stream.buffer.take(self._settings.batch_size, self._block_bytes())
                 self._linger.note_block(time.monotonic(), sum(map(len, events)))
                 self._buffered_since = time.monotonic()
                 self._waiting.extend(self._decode(events, stream.heard_at))
@@ -246,14 +252,22 @@ class MysqlSource(Source):
                 if self._is_full(stream):
                     break
                 continue
-            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._settings.batch_bytes)
+            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._block_bytes())
             if pause <= 0 or not stream.wait(pause):
                 break
         return True
 
+    def _block_bytes(self) -> int:
+        """Bytes of events that have about batchSize rows, as large as those of the last batch: an event does not say
+        how many it has.
+        """
+        return min(
+            self._settings.batch_bytes, max(_LEAST_BLOCK_BYTES, int(self._settings.batch_size * self._row_bytes))
+        )
+
     def _is_full(self, stream: Stream) -> bool:
         buffer = stream.buffer
-        return buffer.size >= self._settings.batch_bytes or len(buffer.events) >= self._settings.batch_size
+        return buffer.size >= self._block_bytes() or len(buffer.events) >= self._settings.batch_size
 
     def _buffered(self, stream: Stream) -> Buffered:
         buffer = stream.buffer
@@ -282,6 +296,8 @@ class MysqlSource(Source):
         before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text, counts)
         if not changes.rows and not truncates and not decoded.schema_changes and not metadata and self._at == before:
             return None
+        if changes.rows:
+            self._row_bytes = decoded.nbytes / changes.rows
         # Another session begins where this one ended.
         self._shapes |= {change.relation.id: change.relation for change in decoded.schema_changes}
         return Batch(
