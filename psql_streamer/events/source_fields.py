@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtid_of, gtids
@@ -166,7 +167,7 @@ class PostgresFields(SourceFields):
     other_names = Names("xid", "commit_lsn", "lsn")
 
     def ids(self, transactions: Transactions) -> pa.Array:
-        return transactions.id_texts()
+        return pc.fill_null(transactions.id_texts(), b"null")
 
     def show_id(self, number: int) -> bytes:
         return b"%d" % number
