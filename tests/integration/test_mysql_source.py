@@ -40,6 +40,7 @@ def purge_all_but_the_last(schema: Schema) -> None:
     wait_for(is_purged, "the server to remove its binary logs")
 
 
+@pytest.mark.behaviour("B1")
 def test_every_change_has_its_rows_before_and_after(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -53,6 +54,7 @@ def test_every_change_has_its_rows_before_and_after(schema: Schema) -> None:
     ]
 
 
+@pytest.mark.behaviour("B1")
 def test_a_statement_of_many_rows_is_one_transaction_whose_rows_are_numbered(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -62,6 +64,7 @@ def test_a_statement_of_many_rows_is_one_transaction_whose_rows_are_numbered(sch
     assert len({change.commit for change in changes}) == 2
 
 
+@pytest.mark.behaviour("B1")
 def test_what_is_rolled_back_never_comes(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -85,6 +88,7 @@ def test_a_start_without_a_position_begins_at_the_end(schema: Schema) -> None:
         assert ids(read_all(source, schema)) == ["2"]
 
 
+@pytest.mark.behaviour("B4")
 def test_a_restart_inside_a_transaction_goes_on_behind_what_was_delivered(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema, batchSize=4) as source:
@@ -113,6 +117,7 @@ def test_other_tables_and_system_schemas_stay_out(schema: Schema) -> None:
     assert {change.table for change in seen(batches)} == {f"{schema.name}.t"}
 
 
+@pytest.mark.behaviour("B2")
 def test_each_row_has_the_shape_of_its_time(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -137,6 +142,7 @@ def test_each_row_has_the_shape_of_its_time(schema: Schema) -> None:
     assert versions == [1, 2, 3]
 
 
+@pytest.mark.behaviour("B2")
 def test_a_table_that_is_renamed_comes_under_its_new_name(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -145,6 +151,7 @@ def test_a_table_that_is_renamed_comes_under_its_new_name(schema: Schema) -> Non
     assert [change.table for change in changes] == [f"{schema.name}.t", f"{schema.name}.u"]
 
 
+@pytest.mark.behaviour("B2")
 def test_a_truncate_is_one_change_of_its_table(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -178,6 +185,7 @@ def test_what_the_catalog_says_is_what_the_stream_says(schema: Schema) -> None:
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+@pytest.mark.behaviour("B3")
 def test_what_a_row_image_lacks_is_told_apart_from_null(schema: Schema, image: str) -> None:
     schema.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT)", "INSERT INTO t VALUES (1, NULL, 'x')")
     with streaming(schema) as source:
@@ -188,6 +196,7 @@ def test_what_a_row_image_lacks_is_told_apart_from_null(schema: Schema, image: s
     assert changes[1].after["a"] is None  # type: ignore[index]
 
 
+@pytest.mark.behaviour("B4")
 def test_rotations_and_restarts_of_the_server_are_followed(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -211,6 +220,7 @@ def test_rotations_and_restarts_of_the_server_are_followed(own_mariadb: Embedded
             source.stop()
 
 
+@pytest.mark.behaviour("B4")
 def test_a_failover_to_a_replica_goes_on_without_a_gap(own_mariadb: EmbeddedMariadb) -> None:
     primary = own_mariadb
     with EmbeddedMariadb(settings={"server_id": "2"}) as replica:
@@ -240,6 +250,7 @@ def test_a_failover_to_a_replica_goes_on_without_a_gap(own_mariadb: EmbeddedMari
             assert repeated <= set(identities(batches + there)), "a repeat has the identity that it had"
 
 
+@pytest.mark.behaviour("B4")
 def test_a_server_without_transactions_that_were_delivered_is_refused(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -252,6 +263,7 @@ def test_a_server_without_transactions_that_were_delivered_is_refused(own_mariad
             source_of(schema).start(position)
 
 
+@pytest.mark.behaviour("B4")
 def test_binary_logs_that_were_removed_stop_it_with_the_size_of_the_gap(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -270,6 +282,7 @@ def test_binary_logs_that_were_removed_stop_it_with_the_size_of_the_gap(own_mari
         assert not source.status().ok
 
 
+@pytest.mark.behaviour("B7")
 def test_a_second_client_with_the_same_server_id_is_told_so(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema, serverId=4711) as first, streaming(schema, serverId=4711):
@@ -286,6 +299,7 @@ def test_two_sources_have_server_ids_of_their_own(schema: Schema) -> None:
         assert one.stats()["server_id"] != other.stats()["server_id"]
 
 
+@pytest.mark.behaviour("B7")
 def test_an_idle_server_sends_heartbeats_and_a_silent_one_counts_as_lost(schema: Schema) -> None:
     with streaming(schema, receiveTimeout="1s") as source:
         began = time.monotonic()
@@ -335,6 +349,7 @@ def test_an_interrupt_ends_a_start_that_waits(schema: Schema) -> None:
     assert failed
 
 
+@pytest.mark.behaviour("B1")
 def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -352,6 +367,7 @@ def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: S
         assert ids(read_all(again, schema))[-2:] == ["1", "4"]
 
 
+@pytest.mark.behaviour("B5")
 def test_compressed_binary_logs_are_read(every_schema: Schema) -> None:
     schema = every_schema
     mariadb = "mariadb" in schema.value("SELECT VERSION()").lower()
@@ -370,6 +386,7 @@ def test_compressed_binary_logs_are_read(every_schema: Schema) -> None:
     assert (changes[0].after or {})["doc"] == "compress me " * 500
 
 
+@pytest.mark.behaviour("B5")
 def test_rows_that_come_as_statements_stop_it_by_name(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
