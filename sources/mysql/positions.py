@@ -74,8 +74,9 @@ class BinlogPosition:
         """Whether everything up to the mark lies before this."""
         if self.executed is None or mark.executed is None:
             return self._place_order() >= mark._place_order()
-        mine = parse_executed(self.executed)
-        return mine.includes(parse_executed(mark.executed)) and self._has_changes(mine, mark.open)
+        kind = type(parse_executed(self.executed or mark.executed))
+        mine = kind.parse(self.executed)
+        return mine.includes(kind.parse(mark.executed)) and self._has_changes(mine, mark.open)
 
     def _has_changes(self, mine: Executed, wanted: OpenTransaction | None) -> bool:
         if wanted is None or wanted.gtid is None or mine.holds(*wanted.gtid):

@@ -16,6 +16,7 @@ from psql_streamer.binlog.events import EventType
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity, Source, Status
+from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
     MARIADB,
     MYSQL,
@@ -39,7 +40,6 @@ from sources.mysql.replication import Start, Stream
 from sources.mysql.server import Session, session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.transaction_metadata import TransactionReader
-from sources.postgres.linger import Buffered, Linger
 
 log = logging.getLogger(__name__)
 
