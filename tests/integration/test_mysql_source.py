@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Position
 from sources.mysql.server_errors import SameServerId
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import ABSENT, identities, read_all, read_until, seen, source_of, streaming
@@ -447,3 +449,71 @@ def test_transactions_are_counted_by_table_also_over_a_restart(schema: Schema) -
             for seq in changes.table_seq.tolist()
         ]
         assert of_t == list(range(7))[-len(of_t) :]
+
+
+def test_tagged_gtids_are_followed(mysql: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "tagged") as schema:
+        schema.execute(TABLE)
+        with streaming(schema) as source:
+            schema.execute(
+                "SET SESSION gtid_next = 'AUTOMATIC:my_tag'",
+                "INSERT INTO t VALUES (1, 'a')",
+                "SET SESSION gtid_next = 'AUTOMATIC'",
+                "INSERT INTO t VALUES (2, 'b')",
+            )
+            batches = read_all(source, schema)
+        assert ids(batches) == ["1", "2"]
+        assert ":my_tag:" in batches[-1].position.shown
+        schema.execute("INSERT INTO t VALUES (3, 'c')")
+        with streaming(schema, batches[-1].position) as source:
+            assert ids(read_all(source, schema)) == ["3"]
+
+
+@pytest.fixture
+def without_gtids(mysql: EmbeddedMysql) -> Iterator[Schema]:
+    """A schema on a MySQL whose gtid_mode is OFF until the test ends."""
+    steps = ["ON", "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"]
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "without_gtids") as schema:
+        schema.execute(*(f"SET GLOBAL gtid_mode = {step}" for step in steps))
+        try:
+            yield schema
+        finally:
+            schema.execute(*(f"SET GLOBAL gtid_mode = {step}" for step in reversed(steps)))
+
+
+@pytest.mark.behaviour("B4")
+def test_without_gtids_positions_are_files_and_offsets(without_gtids: Schema) -> None:
+    schema = without_gtids
+    schema.execute(TABLE)
+    with streaming(schema, batchSize=3) as source:
+        assert source.stream_identity()["server uuid"] == schema.value("SELECT @@server_uuid")
+        schema.transaction(*(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(8)))
+        schema.execute("FLUSH BINARY LOGS", "INSERT INTO t VALUES (30, 'z')")
+        whole = read_all(source, schema)
+    everything = identities(whole)
+    assert everything == sorted(set(everything))
+    assert len(everything) == 9
+    had = 0
+    for batch in whole:
+        had += len(batch)
+        if batch.position.data["open"]:
+            with streaming(schema, batch.position) as again:
+                assert identities(read_all(again, schema)) == everything[had:]
+    gone = Position({**whole[0].position.data, "file": "binlog.000000"}, "binlog.000000:4")
+    with pytest.raises(PositionRefused, match="in a file that the server does not have any more: the oldest is"):
+        source_of(schema).start(gone)
+    elsewhere = Position({**whole[0].position.data, "server": "another"}, "another")
+    with pytest.raises(PositionRefused, match="in the binary log of the server another"):
+        source_of(schema).start(elsewhere)
+
+
+def test_transactions_that_a_mysql_has_purged_are_counted(mysql: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "purged") as schema:
+        schema.execute(TABLE)
+        with streaming(schema) as source:
+            schema.execute("INSERT INTO t VALUES (1, 'a')")
+            position = read_all(source, schema)[-1].position
+        schema.execute("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')", "FLUSH BINARY LOGS")
+        purge_all_but_the_last(schema)
+        with pytest.raises(PositionRefused, match=r"2 transactions .* no longer in .* take a new copy"):
+            source_of(schema).start(position)
