@@ -25,6 +25,14 @@ class Table:
     number: int
     cells: tuple[CellType, ...] = ()
     layouts: dict[bytes, Layout] = field(default_factory=dict)
+    layouts_by_head: dict[bytes, tuple[Layout, ...]] = field(default_factory=dict)
+
+    bitmap_bytes: int = field(init=False)  # of a bit for each column
+    head_bytes: int = field(init=False)  # of the number of columns and one bitmap, in a rows event
+
+    def __post_init__(self) -> None:
+        self.bitmap_bytes = (len(self.cells) + 7) // 8
+        self.head_bytes = (1 if len(self.cells) < 251 else 3) + self.bitmap_bytes
 
 
 class TableShapes:
