@@ -200,7 +200,7 @@ class Decoder:
 
     def _read_query(self, header: Header, body: bytes) -> None:
         query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
-        statement = read_statement(query.statement, query.schema)
+        statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
         kind = statement.kind
         if kind is StatementKind.ROWS:
             self._refuse_statement(statement, query.schema)
@@ -325,6 +325,8 @@ def _read_begin(header: Header, body: bytes) -> GtidEvent:
         return events.read_tagged_gtid(body)
     return events.read_gtid(body, header.type == EventType.ANONYMOUS_GTID)
 
+
+_BEGIN = read_statement(b"BEGIN", "")
 
 _ENDS = {StatementKind.COMMIT, StatementKind.ROLLBACK}
 

@@ -128,14 +128,13 @@ def has_checksum(event: bytes) -> bool:
     return len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event) == _CRC_OF_ALL
 
 
-def verify_checksum(event: bytes, header: Header) -> None:
-    """ProtocolError when it is wrong."""
-    if not has_checksum(event):
-        raise ProtocolError(
-            f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
-            "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
-            "--verify-binlog-checksum",
-        )
+def wrong_checksum(header: Header) -> ProtocolError:
+    """What to say of an event whose checksum is wrong."""
+    return ProtocolError(
+        f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
+        "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
+        "--verify-binlog-checksum",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +172,8 @@ def read_format_description(event: bytes, header: Header) -> FormatDescription:
     algorithm = rest[-CHECKSUM_BYTES - 1]
     if algorithm > _CRC32:
         raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
-    if algorithm == _CRC32:
-        verify_checksum(event, header)
+    if algorithm == _CRC32 and not has_checksum(event):
+        raise wrong_checksum(header)
     return FormatDescription(server, algorithm == _CRC32, rest[: -CHECKSUM_BYTES - 1])
 
 
@@ -323,24 +322,27 @@ def read_xa_prepare(body: bytes) -> XaPrepare:
 
 
 class Query(NamedTuple):
-    """A statement. error_code: what it ended with on the server, 0 for success."""
+    """A statement, in the schema that was in use, and the server's thread that ran it."""
 
     schema: str
     statement: bytes
     thread_id: int
 
 
+_QUERY = Struct("<I4xB2xH")
+"""Thread, and the lengths of the schema's name and of the session's settings, which stand between."""
+
+
 def read_query(body: bytes, compressed: bool = False) -> Query:
     """QUERY_EVENT; compressed: MariaDB's QUERY_COMPRESSED_EVENT."""
-    reader = Reader(body, "QUERY")
-    thread_id = reader.integer(4)
-    reader.take(4)
-    schema_length = reader.integer(1)
-    reader.take(2)
-    reader.take(reader.integer(2))
-    schema = reader.take(schema_length)
-    reader.take(1)
-    statement = reader.rest()
+    if len(body) < _QUERY.size:
+        raise ProtocolError("a QUERY event is shorter than its fields")
+    thread_id, schema_length, settings_length = _QUERY.unpack_from(body)
+    schema_at = _QUERY.size + settings_length
+    statement_at = schema_at + schema_length + 1
+    if statement_at > len(body):
+        raise ProtocolError("a QUERY event is shorter than its fields")
+    schema, statement = body[schema_at : statement_at - 1], body[statement_at:]
     if compressed:
         statement = inflate(statement, "QUERY_COMPRESSED")
     return Query(schema.decode(errors="replace"), statement, thread_id)

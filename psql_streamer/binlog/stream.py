@@ -47,8 +47,8 @@ class EventStream:
             self._checksums = events.read_format_description(event, header).checksums
         elif checksums is None:
             checksums = events.has_checksum(event)
-        elif checksums:
-            events.verify_checksum(event, header)
+        elif checksums and not events.has_checksum(event):
+            raise events.wrong_checksum(header)
         return event[HEADER_BYTES:-CHECKSUM_BYTES] if checksums else event[HEADER_BYTES:]
 
     def _read_payload(self, header: Header, body: bytes) -> Iterator[tuple[Header, bytes]]:
