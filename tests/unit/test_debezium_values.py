@@ -258,6 +258,15 @@ def test_t5_an_interval_is_microseconds(text: str, micros: int) -> None:
     assert written(1186, text) == [micros]
 
 
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [("-838:59:59.000001", -3_020_399_000_001), ("00:00:00", 0), ("101:02:03.12", 363_723_120_000)],
+)
+def test_t5_an_interval_of_hours_is_microseconds_too(text: str, micros: int) -> None:
+    """MySQL's TIME has the form that PostgreSQL gives an interval under its own style."""
+    assert written(1186, text) == [micros]
+
+
 def test_t5_what_64_bits_cannot_count_is_null() -> None:
     assert written(1186, "P-178000000Y", "infinity", "-infinity") == [None, None, None]
     assert written(TIMESTAMP, "294276-12-31 23:59:59.999999") == [None]
