@@ -20,6 +20,7 @@ TIERS = [
         "psql_streamer.cells",
         "psql_streamer.errors",
         "psql_streamer.few_rows",
+        "psql_streamer.linger",
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",
@@ -27,6 +28,7 @@ TIERS = [
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
         "psql_streamer.checkpoint.store_format",
+        "psql_streamer.binlog",
         "psql_streamer.checkpoint.tracker",
         "psql_streamer.event_reader",
         "psql_streamer.events",

@@ -1,0 +1,368 @@
+"""Events in, changes out: transactions, tables, and where a restart may resume.
+
+Commit numbers
+--------------
+A change's identity is (source, commit number, seq). With GTIDs the commit number is the GTID's number, and the source
+is the server's uuid (and tag) or MariaDB's domain, so that a change has the same identity on every server of a
+replication. Without GTIDs it is the number of the binlog file in the upper 32 bits and the place in it where the
+transaction begins in the lower ones: like the end it increases from commit to commit, and it is known when the first
+row comes, so that a transaction need not be held until its end.
+
+Resuming inside a transaction
+-----------------------------
+A server sends whole transactions. `Standing.open` says how many changes of the one that comes next are delivered; when
+it comes again, as many of its changes are left out. Until then the standing stays what it was: it must never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from psql_streamer.binlog import events
+from psql_streamer.binlog.block import BlockBuilder
+from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
+from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header
+from psql_streamer.binlog.rows_events import ROWS, RowsReader
+from psql_streamer.binlog.shapes import Declared, TableShapes, Wanted, nothing_declared
+from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
+from psql_streamer.binlog.stream import EventStream
+from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
+from psql_streamer.errors import ProtocolError, SourceRefused
+from psql_streamer.model import Relation, SourceInfo
+
+Flavor = Literal["mysql", "mariadb"]
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The one that is open. grouped: whether it has more than one statement, up to XID or COMMIT."""
+
+    gtid: Gtid | None
+    commit: int
+    moment: int
+    grouped: bool = False
+
+
+class Decoder:
+    """Decodes the events of one replication session, in order.
+
+    source: what events say of their source, by its identity (the server's uuid, MariaDB's domain, empty without GTIDs).
+    wanted: whether the changes of a table are to be decoded, by schema and table.
+    file, position: where the session was started, until a ROTATE event says it.
+    resume: what of the next transaction is delivered; its changes are left out when it comes again.
+    remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
+    tinyint1_is_bool: whether TINYINT(1) is a boolean. declared: asked for each new shape of a table; see form_of.
+    transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
+    most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[str], SourceInfo],
+        flavor: Flavor,
+        wanted: Wanted,
+        file: str = "",
+        position: int = 4,
+        resume: OpenTransaction | None = None,
+        remembered: Mapping[str, Relation] | None = None,
+        tinyint1_is_bool: bool = False,
+        declared: Declared = nothing_declared,
+        transaction_metadata: bool = False,
+        most_bytes: int = 8 << 20,
+        most_prepared: int = 64 << 20,
+    ) -> None:
+        self._source = source
+        self._flavor = flavor
+        self._stream = EventStream(file, position)
+        self._safe = file, position  # behind the last transaction that is wholly behind
+        self._resume = resume
+        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {}, declared)
+        self._open: _Transaction | None = None
+        self._changes = 0  # of the open transaction, in pieces that were given
+        self._rows = RowsReader(self._shapes)
+        self._identity = ""
+        self._block = BlockBuilder(self._shapes, transaction_metadata)
+        self._most_bytes = most_bytes
+        self._completed: list[Gtid] = []
+        self._done: list[Gtid] = []  # behind an XA transaction that is prepared
+        self._prepared = PreparedTransactions(most_prepared)
+        self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the events so far end inside a transaction."""
+        return self._open is not None
+
+    def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
+        """Whole events in their order, each without the OK byte in front of it.
+
+        Gives what they hold: one piece, or more where the source changes, or where they hold more than `most_bytes`.
+        ProtocolError when bytes are not the binlog's. SourceRefused when something in it cannot be read.
+        """
+        for header, body in self._stream.read(binlog):
+            if header.type in _BEGINS:
+                begin = _read_begin(header, body)
+                if self._identity_of(begin.gtid) != self._identity and not self._block.empty:
+                    yield self._finish()
+                self._read_gtid(header, begin)
+                continue
+            if self._block.nbytes >= self._most_bytes:
+                yield self._finish()
+            self._read(header, body)
+        yield self._finish()
+
+    def _read(self, header: Header, body: bytes) -> None:
+        if self._held is not None and header.type in _HELD:
+            self._prepared.hold(self._held, header, body)
+            return
+        read = _READ.get(header.type)
+        if read is not None:
+            read(self, header, body)
+        elif header.type not in _SKIPPED and not header.flags & events.IGNORABLE:
+            raise SourceRefused(
+                f"a {events.name_of(header.type)} event, which this version cannot read, ends at {self._stream}"
+            )
+
+    # Files.
+
+    def _read_format(self, *_: object) -> None:
+        self._rows.forget_tables()
+
+    def _read_rotate(self, *_: object) -> None:
+        self._rows.forget_tables()
+        self._mark_safe()
+
+    def _read_heartbeat(self, *_: object) -> None:
+        self._mark_safe()
+
+    def _mark_safe(self) -> None:
+        if self._open is None and not len(self._prepared):
+            self._safe = self._stream.file, self._stream.at
+
+    def _read_incident(self, *_: object) -> None:
+        raise SourceRefused(
+            f"the server lost events of its binlog before {self._stream} (INCIDENT)",
+            "its log says why; take a snapshot of the tables, and start behind that place",
+        )
+
+    # Transactions.
+
+    def _identity_of(self, gtid: Gtid | None) -> str:
+        """What the numbers of GTIDs are counted in: the server's uuid with the tag, or MariaDB's domain."""
+        if gtid is None:
+            return ""
+        return gtid.source.partition("-")[0] if self._flavor == "mariadb" else gtid.source
+
+    def _read_gtid(self, header: Header, found: GtidEvent) -> None:
+        opened = self._begin(header, found.gtid, found.moment)
+        if header.type == EventType.MARIADB_GTID:
+            opened.grouped = not found.standalone
+            if found.prepares:
+                self._held = HeldTransaction(found.gtid)
+
+    def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> _Transaction:
+        if self._open is not None:
+            raise ProtocolError(f"a transaction begins within another one before {self._stream}")
+        self._identity = self._identity_of(gtid)
+        commit = gtid.number if gtid else self._stream.place(header)
+        opened = self._open = _Transaction(gtid, commit, moment or header.timestamp * 1_000_000)
+        self._changes = 0
+        shown = str(gtid) if gtid else f"{self._stream.file}:{self._stream.at - header.size}"
+        durable = self._resume.changes if self._resume and self._is_resumed(opened) else 0
+        self._block.begin(commit, opened.moment, shown, durable)
+        return opened
+
+    def _end(self) -> None:
+        held = self._open
+        if held is None:
+            return
+        if held.gtid is not None:
+            self._done.append(held.gtid)
+        if self._is_resumed(held):
+            self._resume = None
+        self._open = None
+        self._block.end()
+        self._release()
+        self._mark_safe()
+
+    def _release(self) -> None:
+        """MariaDB's position says how far each domain has got: nothing behind an XA PREPARE counts before that one."""
+        if self._flavor == "mysql" or not len(self._prepared):
+            self._completed += self._done
+            self._done.clear()
+
+    def _is_resumed(self, held: _Transaction) -> bool:
+        return self._resume is not None and (held.gtid, held.commit) == (self._resume.gtid, self._resume.commit)
+
+    def _read_xid(self, *_: object) -> None:
+        self._end()
+
+    def _read_query(self, header: Header, body: bytes) -> None:
+        query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
+        statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
+        kind = statement.kind
+        if kind is StatementKind.ROWS:
+            self._refuse_statement(statement, query.schema)
+        if self._open is None:
+            if kind is StatementKind.COMMIT:
+                return
+            self._begin(header, None)
+        assert self._open is not None  # noqa: S101 - it was begun
+        if kind in (StatementKind.BEGIN, StatementKind.XA_START):
+            self._open.grouped = True
+            self._held = HeldTransaction(self._open.gtid) if kind is StatementKind.XA_START else None
+            return
+        if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
+            self._read_outcome(header, statement)
+        if kind in _ENDS:
+            self._end()
+            return
+        if kind is StatementKind.TRUNCATE and self._shapes.wants(statement.schema, statement.table):
+            self._block.add_truncate(
+                self._shapes.current(statement.schema, statement.table), self._stream.place(header)
+            )
+        if kind is StatementKind.DDL:
+            self._block.add_ddl(statement)
+        if not self._open.grouped:
+            self._end()
+
+    def _read_xa_prepare(self, header: Header, body: bytes) -> None:
+        found, held, opened = events.read_xa_prepare(body), self._held, self._open
+        self._held = None
+        if held is None or opened is None:
+            raise ProtocolError(f"an XA_PREPARE event before {self._stream} is outside of any XA transaction")
+        if found.one_phase:
+            self._prepared.release(held)
+            self._replay(header, held)
+            self._end()
+        else:
+            self._prepared.prepare(found.xid, held)
+            self._open = None
+
+    def _read_outcome(self, header: Header, statement: Statement) -> None:
+        held = self._prepared.take(statement.xid)
+        if held is None:
+            raise SourceRefused(
+                f"an XA transaction that ends before {self._stream} was prepared before the stream began",
+                "its rows are not known: take a snapshot of the tables, and start behind that place",
+            )
+        if held.gtid is not None:
+            self._done.append(held.gtid)
+        if statement.kind is StatementKind.XA_COMMIT:
+            self._replay(header, held)
+
+    def _replay(self, header: Header, held: HeldTransaction) -> None:
+        """The rows of an XA transaction lie where it is committed."""
+        for one, body in held.events:
+            self._read(one._replace(size=header.size), body)
+
+    def _refuse_statement(self, statement: Statement, schema: str) -> None:
+        raise SourceRefused(
+            f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
+            "SET GLOBAL binlog_format=ROW on the server, find the session that sets it otherwise, and start behind it",
+        )
+
+    # Rows.
+
+    def _read_table_map(self, _: Header, body: bytes) -> None:
+        table = self._rows.read_table_map(body)
+        changed = self._shapes.show(table) if table.number >= 0 else None
+        if changed is not None:
+            self._require_transaction("TABLE_MAP")
+            self._block.add_schema_change(*changed)
+
+    def _read_rows(self, header: Header, body: bytes) -> None:
+        self._require_transaction("rows")
+        found = self._rows.read_rows(header, body)
+        if found is not None:
+            self._block.add_rows(found, self._stream.place(header))
+
+    def _require_transaction(self, what: str) -> None:
+        if self._open is None:
+            raise ProtocolError(f"a {what} event before {self._stream} is outside of any transaction")
+
+    def _refuse_partial(self, *_: object) -> None:
+        raise SourceRefused(
+            f"the binlog has an update of a part of a JSON document before {self._stream}",
+            "SET GLOBAL binlog_row_value_options='' on the server, and start behind that place",
+        )
+
+    # What was read.
+
+    def _finish(self) -> Decoded:
+        made = self._block.finish(self._open is not None)
+        self._changes = made.open_changes
+        completed, self._completed = tuple(self._completed), []
+        return Decoded(
+            self._source(self._identity),
+            self._standing(),
+            completed,
+            made.transactions,
+            made.changes,
+            made.truncates,
+            made.schema_changes,
+            made.ddl,
+            made.metadata,
+            made.nbytes,
+        )
+
+    def _standing(self) -> Standing:
+        held, resume = self._open, self._resume
+        if resume is not None:
+            repeated = self._changes if held is not None and self._is_resumed(held) else 0
+            changes = max(resume.changes, repeated)
+            return Standing(*self._safe, OpenTransaction(resume.gtid, resume.commit, changes))
+        if held is None or not self._changes:
+            return Standing(*self._safe)
+        return Standing(*self._safe, OpenTransaction(held.gtid, held.commit, self._changes))
+
+
+def _read_begin(header: Header, body: bytes) -> GtidEvent:
+    if header.type == EventType.MARIADB_GTID:
+        return events.read_mariadb_gtid(body, header.server_id)
+    if header.type == EventType.GTID_TAGGED:
+        return events.read_tagged_gtid(body)
+    return events.read_gtid(body, header.type == EventType.ANONYMOUS_GTID)
+
+
+_BEGIN = read_statement(b"BEGIN", "")
+
+_ENDS = {StatementKind.COMMIT, StatementKind.ROLLBACK}
+
+_READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {
+    EventType.FORMAT_DESCRIPTION: Decoder._read_format,
+    EventType.ROTATE: Decoder._read_rotate,
+    EventType.HEARTBEAT: Decoder._read_heartbeat,
+    EventType.HEARTBEAT_V2: Decoder._read_heartbeat,
+    EventType.INCIDENT: Decoder._read_incident,
+    EventType.XID: Decoder._read_xid,
+    EventType.XA_PREPARE: Decoder._read_xa_prepare,
+    EventType.QUERY: Decoder._read_query,
+    EventType.QUERY_COMPRESSED: Decoder._read_query,
+    EventType.TABLE_MAP: Decoder._read_table_map,
+    EventType.PARTIAL_UPDATE_ROWS: Decoder._refuse_partial,
+    **dict.fromkeys(ROWS, Decoder._read_rows),
+}
+
+_HELD = {EventType.TABLE_MAP, EventType.PARTIAL_UPDATE_ROWS, *ROWS}
+"""Events of an XA transaction that wait for its outcome."""
+
+_SKIPPED = {
+    EventType.STOP,
+    EventType.INTVAR,
+    EventType.RAND,
+    EventType.USER_VAR,
+    EventType.IGNORABLE,
+    EventType.ROWS_QUERY,
+    EventType.PREVIOUS_GTIDS,
+    EventType.TRANSACTION_CONTEXT,
+    EventType.VIEW_CHANGE,
+    EventType.ANNOTATE_ROWS,
+    EventType.BINLOG_CHECKPOINT,
+    EventType.GTID_LIST,
+}
+"""Events that say nothing of rows."""
+
+_BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}
