@@ -167,8 +167,7 @@ def _of_numbers(array: pa.Array) -> pa.Array:
 
 
 def _floats(values: Values, form: PostgresType, kind: pa.DataType) -> pa.Array:
-    kinds = _kinds(values)
-    if kinds <= {float, int, _NULL}:
+    if _kinds(values) <= {float, _NULL}:
         array = pa.array(values, pa.float64())
     else:
         array = pa.array([_float(row, value) for row, value in enumerate(values)], pa.float64())
@@ -180,9 +179,12 @@ def _float(row: int, value: Any) -> float | None:
         return value
     if isinstance(value, int | str | decimal.Decimal) and not isinstance(value, bool):
         try:
-            return float(value)
-        except ValueError:
+            found = float(value)
+        except (ValueError, OverflowError):
             pass
+        else:
+            if not isinstance(value, int) or int(found) == value:
+                return found
     raise Misfit(row, _called(value))
 
 
