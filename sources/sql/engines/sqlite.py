@@ -84,6 +84,7 @@ class SqliteEngine(AnyEngine):
             connect_args={"timeout": self._timeout, "check_same_thread": False},
             hide_parameters=True,
         )
+        sa.event.listen(engine, "do_connect", self._require_the_file)
         sa.event.listen(engine, "connect", _prepare)
         sa.event.listen(engine, "begin", _begin)
         return engine
@@ -129,6 +130,10 @@ class SqliteEngine(AnyEngine):
                 "is not read",
                 "delete no rows at its end, or declare the key INTEGER PRIMARY KEY AUTOINCREMENT",
             )
+
+    def _require_the_file(self, *_: object) -> None:
+        """The driver would make a file that is not there."""
+        self._look()
 
     def _look(self) -> str:
         try:
