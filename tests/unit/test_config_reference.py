@@ -32,6 +32,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "": ServiceOptions,
     "log": type(ServiceOptions.model_fields["log"].default),
     "source.db1": source_class("postgres").Options,
+    "source.history": source_class("sql").Options,
     "sink.kafka1": sink_class("kafka").Options,
     "sink.kafka1.createTopics": CreateTopics,
     "sink.log": sink_class("stub_log").Options,

@@ -177,7 +177,7 @@ def _described(name: str, kind: str, native: str, nullable: bool, precision: Any
     if kind == "decimal":
         form, render, ordered = numeric_like(int(precision), int(scale)), values.as_text, True
     if kind == "bit":
-        form, render = like("varbit"), values.bit_strings(int(precision))
+        form, render = like("bit", int(precision)), values.bit_strings(int(precision))
     if kind == "float":
         select = _as_double
     if kind in ("inet4", "inet6"):

@@ -19,7 +19,7 @@ from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, 
 from sources.sql.names import TableName
 
 _SETTINGS = """
-SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex';
+SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex';
 SET extra_float_digits = 1; SET lc_monetary = 'C'; SET client_encoding = 'UTF8';
 SET statement_timeout = {milliseconds}
 """
