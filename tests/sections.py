@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tests.database import Database
@@ -24,6 +25,11 @@ def kafka_section(kafka: str, topic_prefix: str, name: str = "k", **more: Any) -
         "handlers": ["passthrough"],
     }
     return _section(f"sink.{name}", keys | more)
+
+
+def topics_section(kafka: str, topics: Sequence[str], group: str, **more: Any) -> str:
+    """Source hop: these topics. more: keys besides, or instead."""
+    return _section("source.hop", {"type": "kafka", "hosts": [kafka], "topics": topics, "groupID": group} | more)
 
 
 def _section(name: str, keys: dict[str, Any]) -> str:

@@ -39,6 +39,11 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
     return _fixed_width(text)
 
 
+def given_uuids(uuid: NDArray[np.bytes_]) -> pa.Array:
+    """UUIDs that changes have already, 36 characters each."""
+    return _fixed_width(uuid.astype("S36").view(np.uint8).reshape(len(uuid), 36))
+
+
 def _leads(commit: NDArray[np.uint64], old_key: bool, where: int) -> NDArray[np.uint8]:
     """The first 28 characters of UUIDs."""
     words = np.empty((len(commit), 2), ">u8")

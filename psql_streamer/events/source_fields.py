@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
@@ -163,7 +164,7 @@ class PostgresFields(SourceFields):
     other_names = Names("xid", "commit_lsn", "lsn")
 
     def ids(self, transactions: Transactions) -> pa.Array:
-        return transactions.id_texts()
+        return pc.fill_null(transactions.id_texts(), b"null")
 
     def show_id(self, number: int) -> bytes:
         return b"%d" % number

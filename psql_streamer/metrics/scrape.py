@@ -46,6 +46,20 @@ _PART_STATS = (
         "keys_in_doubt",
         "Cases in which the primary key of rows of a table with REPLICA IDENTITY FULL is not certain.",
     ),
+    _PartStat(
+        "source", "lag_records", GaugeMetricFamily, "lag_records", "Records between a group and its topics' ends."
+    ),
+    _PartStat(
+        "source", "tombstones", CounterMetricFamily, "source_tombstones", "Records that were read without a value."
+    ),
+    _PartStat(
+        "source",
+        "dead_lettered",
+        CounterMetricFamily,
+        "source_dead_lettered",
+        "Records that were no events and were put aside.",
+    ),
+    _PartStat("source", "rebalances", CounterMetricFamily, "rebalances", "Rebalances that gave or took partitions."),
     _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Reconnections to the server."),
     _PartStat("source", "rows", CounterMetricFamily, "source_rows", "Rows that a source found by polling."),
     _PartStat("source", "polls", CounterMetricFamily, "source_polls", "Polls of a source."),

@@ -28,6 +28,7 @@ TIERS = [
     {
         "psql_streamer.checkpoint.store_format",
         "psql_streamer.checkpoint.tracker",
+        "psql_streamer.event_reader",
         "psql_streamer.events",
         "psql_streamer.name_counts",
         "psql_streamer.nearest",
