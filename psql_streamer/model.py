@@ -503,6 +503,9 @@ class TransactionMetadata:
 POSTGRESQL = "postgresql"
 """The kind of PostgreSQL sources."""
 
+MYSQL, MARIADB = "mysql", "mariadb"
+"""The kinds of sources that read a binary log."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
@@ -510,7 +513,9 @@ class SourceInfo:
 
     kind: what the source reads from (`postgresql`, `mysql`, `sql`), in Debezium's word for the connector; events name
     transactions and places in its words. name: of the source's section. identity: what tells this server or file from
-    others that have the same host and database (PostgreSQL: the system identifier).
+    others that have the same host and database (PostgreSQL: the system identifier; MySQL: the uuid of the server that
+    made the transactions; MariaDB: their domain). server_id, log_name: of a server with a binary log: @@server_id, 0
+    where it is not known, and what the names of the log's files begin with (`binlog`).
     """
 
     kind: str
@@ -518,6 +523,8 @@ class SourceInfo:
     host: str
     database: str
     identity: str = ""
+    server_id: int = 0
+    log_name: str = ""
 
 
 # Measured as resident memory of batches with few rows in 1 to 5 tables of 4 to 20 columns: two arrays a column, each an

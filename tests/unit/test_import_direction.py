@@ -27,6 +27,7 @@ TIERS = [
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
         "psql_streamer.checkpoint.store_format",
+        "psql_streamer.binlog",
         "psql_streamer.checkpoint.tracker",
         "psql_streamer.event_reader",
         "psql_streamer.events",

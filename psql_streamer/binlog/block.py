@@ -1,0 +1,288 @@
+"""What the events of a block say, gathered; and the changes that are made of it at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.binlog.cell_bytes import PADDING, Block
+from psql_streamer.binlog.decoded import Ddl
+from psql_streamer.binlog.layouts import Layout
+from psql_streamer.binlog.shapes import Table, TableShapes
+from psql_streamer.binlog.statements import Statement
+from psql_streamer.binlog.texts import CellTexts
+from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
+from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
+from psql_streamer.cells import NO_CELLS, CellTable, Tuples, ragged
+from psql_streamer.model import Index, Relation, RowOp, SchemaChange, TransactionMetadata, Transactions, Truncate
+
+
+class _Begun(NamedTuple):
+    """A transaction. durable: how many of its changes are delivered already."""
+
+    commit: int
+    moment: int
+    id: bytes
+    durable: int
+
+
+class _Item(NamedTuple):
+    """Changes that one event has. rows: which of the parts; -1 for a truncate."""
+
+    tx: int
+    place: int
+    part: int
+
+
+class _Rows(NamedTuple):
+    shape: int
+    op: RowOp
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """open_changes: how many changes the transaction has so far that is open at the end."""
+
+    transactions: Transactions
+    changes: CellTable
+    truncates: tuple[Truncate, ...]
+    schema_changes: tuple[SchemaChange, ...]
+    ddl: tuple[Ddl, ...]
+    metadata: TransactionMetadata | None
+    open_changes: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """For each item how many changes it is, the batch order of its first one, and its seq."""
+
+    weight: Index
+    batch_order: Index
+    seq: Index
+
+
+class BlockBuilder:
+    """Gathers events until `finish`."""
+
+    def __init__(self, shapes: TableShapes, transaction_metadata: bool) -> None:
+        self._shapes = shapes
+        self._carried = 0
+        self._counter = TransactionCounter() if transaction_metadata else None
+        self._table_numbers: dict[str, int] = {}
+        self._clear([])
+
+    def _clear(self, begun: list[_Begun]) -> None:
+        self._begun = begun
+        self._items: list[_Item] = []
+        self._rows: list[_Rows] = []
+        self._parts: list[RowsPart] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self._truncated: list[tuple[int, Relation]] = []
+        self._shown: list[tuple[int, int, Relation, Relation | None]] = []
+        self._statements: list[tuple[int, int, Statement]] = []
+        self._ended: dict[int, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows so far."""
+        return self._size
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no transaction."""
+        return not self._begun
+
+    def begin(self, commit: int, moment: int, shown: str, durable: int) -> None:
+        """What follows is of this transaction. durable: how many of its changes are to be left out."""
+        self._begun.append(_Begun(commit, moment, shown.encode(), durable))
+
+    def end(self) -> None:
+        """The last transaction has ended."""
+        self._ended[len(self._begun) - 1] = len(self._items)
+
+    def add_rows(self, table: Table, op: RowOp, layouts: tuple[Layout, ...], rows: bytes, place: int) -> None:
+        """The images of a rows event."""
+        self._items.append(_Item(len(self._begun) - 1, place, len(self._parts)))
+        self._rows.append(_Rows(table.number, op))
+        self._parts.append(RowsPart(self._size, self._size + len(rows), layouts, table.name))
+        self._data.append(rows)
+        self._size += len(rows)
+
+    def add_truncate(self, relation: Relation, place: int) -> None:
+        """A TRUNCATE TABLE."""
+        self._truncated.append((len(self._items), relation))
+        self._items.append(_Item(len(self._begun) - 1, place, -1))
+
+    def add_schema_change(self, relation: Relation, before: Relation | None) -> None:
+        """The next change is the first in this shape."""
+        self._shown.append((len(self._items), len(self._begun) - 1, relation, before))
+
+    def add_ddl(self, statement: Statement) -> None:
+        """A statement that may change tables."""
+        self._statements.append((len(self._items), len(self._begun) - 1, statement))
+
+    def finish(self, is_open: bool) -> Made:
+        """The changes, in the order in which they came. is_open: whether the last transaction goes on."""
+        begun = self._begun
+        transactions = Transactions(
+            np.array([one.commit for one in begun], np.uint64),
+            np.array([one.moment for one in begun], np.int64),
+            pa.array([one.id for one in begun], pa.binary()),
+        )
+        data = b"".join((*self._data, PADDING))
+        walked = walk(data, self._parts)
+        tx = np.array([item.tx for item in self._items], np.int64)
+        part = np.array([item.part for item in self._items], np.int64)
+        images = np.array([len(one.layouts) for one in self._parts], np.int64)
+        rows = walked.images // images if len(images) else walked.images
+        weight = np.ones(len(part), np.int64)
+        weight[part >= 0] = rows
+        numbered, ends = self._number(tx, weight)
+        metadata, table_seq = self._count(tx, numbered, is_open)
+        table = NO_CELLS
+        if len(walked.at):
+            cells = find_cells(
+                np.frombuffer(data, np.uint8), walked, self._layouts(walked.images), self._shapes.layouts.arrays
+            )
+            texts = CellTexts(Block(data), cells, self._shapes.layouts.cell_types)
+            table = self._table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
+        made = Made(
+            transactions,
+            self._left(table),
+            tuple(self._truncates(numbered, table_seq)),
+            tuple(self._schema_changes(numbered, ends)),
+            tuple(self._ddl(numbered, ends)),
+            metadata,
+            int(ends[-1]) if is_open and begun else 0,
+            len(data),
+        )
+        self._carried = made.open_changes
+        self._clear(begun[-1:] if is_open else [])
+        return made
+
+    def _number(self, tx: Index, weight: Index) -> tuple[_Numbered, Index]:
+        """And for each transaction how many changes it has so far."""
+        end = np.cumsum(weight)
+        batch_order = end - weight
+        last = np.searchsorted(tx, np.arange(len(self._begun)), side="right")
+        ends = np.append(0, end)[last]
+        base = np.append(0, ends)[: len(ends)]
+        if len(base):
+            base[0] -= self._carried
+        return _Numbered(weight, batch_order, batch_order - base[tx]), ends - base
+
+    def _count(self, tx: Index, numbered: _Numbered, is_open: bool) -> tuple[TransactionMetadata | None, Index | None]:
+        """What the piece says of transactions, and the table_seq of the first change of each item."""
+        if self._counter is None:
+            return None, None
+        truncated = dict(self._truncated)
+        relations = [
+            truncated[number] if item.part < 0 else self._shapes.shapes[self._rows[item.part].shape].relation
+            for number, item in enumerate(self._items)
+        ]
+        numbers = self._table_numbers
+        table = np.array([numbers.setdefault(one.id, len(numbers)) for one in relations], np.int64)
+        behind = np.append(numbered.batch_order, numbered.weight.sum())
+        return self._counter.count(
+            CountedChanges(tx, table, numbered.weight, numbered.batch_order, relations),
+            {ended: int(behind[item]) for ended, item in self._ended.items()},
+            [not one.durable and (number > 0 or not self._carried) for number, one in enumerate(self._begun)],
+            len(self._begun) - 1 if is_open else None,
+        )
+
+    def _layouts(self, images: Index) -> Index:
+        """The number of the layout of each image."""
+        first = np.array([one.layouts[0].number for one in self._parts], np.int64)
+        last = np.array([one.layouts[-1].number for one in self._parts], np.int64)
+        odd = _place_in_part(images) & 1
+        return np.where(odd, np.repeat(last, images), np.repeat(first, images))
+
+    def _table(
+        self,
+        cells: Cells,
+        texts: CellTexts,
+        images: Index,
+        rows: Index,
+        tx: Index,
+        part: Index,
+        numbered: _Numbered,
+        table_seq: Index | None,
+    ) -> CellTable:
+        items = np.flatnonzero(part >= 0)
+        bounds = np.append(0, np.cumsum(rows))
+        op = np.array([one.op for one in self._rows], np.uint8)
+        shape = np.array([one.shape for one in self._rows], np.int32)
+        place = np.array([self._items[item].place for item in items.tolist()], np.uint64)
+        both = op == RowOp.UPDATE
+        in_part = _place_in_part(images)
+        row = np.repeat(bounds[:-1], images) + (in_part >> np.repeat(both, images))
+        old = np.repeat(op == RowOp.DELETE, images) | np.repeat(both, images) & (in_part & 1 == 0)
+        return CellTable(
+            self._shapes.shapes,
+            np.repeat(shape, rows),
+            ragged(numbered.batch_order[items], bounds),
+            np.repeat(op, rows),
+            ragged(numbered.seq[items], bounds),
+            np.repeat(tx[items].astype(np.int32), rows),
+            _tuples(cells, texts, np.flatnonzero(~old), row),
+            _tuples(cells, texts, np.flatnonzero(old), row),
+            np.repeat(place, rows),
+            None if table_seq is None else ragged(table_seq[items], bounds),
+        )
+
+    def _left(self, table: CellTable) -> CellTable:
+        """The rows that are not delivered already."""
+        if not table.rows or not any(one.durable for one in self._begun):
+            return table
+        durable = np.array([one.durable for one in self._begun], np.int64)
+        return table.take(np.flatnonzero(table.seq >= durable[table.tx]))
+
+    def _truncates(self, numbered: _Numbered, table_seq: Index | None) -> list[Truncate]:
+        found = []
+        for item, relation in self._truncated:
+            tx, place, _ = self._items[item]
+            seq = int(numbered.seq[item])
+            if seq >= self._begun[tx].durable:
+                of_table = 0 if table_seq is None else int(table_seq[item])
+                order = int(numbered.batch_order[item])
+                found.append(Truncate(relation, order, seq, place, tx, False, True, of_table))
+        return found
+
+    def _schema_changes(self, numbered: _Numbered, ends: Index) -> list[SchemaChange]:
+        found = []
+        for item, tx, relation, before in self._shown:
+            order, seq = self._next(item, tx, numbered, ends)
+            if seq >= self._begun[tx].durable:
+                found.append(SchemaChange(relation, before, order, seq, tx))
+        return found
+
+    def _ddl(self, numbered: _Numbered, ends: Index) -> list[Ddl]:
+        return [Ddl(statement, *self._next(item, tx, numbered, ends), tx) for item, tx, statement in self._statements]
+
+    def _next(self, item: int, tx: int, numbered: _Numbered, ends: Index) -> tuple[int, int]:
+        """Batch order and seq of the change behind some place of a transaction."""
+        if item < len(self._items):
+            order = int(numbered.batch_order[item])
+            return order, int(numbered.seq[item]) if self._items[item].tx == tx else int(ends[tx])
+        return int(numbered.weight.sum()), int(ends[tx])
+
+
+def _place_in_part(images: Index) -> Index:
+    """Which image of its part each is."""
+    bounds = np.append(0, np.cumsum(images))
+    return ragged(np.zeros(len(images), np.int64), bounds)
+
+
+def _tuples(cells: Cells, texts: CellTexts, images: Index, row: Index) -> Tuples:
+    """Some of the images. row: of each image which row it is of."""
+    widths = np.diff(cells.begins)[images]
+    begins = np.append(0, np.cumsum(widths))
+    which = ragged(cells.begins[:-1][images], begins)
+    absent: NDArray[np.bool_] | None = None if cells.absent is None else cells.absent[which]
+    return Tuples(row[images], begins, texts.take(which), absent if absent is not None and absent.any() else None)

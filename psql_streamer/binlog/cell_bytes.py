@@ -1,0 +1,93 @@
+"""The bytes of a block, with integers to be read at any place; and texts that were made of some of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psql_streamer.binlog.cell_types import CellType
+from psql_streamer.model import Index
+
+Bytes = NDArray[np.uint8]
+
+PADDING = b"\0" * 8
+"""Stands behind a block, so that eight bytes can be read wherever it has one."""
+
+
+class Block:
+    """Bytes of rows, with the padding behind them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.u8 = np.frombuffer(data, np.uint8)
+        self._little = self._view("<u8")
+        self._big = self._view(">u8")
+
+    def unsigned(self, at: Index, width: int) -> NDArray[np.uint64]:
+        """Little-endian integers of `width` bytes."""
+        found = self._little[at].astype(np.uint64)
+        return found if width == 8 else found & np.uint64((1 << 8 * width) - 1)
+
+    def big_endian(self, at: Index, width: int) -> NDArray[np.uint64]:
+        """Big-endian integers of `width` bytes."""
+        return self._big[at].astype(np.uint64) >> np.uint64(8 * (8 - width))
+
+    def _view(self, kind: str) -> NDArray[np.uint64]:
+        """Every run of eight bytes as an integer: an array over the same memory whose elements overlap."""
+        return np.ndarray((max(0, len(self.data) - 7),), np.dtype(kind), self.data, strides=(1,))
+
+
+@dataclass(frozen=True, slots=True)
+class CellBytes:
+    """Cells of one type, none of them NULL. start, end: in the block."""
+
+    block: Block
+    type: CellType
+    start: Index
+    end: Index
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def unsigned(self) -> NDArray[np.uint64]:
+        """Each as a little-endian integer."""
+        return self.block.unsigned(self.start, self.type.width)
+
+    def big_endian(self, skip: int = 0, width: int = 0) -> NDArray[np.uint64]:
+        """Each as a big-endian integer, or `width` bytes of each."""
+        return self.block.big_endian(self.start + skip, width or self.type.width)
+
+    def values(self) -> list[bytes]:
+        """One by one."""
+        data = self.block.data
+        return [data[start:end] for start, end in zip(self.start.tolist(), self.end.tolist(), strict=True)]
+
+
+class Texts(NamedTuple):
+    """A text for each cell: where it begins and ends in `data`, which may have more."""
+
+    data: Bytes
+    start: Index
+    end: Index
+
+
+def texts_of(values: list[bytes]) -> Texts:
+    """Texts that were made one by one."""
+    ends = np.cumsum([len(value) for value in values], dtype=np.int64)
+    return Texts(np.frombuffer(b"".join(values), np.uint8), np.append(0, ends[:-1])[: len(ends)], ends)
+
+
+def texts_by_table(table: list[bytes], which: Index) -> Texts:
+    """For each cell one of the table's texts."""
+    found = texts_of(table)
+    return Texts(found.data, found.start[which], found.end[which])
+
+
+def texts_in_grid(grid: Bytes, first: Index | int, last: Index | int) -> Texts:
+    """A line of the grid for each cell, from its column `first` up to before `last`."""
+    lines, width = grid.shape
+    begins = np.arange(lines, dtype=np.int64) * width
+    return Texts(grid.reshape(-1), begins + first, begins + last)

@@ -1,0 +1,290 @@
+"""What a cell of a column is in a row: its bytes, what they mean, and the type that its text form has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from psql_streamer.binlog.charsets import BINARY, BY_COLLATION, CharacterSet, decode_characters
+from psql_streamer.binlog.table_map import Field, FieldType, TableMap
+from psql_streamer.errors import ProtocolError, SourceRefused
+from psql_streamer.model import TextType
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.builtin import OIDS
+
+
+class Kind(IntEnum):
+    """How bytes become a text."""
+
+    VERBATIM = 0
+    SIGNED = 1
+    UNSIGNED = 2
+    FLOAT = 3
+    DOUBLE = 4
+    DECIMAL = 5
+    BIT = 6
+    YEAR = 7
+    DATE = 8
+    DATETIME2 = 9
+    TIMESTAMP2 = 10
+    TIME2 = 11
+    DATETIME = 12
+    TIMESTAMP = 13
+    TIME = 14
+    CHARACTERS = 15
+    BYTES = 16
+    PADDED_BYTES = 17
+    ENUM = 18
+    SET = 19
+    JSON = 20
+    GEOMETRY = 21
+    VECTOR = 22
+    BOOLEAN = 23
+    COMPRESSED_CHARACTERS = 24
+    COMPRESSED_BYTES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class CellType:
+    """What cells of a column are.
+
+    width: bytes, where all cells have as many, and 0 where a length of `prefix` bytes stands in front.
+    precision, scale: digits of decimals; precision is also that of times (digits of the second), and bits of BIT.
+    codec: Python's, of CHARACTERS. labels: of ENUM and SET, in UTF-8.
+    """
+
+    kind: Kind
+    width: int
+    prefix: int = 0
+    precision: int = 0
+    scale: int = 0
+    codec: str = ""
+    labels: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnForm:
+    """How a column's cells are read, and what type they then are."""
+
+    cell: CellType
+    type: TextType
+
+
+def form_of(field: Field, table: TableMap, tinyint1_is_bool: bool) -> ColumnForm:
+    """ProtocolError, which names the column, when its type is not known."""
+    if tinyint1_is_bool and field.type is FieldType.TINY and not field.unsigned:
+        return ColumnForm(CellType(Kind.SIGNED, 1), TextType("tinyint", _like("int2")))
+    make = _FORMS.get(field.type)
+    if make is None:
+        raise ProtocolError(f"column {field.name!r} of {table} has the type {field.type.name}, which cannot be read")
+    return make(field, table)
+
+
+def _like(name: str, modifier: int = -1) -> PostgresType:
+    return PostgresType(OIDS[name], modifier)
+
+
+_INTEGERS = {
+    FieldType.TINY: ("tinyint", 1, "int2", "int2"),
+    FieldType.SHORT: ("smallint", 2, "int2", "int4"),
+    FieldType.INT24: ("mediumint", 3, "int4", "int4"),
+    FieldType.LONG: ("int", 4, "int4", "int8"),
+    FieldType.LONGLONG: ("bigint", 8, "int8", "numeric"),
+}
+"""Name, bytes, what it is like with a sign and without."""
+
+
+def _integer(field: Field, _: TableMap) -> ColumnForm:
+    name, width, signed, unsigned = _INTEGERS[field.type]
+    if not field.unsigned:
+        return ColumnForm(CellType(Kind.SIGNED, width), TextType(name, _like(signed)))
+    like = _like(unsigned, _numeric(20, 0)) if unsigned == "numeric" else _like(unsigned)
+    return ColumnForm(CellType(Kind.UNSIGNED, width), TextType(f"{name} unsigned", like))
+
+
+def _numeric(precision: int, scale: int) -> int:
+    return (precision << 16 | scale) + 4
+
+
+def _float(field: Field, _: TableMap) -> ColumnForm:
+    width = 4 if field.type is FieldType.FLOAT else 8
+    name, like, kind = ("float", "float4", Kind.FLOAT) if width == 4 else ("double", "float8", Kind.DOUBLE)
+    return ColumnForm(CellType(kind, width), TextType(name + " unsigned" * field.unsigned, _like(like)))
+
+
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+"""Bytes of so many decimal digits (MySQL source, decimal.cc, dig2bytes)."""
+
+
+def _decimal(field: Field, table: TableMap) -> ColumnForm:
+    precision, scale = field.size & 0xFF, field.size >> 8
+    cell = decimal_of(precision, scale)
+    if cell is None:
+        raise ProtocolError(f"column {field.name!r} of {table} is a decimal of impossible precision")
+    name = f"decimal({precision},{scale})" + " unsigned" * field.unsigned
+    return ColumnForm(cell, TextType(name, _like("numeric", _numeric(precision, scale))))
+
+
+def decimal_of(precision: int, scale: int) -> CellType | None:
+    """DECIMAL(precision, scale); None where there is no such type."""
+    if not 0 < precision <= 65 or scale > min(precision, 38):
+        return None
+    width = sum(4 * (digits // 9) + _DIGIT_BYTES[digits % 9] for digits in (precision - scale, scale))
+    return CellType(Kind.DECIMAL, width, precision=precision, scale=scale)
+
+
+def _bit(field: Field, _: TableMap) -> ColumnForm:
+    bits = (field.size >> 8) * 8 + (field.size & 0xFF)
+    return ColumnForm(CellType(Kind.BIT, (bits + 7) // 8, precision=bits), TextType(f"bit({bits})", _like("bit", bits)))
+
+
+def _fixed(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
+    return lambda *_: ColumnForm(CellType(kind, width), TextType(name, _like(like)))
+
+
+def _temporal(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
+    def make(field: Field, table: TableMap) -> ColumnForm:
+        digits = field.size
+        if digits > 6:
+            raise ProtocolError(f"column {field.name!r} of {table} has times of {digits} digits")
+        cell = CellType(kind, width + (digits + 1) // 2, precision=digits)
+        modifier = -1 if like == "interval" else digits
+        return ColumnForm(cell, TextType(f"{name}({digits})" if digits else name, _like(like, modifier)))
+
+    return make
+
+
+def _characters(field: Field, table: TableMap, prefix: int, native: str, like: PostgresType) -> ColumnForm:
+    codec = _character_set(field, table).codec
+    kind = Kind.VERBATIM if codec == "utf-8" else Kind.CHARACTERS
+    return ColumnForm(CellType(kind, 0, prefix, codec=codec), TextType(native, like))
+
+
+def _character_set(field: Field, table: TableMap) -> CharacterSet:
+    found = BY_COLLATION.get(field.collation or 0)
+    if found is None:
+        raise SourceRefused(
+            f"column {field.name!r} of {table} has the collation number {field.collation}, which cannot be read",
+            "information_schema.COLLATIONS says which it is: change the column's character set, or exclude the table",
+        )
+    return found
+
+
+def _string(field: Field, table: TableMap) -> ColumnForm:
+    """CHAR and BINARY: without the padding at their end."""
+    prefix = 1 if field.size < 256 else 2
+    if field.collation == BINARY:
+        cell = CellType(Kind.PADDED_BYTES, 0, prefix, precision=field.size)
+        return ColumnForm(cell, TextType(f"binary({field.size})", _like("bytea")))
+    width = field.size // _character_set(field, table).most
+    return _characters(field, table, prefix, f"char({width})", _like("varchar", width + 4))
+
+
+def _varchar(field: Field, table: TableMap) -> ColumnForm:
+    prefix = 1 if field.size < 256 else 2
+    if field.collation == BINARY:
+        return ColumnForm(CellType(Kind.BYTES, 0, prefix), TextType(f"varbinary({field.size})", _like("bytea")))
+    width = field.size // _character_set(field, table).most
+    return _characters(field, table, prefix, f"varchar({width})", _like("varchar", width + 4))
+
+
+_BLOBS = {
+    1: ("tinyblob", "tinytext"),
+    2: ("blob", "text"),
+    3: ("mediumblob", "mediumtext"),
+    4: ("longblob", "longtext"),
+}
+
+
+def _blob(field: Field, table: TableMap) -> ColumnForm:
+    binary, text = _BLOBS[_prefix(field, table)]
+    if field.collation == BINARY:
+        return ColumnForm(CellType(Kind.BYTES, 0, field.size), TextType(binary, _like("bytea")))
+    return _characters(field, table, field.size, text, _like("text"))
+
+
+def _prefix(field: Field, table: TableMap) -> int:
+    if field.size not in _BLOBS:
+        raise ProtocolError(f"column {field.name!r} of {table} has lengths of {field.size} bytes")
+    return field.size
+
+
+def _labelled(field: Field, table: TableMap) -> ColumnForm:
+    kind, name = (Kind.ENUM, "enum") if field.type is FieldType.ENUM else (Kind.SET, "set")
+    codec = "latin-1" if field.collation == BINARY else _character_set(field, table).codec
+    try:
+        labels = tuple(decode_characters(label, codec).encode() for label in field.labels)
+    except UnicodeDecodeError:
+        raise ProtocolError(f"a label of column {field.name!r} of {table} is not of its character set") from None
+    shown = ",".join(_quoted(label.decode()) for label in labels)
+    return ColumnForm(CellType(kind, field.size, labels=labels), TextType(f"{name}({shown})", _like("text")))
+
+
+def _quoted(label: str) -> str:
+    return "'" + label.replace("'", "''") + "'"
+
+
+def _document(name: str, kind: Kind) -> Callable[[Field, TableMap], ColumnForm]:
+    def make(field: Field, table: TableMap) -> ColumnForm:
+        return ColumnForm(CellType(kind, 0, _prefix(field, table)), TextType(name, _like("json")))
+
+    return make
+
+
+_GEOMETRIES = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
+
+
+def _geometry(field: Field, table: TableMap) -> ColumnForm:
+    name = _GEOMETRIES[field.geometry] if field.geometry < len(_GEOMETRIES) else "geometry"
+    return _document(name, Kind.GEOMETRY)(field, table)
+
+
+def _compressed(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Field, TableMap], ColumnForm]:
+    """A column of MariaDB's with the attribute COMPRESSED: like the type without it, and each value for itself."""
+
+    def made(field: Field, table: TableMap) -> ColumnForm:
+        found = make(field, table)
+        is_bytes = found.cell.kind is Kind.BYTES
+        cell = replace(found.cell, kind=Kind.COMPRESSED_BYTES if is_bytes else Kind.COMPRESSED_CHARACTERS)
+        return ColumnForm(cell, TextType(f"{found.type.native} compressed", found.type.like))
+
+    return made
+
+
+_FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
+    **dict.fromkeys(_INTEGERS, _integer),
+    FieldType.FLOAT: _float,
+    FieldType.DOUBLE: _float,
+    FieldType.NEWDECIMAL: _decimal,
+    FieldType.BIT: _bit,
+    FieldType.YEAR: _fixed("year", Kind.YEAR, 1, "int2"),
+    FieldType.DATE: _fixed("date", Kind.DATE, 3, "date"),
+    FieldType.NEWDATE: _fixed("date", Kind.DATE, 3, "date"),
+    FieldType.DATETIME2: _temporal("datetime", Kind.DATETIME2, 5, "timestamp"),
+    FieldType.TIMESTAMP2: _temporal("timestamp", Kind.TIMESTAMP2, 4, "timestamptz"),
+    FieldType.TIME2: _temporal("time", Kind.TIME2, 3, "interval"),
+    FieldType.DATETIME: _fixed("datetime", Kind.DATETIME, 8, "timestamp"),
+    FieldType.TIMESTAMP: _fixed("timestamp", Kind.TIMESTAMP, 4, "timestamptz"),
+    FieldType.TIME: _fixed("time", Kind.TIME, 3, "interval"),
+    FieldType.VARCHAR: _varchar,
+    FieldType.VAR_STRING: _varchar,
+    FieldType.VARCHAR_COMPRESSED: _compressed(_varchar),
+    FieldType.BLOB_COMPRESSED: _compressed(_blob),
+    FieldType.STRING: _string,
+    FieldType.ENUM: _labelled,
+    FieldType.SET: _labelled,
+    FieldType.JSON: _document("json", Kind.JSON),
+    FieldType.GEOMETRY: _geometry,
+    FieldType.VECTOR: _document("vector", Kind.VECTOR),
+    **dict.fromkeys((FieldType.BLOB, FieldType.TINY_BLOB, FieldType.MEDIUM_BLOB, FieldType.LONG_BLOB), _blob),
+}

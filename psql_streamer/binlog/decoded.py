@@ -1,0 +1,67 @@
+"""What the decoder gives: changes, and where the stream stands behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psql_streamer.binlog.events import Gtid
+from psql_streamer.binlog.statements import Statement
+from psql_streamer.cells import CellTable
+from psql_streamer.model import SchemaChange, SourceInfo, TransactionMetadata, Transactions, Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction of which changes were delivered, and whose end was not: the next one that comes.
+
+    gtid: None where it has none. commit: its commit number. changes: how many of its changes count as delivered, from
+    its first one; truncates count, too, and changes of tables that are not wanted do not.
+    """
+
+    gtid: Gtid | None
+    commit: int
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the stream stands.
+
+    file, position: where the last transaction ends that is wholly behind; from there the server can be asked.
+    open: what of the one that comes next is delivered.
+    """
+
+    file: str
+    position: int
+    open: OpenTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """A statement that may change tables. batch_order, seq, tx: of the change that follows."""
+
+    statement: Statement
+    batch_order: int
+    seq: int
+    tx: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The changes of some events, of one source.
+
+    completed: the GTIDs of the transactions that are wholly behind since the last one, in their order; a source adds
+    them to those that it has.
+    transaction_metadata: as Batch has it; None where nobody wants it. nbytes: of the rows in the binlog.
+    """
+
+    source: SourceInfo
+    standing: Standing
+    completed: tuple[Gtid, ...]
+    transactions: Transactions
+    changes: CellTable
+    truncates: tuple[Truncate, ...]
+    schema_changes: tuple[SchemaChange, ...]
+    ddl: tuple[Ddl, ...]
+    transaction_metadata: TransactionMetadata | None
+    nbytes: int

@@ -1,0 +1,162 @@
+"""JSON, geometries and vectors as JSON texts.
+
+MySQL has JSON in a binary form (MySQL source, sql-common/json_binary.h): a byte of the type, then for an object or
+array the number of its elements and its size, entries of fixed length with offsets, and what these point to.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.binlog.cell_bytes import CellBytes, Texts, texts_of
+from psql_streamer.binlog.json_opaque import render_opaque
+from psql_streamer.errors import ProtocolError
+
+
+def documents(cells: CellBytes) -> Texts:
+    """JSON, as the server shows it: `{"a": 1, "b": [true, null]}`."""
+    return texts_of([_document(value) for value in cells.values()])
+
+
+def geometries(cells: CellBytes) -> Texts:
+    """`{"srid":4326,"wkb":"..."}`, the well-known binary in base64. In a row the SRID stands in front of it."""
+    return texts_of([_geometry(value) for value in cells.values()])
+
+
+def vectors(cells: CellBytes) -> Texts:
+    """`[1,0.5]`, of floats of 4 bytes; one that is no number is null."""
+    return texts_of([_vector(value) for value in cells.values()])
+
+
+def _geometry(value: bytes) -> bytes:
+    if len(value) < 4:
+        raise ProtocolError("a geometry is shorter than its SRID")
+    return b'{"srid":%d,"wkb":"%s"}' % (int.from_bytes(value[:4], "little"), b64encode(value[4:]))
+
+
+def _vector(value: bytes) -> bytes:
+    if len(value) % 4:
+        raise ProtocolError("a vector is not made of floats of 4 bytes")
+    floats = np.frombuffer(value, "<f4").astype(np.float32)
+    found = np.isfinite(floats)
+    texts = pa.array(floats, mask=~found).cast(pa.string()).to_pylist()
+    return f"[{','.join('null' if text is None else text for text in texts)}]".encode()
+
+
+_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = range(4)
+_LITERAL, _DOUBLE, _STRING, _OPAQUE = 0x04, 0x0B, 0x0C, 0x0F
+_LITERALS = ("null", "true", "false")
+_INTEGERS = {0x05: (2, True), 0x06: (2, False), 0x07: (4, True), 0x08: (4, False), 0x09: (8, True), 0x0A: (8, False)}
+"""Bytes, and whether there is a sign."""
+
+_DEEPEST = 100
+"""The server refuses deeper documents (JSON_DOCUMENT_MAX_DEPTH)."""
+
+
+def _document(value: bytes) -> bytes:
+    if not value:
+        return b"null"
+    reader = _JsonReader(len(value))
+    return reader.read(value[0], value[1:], 0).encode()
+
+
+class _JsonReader:
+    """Reads one document. size: its bytes: it cannot have more elements."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def read(self, kind: int, data: bytes, depth: int) -> str:
+        """The text of a value. data: from where it begins."""
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST:
+            raise _broken()
+        if kind <= _LARGE_ARRAY:
+            return self._container(kind, data, depth)
+        if kind in _INTEGERS:
+            width, sign = _INTEGERS[kind]
+            return str(int.from_bytes(_take(data, 0, width), "little", signed=sign))
+        if kind == _LITERAL:
+            return _literal(_take(data, 0, 1)[0])
+        if kind == _DOUBLE:
+            return _double(_take(data, 0, 8))
+        if kind == _STRING:
+            length, at = _length(data, 0)
+            return _quoted(_take(data, at, length))
+        if kind == _OPAQUE:
+            length, at = _length(data, 1)
+            return render_opaque(data[0], _take(data, at, length))
+        raise _broken()
+
+    def _container(self, kind: int, data: bytes, depth: int) -> str:
+        wide = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
+        is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
+        count, size = _integer(data, 0, wide), _integer(data, wide, wide)
+        held = _take(data, 0, size)
+        entries = 2 * wide
+        values = entries + count * (wide + 2) * is_object
+        if values + count * (wide + 1) > len(held):
+            raise _broken()
+        found = [self._element(held, values + place * (wide + 1), wide, depth) for place in range(count)]
+        if not is_object:
+            return f"[{', '.join(found)}]"
+        keys = [self._key(held, entries + place * (wide + 2), wide) for place in range(count)]
+        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, found, strict=True)) + "}"
+
+    def _key(self, held: bytes, entry: int, wide: int) -> str:
+        return _quoted(_take(held, _integer(held, entry, wide), _integer(held, entry + wide, 2)))
+
+    def _element(self, held: bytes, entry: int, wide: int, depth: int) -> str:
+        kind = held[entry]
+        inlined = kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= wide)
+        at = entry + 1 if inlined else _integer(held, entry + 1, wide)
+        return self.read(kind, held[at:], depth + 1)
+
+
+def _broken() -> ProtocolError:
+    return ProtocolError("a JSON value does not have MySQL's binary form")
+
+
+def _take(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise _broken()
+    return data[at : at + size]
+
+
+def _integer(data: bytes, at: int, width: int) -> int:
+    return int.from_bytes(_take(data, at, width), "little")
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """A length of 7 bits a byte, the lowest first, and where it ends."""
+    found = 0
+    for place in range(5):
+        byte = _take(data, at + place, 1)[0]
+        found |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return found, at + place + 1
+    raise _broken()
+
+
+def _literal(number: int) -> str:
+    if number >= len(_LITERALS):
+        raise _broken()
+    return _LITERALS[number]
+
+
+def _double(data: bytes) -> str:
+    value = float(np.frombuffer(data, "<f8")[0])
+    if value != value or value in (float("inf"), float("-inf")):
+        raise _broken()
+    return repr(value).replace("e+", "e")
+
+
+def _quoted(text: bytes) -> str:
+    try:
+        return json.dumps(text.decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        raise _broken() from None

@@ -1,0 +1,350 @@
+"""Events of the binlog: the header, the checksum, and the fields of those that are not about rows.
+
+MySQL: libs/mysql/binlog/event/control_events.h; MariaDB: sql/log_event.h and its knowledge base, "Replication
+Protocol". Integers are little-endian. An event is the header of 19 bytes, a part of fixed length, a part of variable
+length, and, if the FORMAT_DESCRIPTION event of the file says so, its CRC-32.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from psql_streamer.binlog.reader import Reader, decode
+from psql_streamer.errors import ProtocolError
+
+HEADER_BYTES = 19
+CHECKSUM_BYTES = 4
+_HEADER = Struct("<IBIIIH")
+
+ARTIFICIAL = 0x20
+"""Flag: made for this connection, and not in the file; its log_pos means nothing."""
+
+IGNORABLE = 0x80
+"""Flag: whoever does not know the event may skip it."""
+
+
+class EventType(IntEnum):
+    """Log_event_type; from 160 on MariaDB's own."""
+
+    UNKNOWN = 0
+    START_V3 = 1
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    LOAD = 6
+    SLAVE = 7
+    CREATE_FILE = 8
+    APPEND_BLOCK = 9
+    EXEC_LOAD = 10
+    DELETE_FILE = 11
+    NEW_LOAD = 12
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    PRE_GA_WRITE_ROWS = 20
+    PRE_GA_UPDATE_ROWS = 21
+    PRE_GA_DELETE_ROWS = 22
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+    QUERY_COMPRESSED = 165
+    WRITE_ROWS_COMPRESSED_V1 = 166
+    UPDATE_ROWS_COMPRESSED_V1 = 167
+    DELETE_ROWS_COMPRESSED_V1 = 168
+    WRITE_ROWS_COMPRESSED = 169
+    UPDATE_ROWS_COMPRESSED = 170
+    DELETE_ROWS_COMPRESSED = 171
+
+
+_NAMES: dict[int, str] = {int(kind): kind.name for kind in EventType}
+
+
+def name_of(kind: int) -> str:
+    """What an event type is called."""
+    return _NAMES.get(kind, f"type {kind}")
+
+
+class Header(NamedTuple):
+    """timestamp: seconds since 1970. size: of the event, header and checksum included. log_pos: where the event ends in
+    its file.
+    """
+
+    timestamp: int
+    type: int
+    server_id: int
+    size: int
+    log_pos: int
+    flags: int
+
+
+def read_header(event: bytes) -> Header:
+    """ProtocolError when it does not say the event's own length."""
+    if len(event) < HEADER_BYTES:
+        raise ProtocolError("a binlog event is shorter than its header")
+    header = Header(*_HEADER.unpack_from(event))
+    if header.size != len(event):
+        raise ProtocolError(f"a {name_of(header.type)} event of {len(event)} bytes says that it has {header.size}")
+    return header
+
+
+def has_checksum(event: bytes) -> bool:
+    """Whether the event ends with its CRC-32."""
+    return len(event) >= HEADER_BYTES + CHECKSUM_BYTES and _crc(event) == int.from_bytes(event[-4:], "little")
+
+
+def verify_checksum(event: bytes, header: Header) -> None:
+    """ProtocolError when it is wrong."""
+    if not has_checksum(event):
+        raise ProtocolError(
+            f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
+            "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
+            "--verify-binlog-checksum",
+        )
+
+
+def _crc(event: bytes) -> int:
+    return zlib.crc32(memoryview(event)[:-CHECKSUM_BYTES])
+
+
+@dataclass(frozen=True, slots=True)
+class FormatDescription:
+    """What the events of a file look like. post_headers: length of the fixed part of each event type, from type 1."""
+
+    server_version: str
+    checksums: bool
+    post_headers: bytes
+
+    def post_header(self, kind: int) -> int:
+        """The length of the fixed part of an event type; 0 where the file says none."""
+        return self.post_headers[kind - 1] if 0 < kind <= len(self.post_headers) else 0
+
+
+_CRC32 = 1
+
+
+def read_format_description(event: bytes) -> FormatDescription:
+    """It has a checksum itself, whatever it says of the others: "FD events carry the algorithm, and a checksum even
+    when it is off" (MySQL source, Log_event_footer::get_checksum_alg).
+    """
+    reader = Reader(event, "FORMAT_DESCRIPTION", HEADER_BYTES)
+    version = reader.integer(2)
+    if version != 4:
+        raise ProtocolError(f"the binlog has version {version} where 4 is known")
+    server = reader.take(50).rstrip(b"\0").decode("latin-1")
+    reader.take(4)
+    header_length = reader.integer(1)
+    if header_length != HEADER_BYTES:
+        raise ProtocolError(f"binlog events have headers of {header_length} bytes where {HEADER_BYTES} are known")
+    rest = reader.rest()
+    if len(rest) < CHECKSUM_BYTES + 1 + EventType.DELETE_ROWS_V1:
+        raise ProtocolError("a FORMAT_DESCRIPTION event is shorter than its fields")
+    algorithm = rest[-CHECKSUM_BYTES - 1]
+    if algorithm > _CRC32:
+        raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
+    return FormatDescription(server, algorithm == _CRC32, rest[: -CHECKSUM_BYTES - 1])
+
+
+def read_rotate(body: bytes) -> tuple[str, int]:
+    """The file that comes next, and where its events begin."""
+    reader = Reader(body, "ROTATE")
+    position = reader.integer(8)
+    return decode(reader.rest(), "ROTATE"), position
+
+
+class Gtid(NamedTuple):
+    """What names a transaction. source: MySQL's server uuid, with `:tag` where it has one, or MariaDB's
+    `domain-server`. number: gno, or MariaDB's sequence number.
+    """
+
+    source: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.source}{'-' if _is_mariadb(self.source) else ':'}{self.number}"
+
+
+def _is_mariadb(source: str) -> bool:
+    return source.count("-") == 1
+
+
+class GtidEvent(NamedTuple):
+    """The begin of a transaction.
+
+    gtid: None for an anonymous one. moment: of the original commit, microseconds since 1970; 0 where it is not said.
+    standalone: whether one statement follows, without BEGIN and COMMIT (MariaDB). prepares: whether
+    it is an XA transaction up to its XA PREPARE (MariaDB).
+    """
+
+    gtid: Gtid | None
+    moment: int = 0
+    standalone: bool = False
+    prepares: bool = False
+
+
+_FULL_MOMENT = 1 << 55
+
+
+def read_gtid(body: bytes, anonymous: bool) -> GtidEvent:
+    """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT of MySQL."""
+    reader = Reader(body, "GTID")
+    reader.take(1)
+    uuid = reader.take(16).hex()
+    number = reader.integer(8)
+    gtid = None if anonymous else Gtid(_dashed(uuid), number)
+    if len(reader) < 17 + 7 or reader.take(1) != b"\x02":
+        return GtidEvent(gtid)
+    reader.take(16)
+    moment = reader.integer(7)
+    if moment & _FULL_MOMENT:
+        moment = reader.integer(7)
+    return GtidEvent(gtid, moment & (_FULL_MOMENT - 1))
+
+
+_TAGGED_FIELDS = {"flags": 0, "uuid": 1, "gno": 2, "tag": 3, "immediate": 6, "original": 7}
+
+
+def read_tagged_gtid(body: bytes) -> GtidEvent:
+    """GTID_TAGGED_LOG_EVENT: a message of MySQL's serialization library, whose fields stand behind their numbers.
+
+    Integers have as many bytes behind the first one as that has ones at its end (MySQL source,
+    libs/mysql/serialization/readme.md); signed ones have the sign in the lowest bit.
+    """
+    reader = Reader(body, "GTID_TAGGED")
+    for _ in range(3):  # version, size, the last field that must be known
+        _variable(reader)
+    uuid, number, tag, moments = b"", 0, "", {}
+    while len(reader):
+        kind = _variable(reader)
+        if kind == _TAGGED_FIELDS["uuid"]:
+            uuid = bytes(_variable(reader) & 0xFF for _ in range(16))
+        elif kind == _TAGGED_FIELDS["tag"]:
+            tag = decode(reader.take(_variable(reader)), "GTID_TAGGED")
+        elif kind == _TAGGED_FIELDS["gno"]:
+            number = _variable(reader) >> 1
+        else:
+            moments[kind] = _variable(reader)
+    if not uuid:
+        raise ProtocolError("a GTID_TAGGED event has no uuid")
+    moment = moments.get(_TAGGED_FIELDS["original"]) or moments.get(_TAGGED_FIELDS["immediate"], 0)
+    source = _dashed(uuid.hex()) + (f":{tag}" if tag else "")
+    return GtidEvent(Gtid(source, number), moment)
+
+
+def _variable(reader: Reader) -> int:
+    first = reader.integer(1)
+    more = (first ^ (first + 1)).bit_length() - 1
+    rest = reader.integer(more)
+    return rest << 8 - more - 1 | first >> more + 1 if more < 8 else rest
+
+
+def _dashed(uuid: str) -> str:
+    return f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
+
+
+_STANDALONE, _PREPARED_XA = 1, 64
+
+
+def read_mariadb_gtid(body: bytes, server_id: int) -> GtidEvent:
+    """MariaDB's GTID event, which begins a transaction."""
+    reader = Reader(body, "GTID")
+    number, domain, flags = reader.integer(8), reader.integer(4), reader.integer(1)
+    return GtidEvent(Gtid(f"{domain}-{server_id}", number), 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
+
+
+def xid(form: int, gtrid: bytes, bqual: bytes) -> bytes:
+    """An XA transaction's name as the servers write it in statements, in lower case: x'67',x'62',1."""
+    return b"x'%s',x'%s',%d" % (gtrid.hex().encode(), bqual.hex().encode(), form)
+
+
+class XaPrepare(NamedTuple):
+    """one_phase: whether it is a commit at the same time."""
+
+    one_phase: bool
+    xid: bytes
+
+
+def read_xa_prepare(body: bytes) -> XaPrepare:
+    """XA_PREPARE_LOG_EVENT, which ends the prepared transaction."""
+    reader = Reader(body, "XA_PREPARE")
+    one_phase, form = reader.integer(1), reader.integer(4)
+    lengths = reader.integer(4), reader.integer(4)
+    return XaPrepare(bool(one_phase), xid(form, reader.take(lengths[0]), reader.take(lengths[1])))
+
+
+class Query(NamedTuple):
+    """A statement. error_code: what it ended with on the server, 0 for success."""
+
+    schema: str
+    statement: bytes
+    thread_id: int
+
+
+def read_query(body: bytes, compressed: bool = False) -> Query:
+    """QUERY_EVENT; compressed: MariaDB's QUERY_COMPRESSED_EVENT."""
+    reader = Reader(body, "QUERY")
+    thread_id = reader.integer(4)
+    reader.take(4)
+    schema_length = reader.integer(1)
+    reader.take(2)
+    reader.take(reader.integer(2))
+    schema = reader.take(schema_length)
+    reader.take(1)
+    statement = reader.rest()
+    if compressed:
+        statement = inflate(statement, "QUERY_COMPRESSED")
+    return Query(schema.decode(errors="replace"), statement, thread_id)
+
+
+def inflate(data: bytes, name: str) -> bytes:
+    """What MariaDB compressed: a byte (7 bits: zlib, length bytes in the low 3), the length big-endian, and zlib's
+    stream (MariaDB source, binlog_buf_uncompress).
+    """
+    reader = Reader(data, name)
+    head = reader.integer(1)
+    if head & 0xF0 != 0x80:
+        raise ProtocolError(f"a {name} event is compressed with an unknown algorithm")
+    size = reader.big_endian(head & 7)
+    return decompress(reader.rest(), size, name)
+
+
+def decompress(data: bytes, size: int, name: str, raw: bool = False) -> bytes:
+    """zlib's stream of so many bytes. raw: whether its header is left out."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS if raw else zlib.MAX_WBITS)
+    try:
+        found = stream.decompress(data, size + 1)
+    except zlib.error:
+        raise ProtocolError(f"a {name} event cannot be decompressed") from None
+    if len(found) != size:
+        raise ProtocolError(f"a {name} event does not have the {size} bytes that it says")
+    return found

@@ -1,0 +1,108 @@
+"""The tables of a session: their shapes, and how the images of their rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from psql_streamer.binlog.cell_types import CellType, form_of
+from psql_streamer.binlog.layouts import Layout, Layouts
+from psql_streamer.binlog.table_map import read_names, read_table_map
+from psql_streamer.cells import Shape
+from psql_streamer.errors import SourceRefused
+from psql_streamer.model import Column, Relation
+
+Wanted = Callable[[str, str], bool]
+
+
+@dataclass(slots=True)
+class Table:
+    """What a TABLE_MAP says. number: of its shape; -1 where the table is not wanted. cells: of its columns. layouts:
+    by the bitmap of the columns that images have.
+    """
+
+    name: str
+    number: int
+    cells: tuple[CellType, ...] = ()
+    layouts: dict[bytes, Layout] = field(default_factory=dict)
+
+
+class TableShapes:
+    """The shapes that tables have had in a session, numbered; a number stands for the same shape for ever."""
+
+    def __init__(
+        self, wanted: Wanted, mariadb: bool, tinyint1_is_bool: bool, remembered: Mapping[str, Relation]
+    ) -> None:
+        self.shapes: list[Shape] = []
+        self.layouts = Layouts()
+        self._current: dict[str, Relation] = {}
+        self._remembered = dict(remembered)
+        self._wanted = wanted
+        self._mariadb = mariadb
+        self._tinyint1_is_bool = tinyint1_is_bool
+        self._read: dict[bytes, Table] = {}
+
+    def current(self, schema: str, table: str) -> Relation:
+        """The shape that a table has; without columns where the stream has not shown any."""
+        name = f"{schema}.{table}"
+        return self._current.get(name) or self._remembered.get(name) or Relation(name, schema, table, ())
+
+    def wants(self, schema: str, table: str) -> bool:
+        """Whether changes of a table are wanted."""
+        return self._wanted(schema, table)
+
+    def read(self, body: bytes) -> Table:
+        """body: of a TABLE_MAP event, behind its fixed part. SourceRefused when columns have no names."""
+        found = self._read.get(body)
+        if found is None:
+            if len(self._read) >= _MOST_REMEMBERED:
+                self._read.clear()
+            found = self._read[body] = self._make(body)
+        return found
+
+    def show(self, table: Table) -> tuple[Relation, Relation | None] | None:
+        """The table is in this shape from now on: the shape and the one before, if it is another one."""
+        relation = self.shapes[table.number].relation
+        before = self._current.get(relation.id) or self._remembered.get(relation.id)
+        if before is relation:
+            return None
+        same = before is not None and before.columns == relation.columns
+        version = before.version + (not same) if before else 1
+        if relation.version != version:
+            relation = replace(relation, version=version)
+            table.number = self._add(relation)
+        self._current[relation.id] = relation
+        return None if same else (relation, before)
+
+    def _make(self, body: bytes) -> Table:
+        schema, name = read_names(body)
+        if not self._wanted(schema, name):
+            return Table(f"{schema}.{name}", -1)
+        found = read_table_map(body, self._mariadb)
+        if not found.named:
+            raise SourceRefused(
+                f"a TABLE_MAP event of {found} does not name its columns",
+                "SET GLOBAL binlog_row_metadata=FULL on the server, and start at a position behind that",
+            )
+        forms = [form_of(one, found, self._tinyint1_is_bool) for one in found.fields]
+        columns = tuple(Column(one.name, form.type, one.key) for one, form in zip(found.fields, forms, strict=True))
+        number = self._add(Relation(str(found), schema, name, columns))
+        return Table(str(found), number, tuple(form.cell for form in forms))
+
+    def _add(self, relation: Relation) -> int:
+        self.shapes.append(Shape(relation, relation.columns))
+        return len(self.shapes) - 1
+
+    def layout(self, table: Table, present: bytes) -> Layout:
+        """Of the images that have these columns. present: a bit for each column, the lowest first."""
+        found = table.layouts.get(present)
+        if found is None:
+            # Bits behind the last column mean nothing; MySQL sets them.
+            bits = int.from_bytes(present, "little")
+            there = [bool(bits >> place & 1) for place in range(len(table.cells))]
+            found = table.layouts[present] = self.layouts.add(table.cells, there)
+        return found
+
+
+_MOST_REMEMBERED = 10_000
+"""TABLE_MAP events whose reading is remembered."""

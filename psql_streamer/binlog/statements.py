@@ -1,0 +1,139 @@
+"""What a statement in the binlog is about: transactions, tables, rows. Never what values it has."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+
+class StatementKind(Enum):
+    """What becomes of a QUERY event."""
+
+    BEGIN = "begins a transaction"
+    COMMIT = "ends it"
+    ROLLBACK = "ends it, and undoes it"
+    XA_START = "begins an XA transaction"
+    XA_COMMIT = "an XA transaction that was prepared is committed"
+    XA_ROLLBACK = "it is rolled back"
+    TRUNCATE = "a table is emptied"
+    DDL = "changes tables"
+    ROWS = "changes rows, and only the statement is in the binlog"
+    OTHER = "changes neither rows nor tables"
+
+
+class Statement(NamedTuple):
+    """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found. xid: of XA
+    statements.
+    """
+
+    kind: StatementKind
+    words: str
+    schema: str = ""
+    table: str = ""
+    xid: bytes = b""
+
+
+_BLANK = re.compile(rb"(?:\s+|--[ \t][^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?![!M])(?s:.*?)\*/|/\*M?!\d*|\*/)+")
+_WORD = re.compile(rb"[A-Za-z_]+")
+_NAME = rb"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([^\s`\"'(),;.]+))"
+_TABLE = re.compile(_NAME + rb"(?:\s*\.\s*" + _NAME + rb")?")
+
+_ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
+_TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
+_OBJECTS = {"TABLE", "TABLES"}
+_FILLING = {"IF", "NOT", "EXISTS", "TEMPORARY", "OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE", "WAIT", "NOWAIT"}
+
+
+def read_statement(text: bytes, schema: str) -> Statement:
+    """schema: the one in use, for names without."""
+    words, at = _words(text)
+    if not words:
+        return Statement(StatementKind.OTHER, "")
+    first = words[0]
+    if first in _SIMPLE:
+        kind = _SIMPLE[first]
+        if first == "ROLLBACK" and "TO" in words[1:3]:
+            kind = StatementKind.OTHER
+        return Statement(kind, first)
+    if first == "XA":
+        return _xa(text, words, at)
+    if first == "TRUNCATE":
+        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words, at, schema)
+    if first in _TABLE_STATEMENTS:
+        return _ddl(text, words, at, schema)
+    return Statement(StatementKind.ROWS if first in _ROWS else StatementKind.OTHER, first)
+
+
+_SIMPLE = {
+    "BEGIN": StatementKind.BEGIN,
+    "START": StatementKind.BEGIN,
+    "COMMIT": StatementKind.COMMIT,
+    "ROLLBACK": StatementKind.ROLLBACK,
+    "SAVEPOINT": StatementKind.OTHER,
+    "RELEASE": StatementKind.OTHER,
+}
+
+_XA = {
+    "START": StatementKind.XA_START,
+    "BEGIN": StatementKind.XA_START,
+    "COMMIT": StatementKind.XA_COMMIT,
+    "ROLLBACK": StatementKind.XA_ROLLBACK,
+}
+
+
+def _xa(text: bytes, words: list[str], at: list[int]) -> Statement:
+    kind = _XA.get(words[1] if len(words) > 1 else "", StatementKind.OTHER)
+    behind = text[at[1] + len(words[1]) :] if len(words) > 1 else b""
+    return Statement(kind, " ".join(words[:2]), xid=behind.strip().lower())
+
+
+def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement:
+    for place, word in enumerate(words[1:], 1):
+        if word in _OBJECTS:
+            name = f"{words[0]} TABLE"
+            return _about_table(StatementKind.DDL, name, text, words[place - 1 :], at[place - 1 :], schema)
+        if word not in _FILLING:
+            break
+    return Statement(StatementKind.DDL, " ".join(words[:2]))
+
+
+def _about_table(
+    kind: StatementKind, name: str, text: bytes, words: list[str], at: list[int], schema: str
+) -> Statement:
+    """words: those behind the first one may be the object's word and such as `IF EXISTS`; the table's name follows."""
+    place = 1
+    while place < len(words) and words[place] in _OBJECTS | _FILLING:
+        place += 1
+    found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
+    if found is None:
+        return Statement(kind, name)
+    parts = [_unquoted(found.groups()[:3]), _unquoted(found.groups()[3:])]
+    return Statement(kind, name, *((schema, parts[0]) if parts[1] is None else parts))
+
+
+def _unquoted(found: tuple[bytes | None, ...]) -> str | None:
+    for quote, part in zip((b"`", b'"', b""), found, strict=True):
+        if part is not None:
+            return (part.replace(quote * 2, quote) if quote else part).decode(errors="replace")
+    return None
+
+
+def _words(text: bytes) -> tuple[list[str], list[int]]:
+    """The first words in upper case, and where each begins."""
+    words: list[str] = []
+    places: list[int] = []
+    at = _skip_blank(text, 0)
+    while len(words) < _MOST_WORDS and (found := _WORD.match(text, at)):
+        words.append(found.group().decode().upper())
+        places.append(at)
+        at = _skip_blank(text, found.end())
+    return words, places
+
+
+_MOST_WORDS = 8
+
+
+def _skip_blank(text: bytes, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return found.end() if found else at

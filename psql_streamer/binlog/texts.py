@@ -1,0 +1,92 @@
+"""Second phase: all cells of a block as texts, one type after the other, whatever tables they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.binlog import characters, documents, numbers, times
+from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
+from psql_streamer.binlog.cell_types import CellType, Kind
+from psql_streamer.binlog.walk import Cells
+from psql_streamer.model import Index
+
+_RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
+    Kind.SIGNED: numbers.signed,
+    Kind.UNSIGNED: numbers.unsigned,
+    Kind.FLOAT: numbers.floats,
+    Kind.DOUBLE: numbers.doubles,
+    Kind.DECIMAL: numbers.decimals,
+    Kind.BIT: numbers.bits,
+    Kind.YEAR: numbers.year,
+    Kind.BOOLEAN: numbers.boolean,
+    Kind.DATE: times.date,
+    Kind.DATETIME2: times.datetime2,
+    Kind.TIMESTAMP2: times.timestamp2,
+    Kind.TIME2: times.time2,
+    Kind.DATETIME: times.datetime,
+    Kind.TIMESTAMP: times.timestamp,
+    Kind.TIME: times.time,
+    Kind.CHARACTERS: characters.characters,
+    Kind.COMPRESSED_CHARACTERS: characters.uncompressed_characters,
+    Kind.COMPRESSED_BYTES: characters.uncompressed_bytes,
+    Kind.BYTES: characters.hexadecimal,
+    Kind.PADDED_BYTES: characters.padded,
+    Kind.ENUM: characters.enum_labels,
+    Kind.SET: characters.set_labels,
+    Kind.JSON: documents.documents,
+    Kind.GEOMETRY: documents.geometries,
+    Kind.VECTOR: documents.vectors,
+}
+
+
+class CellTexts:
+    """The texts of cells: where each lies in one run of bytes."""
+
+    def __init__(self, block: Block, cells: Cells, cell_types: Sequence[CellType]) -> None:
+        self._null = cells.null
+        self._start, self._end = cells.start, cells.end
+        parts, size = [block.u8], len(block.u8)
+        for number, chosen in _by_kind(cells):
+            kind = cell_types[number]
+            if kind.kind is Kind.VERBATIM:
+                continue
+            made = _RENDER[kind.kind](CellBytes(block, kind, cells.start[chosen], cells.end[chosen]))
+            self._start[chosen] = made.start + size
+            self._end[chosen] = made.end + size
+            parts.append(made.data)
+            size += len(made.data)
+        self._data = np.concatenate(parts)
+
+    def take(self, cells: Index) -> pa.Array:
+        """Some of the cells as `binary`.
+
+        0, start0, end0, start1, end1, ... are the offsets of an Arrow array over the bytes as they lie: every odd
+        element is a value and every even one the gap before it. Taking the odd ones copies just the values.
+        """
+        if not len(cells):
+            return pa.array([], pa.binary())
+        wide = len(self._data) > _MAX_INT32
+        bounds = np.empty(2 * len(cells) + 2, np.int64 if wide else np.int32)
+        bounds[0], bounds[-1] = 0, len(self._data)
+        bounds[1:-1:2], bounds[2:-1:2] = self._start[cells], self._end[cells]
+        kind = pa.large_binary() if wide else pa.binary()
+        spans = pa.Array.from_buffers(kind, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self._data)])
+        null = self._null[cells]
+        values = spans.take(pa.array(np.arange(1, len(bounds) - 1, 2), mask=null if null.any() else None))
+        return values.cast(pa.binary()) if wide else values
+
+
+_MAX_INT32 = 2**31 - 1
+
+
+def _by_kind(cells: Cells) -> list[tuple[int, Index]]:
+    """The cells of each type that are not NULL."""
+    live = np.flatnonzero(~cells.null)
+    kinds = cells.kind[live]
+    order = np.argsort(kinds, kind="stable")
+    found = np.flatnonzero(np.bincount(kinds))
+    bounds = np.append(np.searchsorted(kinds[order], found), len(order)).tolist()
+    return [(number, live[order[bounds[place] : bounds[place + 1]]]) for place, number in enumerate(found.tolist())]
