@@ -55,17 +55,23 @@ class Settling:
         return self._samples[0].at
 
     def observe(
-        self, largest: Key, now: float, writers: frozenset[str] = frozenset(), successors: frozenset[str] = frozenset()
+        self,
+        largest: Key,
+        now: float,
+        writers: frozenset[str] = frozenset(),
+        successors: frozenset[str] = frozenset(),
+        looked_at: float | None = None,
     ) -> None:
-        """A look at the table. largest: its key then. writers: open transactions, looked for after that.
+        """A look at the table. largest: its key then. writers: open transactions, by a look behind that, or at a time.
 
         successors: those of the writers into which one that was seen before may have turned.
         """
+        looked_at = now if looked_at is None else looked_at
         for sample in self._samples:
             if sample.open is not None:
                 gone = sample.open - writers
                 sample.open = sample.open & writers | (successors if gone else frozenset())
-            elif now - sample.at >= self._first_look:
+            elif looked_at - sample.at >= self._first_look:
                 sample.open = writers
         if self._wants(largest, now):
             at_once = writers if self._first_look == 0 else None

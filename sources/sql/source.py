@@ -299,8 +299,10 @@ class SqlSource(Source):
                 writers = kind.writers(connection, table.name, table.key)
                 if writers is None:
                     raise SourceUnavailable("the server does not say any more which transactions write")
+                now = time.monotonic()
+                looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
                 if writers.known:
-                    settling.observe(largest, time.monotonic(), writers.names, writers.successors)
+                    settling.observe(largest, now, writers.names, writers.successors, looked_at)
             else:
                 settling.observe(largest, time.monotonic())
 
@@ -463,17 +465,23 @@ class SqlSource(Source):
         """What it does, and what it waits for."""
         now = time.monotonic()
         for name, settling in self._settling.items():
-            if settling.pending and (names := sorted(settling.waits_for)):
+            if not settling.pending:
+                continue
+            seconds = now - settling.waits_since
+            if names := sorted(settling.waits_for):
                 return (
                     f"rows of {name} wait for {len(names)} transactions that may have written smaller keys, for "
-                    f"{now - settling.waits_since:.0f} s: {', '.join(names[:_MOST_NAMED])}"
+                    f"{seconds:.0f} s: {', '.join(names[:_MOST_NAMED])}"
                 )
+            if settling.by_writers and seconds > _UNKNOWN_SECONDS + (self._settings.settle or 0):
+                return f"rows of {name} have waited {seconds:.0f} s for the server to say which transactions write"
         waits = f"; {self._by_time}" if self._by_time else ""
         return f"polls {len(self._tables)} tables every {self._settings.poll_interval:g} s{waits}"
 
 
 _ATTEMPTS = 3
 _MOST_NAMED = 5
+_UNKNOWN_SECONDS = 5.0
 
 
 def _require_a_safe_key(table: PolledTable, settings: SqlOptions, connection: Connection) -> None:

@@ -114,7 +114,7 @@ def test_a_section_that_is_commented_out_is_accepted(tmp_path: Path, section: st
 def test_everything_that_is_commented_out_is_accepted_together(tmp_path: Path) -> None:
     config = with_lines(tmp_path, [line for line in LINES if line.commented])
     assert list(config.sinks) == ["kafka1", "log", "nothing"]
-    assert list(config.sources) == ["db1", "topics1"]
+    assert list(config.sources) == ["db1", "history", "topics1"]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -66,11 +66,12 @@ def numeric_like(precision: int | None, scale: int | None) -> PostgresType:
 class Writers:
     """Transactions that may have written to a table, by what the server calls them.
 
-    successors: those of them into which one that is seen no more may have turned. known: whether the server has looked;
-    if not, it is to be asked again.
+    looked_at: when, by time.monotonic(). successors: those of them into which one that is seen no more may have turned.
+    known: whether the server has looked; if not, it is to be asked again.
     """
 
     names: frozenset[str]
+    looked_at: float
     successors: frozenset[str] = field(default_factory=frozenset)
     known: bool = True
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.interfaces import Finding, Severity
@@ -68,6 +70,9 @@ _UNSIGNED: Mapping[str, PostgresType] = {
 
 _PROCESS_MISSING = (1227, 1142, 1044)
 
+_LOOK_SECONDS = 0.15
+"""Between two looks at innodb_trx: more than the time that it must not be read to be refreshed."""
+
 
 class MysqlEngine(AnyEngine):
     """A transaction that writes is in innodb_trx. InnoDB refreshes that list when it has not been read for 0.1 s
@@ -79,6 +84,10 @@ class MysqlEngine(AnyEngine):
     settle_seconds: ClassVar[float] = 0.0
     first_look_seconds: ClassVar[float] = 0.25
     recommends: ClassVar[str] = "mysql"
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        super().__init__(url, timeout)
+        self._writers = Writers(frozenset(), -math.inf, known=False)
 
     def create(self) -> Engine:
         engine = super().create()
@@ -118,8 +127,17 @@ class MysqlEngine(AnyEngine):
         ]
 
     def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
-        """None, too, where this user may not ask."""
+        """None, too, where this user may not ask. One look is for all tables."""
+        if time.monotonic() - self._writers.looked_at >= _LOOK_SECONDS:
+            found = self._look(connection)
+            if found is None:
+                return None
+            self._writers = found
+        return self._writers
+
+    def _look(self, connection: Connection) -> Writers | None:
         connection.rollback()
+        began = time.monotonic()
         try:
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             found = connection.exec_driver_sql(_OPEN).all()
@@ -129,15 +147,12 @@ class MysqlEngine(AnyEngine):
             raise
         finally:
             connection.rollback()
-        if not any(str(thread) == str(own) for thread, _, _, own in found):
-            return _NOT_YET_SEEN
-        return Writers(
-            frozenset(
-                f"{thread} since {started}"
-                for thread, started, writes, own in found
-                if str(writes) == "1" and str(thread) != str(own)
-            )
+        names = frozenset(
+            f"{thread} since {started}"
+            for thread, started, writes, own in found
+            if str(writes) == "1" and str(thread) != str(own)
         )
+        return Writers(names, began, known=any(str(thread) == str(own) for thread, _, _, own in found))
 
     def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
         found = connection.execute(_HIGHEST, {"schema": table.schema or None, "table": table.table}).scalar()
@@ -160,9 +175,6 @@ class MysqlEngine(AnyEngine):
                 "the server is a replica, which may apply transactions in another order than they were committed",
                 "let the url name the primary, or set settle longer than the longest transaction and the replica's lag",
             )
-
-
-_NOT_YET_SEEN = Writers(frozenset(), known=False)
 
 
 def _str(value: Any) -> str:

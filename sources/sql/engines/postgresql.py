@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -140,7 +141,7 @@ class PostgresqlEngine(AnyEngine):
             return None  # the locks of the primary are not shown
         found = connection.execute(_WRITERS, {"table": _quoted(table), "key": list(key)}).scalars()
         names = frozenset(map(str, found))
-        return Writers(names, frozenset(name for name in names if name.startswith(_PREPARED)))
+        return Writers(names, time.monotonic(), frozenset(name for name in names if name.startswith(_PREPARED)))
 
     def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:
         found = connection.execute(_HIGHEST, {"table": _quoted(table), "key": [key]}).scalar()
