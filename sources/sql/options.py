@@ -25,6 +25,9 @@ _PACKAGES = {
 }
 """Module of a driver -> the package that has it, where that is called otherwise."""
 
+_INCLUDED = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg2"}
+"""Dialects whose driver comes with the service."""
+
 
 def _one_or_several(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
@@ -43,8 +46,8 @@ def _sqlalchemy_url(value: SecretStr) -> SecretStr:
         url = make_url(value.get_secret_value())
     except (sa.exc.ArgumentError, ValueError):
         raise ValueError("is not an SQLAlchemy URL: write dialect+driver://user:password@host:port/database") from None
-    if "@" in (url.host or ""):
-        raise ValueError("has an @ in its user or password: write %40 for it")
+    if url.host and "@" in f"{url.host}{url.database}":
+        raise ValueError("has an @ in its user or password, which must be written %40")
     _require_driver(url)
     if url.get_backend_name() == "sqlite" and (url.database or ":memory:") in (":memory:", ""):
         raise ValueError(
@@ -65,7 +68,11 @@ def _require_driver(url: URL) -> None:
         ) from None
     except ImportError as error:
         module = (error.name or url.get_driver_name()).partition(".")[0]
-        raise ValueError(f"needs a driver that is not installed: pip install {_PACKAGES.get(module, module)}") from None
+        other = _INCLUDED.get(url.get_backend_name())
+        raise ValueError(
+            f"needs a driver that is not installed: pip install {_PACKAGES.get(module, module)}"
+            + (f", or write {other}://" if other else "")
+        ) from None
     if dialect.is_async:
         raise ValueError(f"names an asynchronous driver, {url.get_driver_name()}: name another one of this dialect")
 
