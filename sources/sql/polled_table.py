@@ -13,17 +13,20 @@ from sqlalchemy.engine import Connection
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Column, Relation, TextType
+from psql_streamer.pgtypes.builtin import OIDS
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, like
 from sources.sql.names import TableName
 from sources.sql.options import TableOptions
 from sources.sql.settling import Key
-from sources.sql.values import Misfit
+from sources.sql.values import Misfit, text_of
 
 _BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
 """What SQLAlchemy's text takes for a parameter."""
 
 _QUERY_ALIAS = "polled"
+
+_MOMENTS = {OIDS["date"], OIDS["timestamp"], OIDS["timestamptz"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,20 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table in one shape, in the order of their keys. keys: of each row."""
+    """Rows of a table in one shape, in the order of their keys. key: its columns, each with a value for each row."""
 
     relation: Relation
     arrays: tuple[pa.Array, ...]
-    keys: Sequence[Key]
+    key: Sequence[Sequence[int | str]]
     times: pa.Array | None
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.key[0])
+
+    @property
+    def last(self) -> Key:
+        """The key of the last row."""
+        return tuple(column[-1] for column in self.key)
 
 
 class ShapeChanged(Exception):
@@ -96,6 +104,8 @@ class PolledTable:
             self._find(name)
         for name in self.key:
             self._require_order(self._find(name))
+        if self.options.timestamp:
+            self._require_moments(self._find(self.options.timestamp))
         return self._shape()
 
     def require_unique_key(self, connection: Connection) -> None:
@@ -186,7 +196,7 @@ class PolledTable:
 
     def _rows(self, columns: Sequence[Sequence[Any]]) -> Rows:
         names = self._names
-        keys = [tuple(map(self._key_value, self.key, row)) for row in zip(*columns[len(names) :], strict=True)]
+        keys = [self._key_values(name, column) for name, column in zip(self.key, columns[len(names) :], strict=True)]
         arrays = tuple(
             self._render(self._find(name), column, keys) for name, column in zip(names, columns, strict=False)
         )
@@ -195,11 +205,11 @@ class PolledTable:
             times = arrays[names.index(self.options.timestamp)]
         return Rows(self._shape(), arrays, keys, times)
 
-    def _render(self, column: Described, given: Sequence[Any], keys: Sequence[Key]) -> pa.Array:
+    def _render(self, column: Described, given: Sequence[Any], keys: Sequence[Sequence[int | str]]) -> pa.Array:
         try:
             return column.render(given)
         except Misfit as misfit:
-            key = ", ".join(f"{name} {value}" for name, value in zip(self.key, keys[misfit.row], strict=True))
+            key = ", ".join(f"{name} {values[misfit.row]}" for name, values in zip(self.key, keys, strict=True))
             raise SourceRefused(
                 f"table {self.id}: column {column.name} of the row with {key} holds {misfit.kind}, and is declared "
                 f"{column.type.native}",
@@ -253,6 +263,13 @@ class PolledTable:
             views = [*views, *inspector.get_materialized_view_names(schema)]
         return self.name.table in views
 
+    def _require_moments(self, column: Described) -> None:
+        if column.type.like.oid not in _MOMENTS or column.name not in self._names:
+            raise SourceRefused(
+                f"table {self.id}: {column.name}, which is {column.type.native}, cannot be the time of its events",
+                "name a date or a timestamp among its columns, or take timestamp away",
+            )
+
     def _require_order(self, column: Described) -> None:
         if not column.ordered:
             raise SourceRefused(
@@ -267,10 +284,26 @@ class PolledTable:
         return [self._column(name) for name in self.key]
 
     def _select_key(self) -> sa.Select[Any]:
+        """Keys; without rows in which a part of it is NULL, which some servers take for the largest value."""
         columns = [self._find(name) for name in self.key]
-        return sa.select(
-            *(one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns))
-        ).select_from(self._from)
+        keys = [one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
+        known = [self._column(one.name).is_not(None) for one in columns if one.nullable]
+        return sa.select(*keys).select_from(self._from).where(*known)
+
+    def _key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
+        if self._find(name).is_integer:
+            return list(map(int, column))
+        return [value if isinstance(value, int | str) else self._key_text(name, value) for value in column]
+
+    def _key_text(self, name: str, value: Any) -> str:
+        """What the database compares as the value. Of a query nobody says beforehand what a column holds."""
+        if isinstance(value, float | bytes | bytearray | memoryview | None):
+            kind = "NULL" if value is None else "floats" if isinstance(value, float) else "blobs"
+            raise SourceRefused(
+                f"table {self.id}: rows cannot be read in the order of {name}, which holds {kind}",
+                "name other columns as its key: integers, texts, dates or decimals",
+            )
+        return text_of(value)
 
     def _key_of(self, connection: Connection, statement: sa.Select[Any]) -> Key | None:
         with connection.execute(statement) as result:
@@ -278,9 +311,7 @@ class PolledTable:
         return None if row is None else tuple(map(self._key_value, self.key, row))
 
     def _key_value(self, name: str, value: Any) -> int | str:
-        if self._find(name).is_integer:
-            return int(value)
-        return value if isinstance(value, str) else values.text_of(value)
+        return self._key_values(name, (value,))[0]
 
     def _between(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
         upper = sa.or_(self._compare(to, ahead=False), self._equals(to))

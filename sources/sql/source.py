@@ -181,12 +181,14 @@ class SqlSource(Source):
         if len(tables) < len(settings.tables):
             raise SourceRefused("two entries of tables name the same table", "name it once")
         cursors: dict[str, Key | None] = {}
+        unsaid = False
         settling: dict[str, Settling] = {}
         self._by_time = ""
         for table in tables.values():
             self._database.look(partial(_require_a_safe_key, table, settings), f"looking at table {table.id}")
             if table.id not in progress.cursors:
                 cursors[table.id] = self._start_of(table)
+                unsaid = unsaid or self._settings.start_of(table.options) != (BEGINNING,)
             settling[table.id] = self._settling_of(table)
         if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
             raise PositionRefused(
@@ -195,7 +197,7 @@ class SqlSource(Source):
             )
         self._tables, self._settling, self._unsettled = tables, settling, {}
         self._progress = progress.with_cursors(cursors)
-        self._unsaid = any(key is not None for key in cursors.values())
+        self._unsaid = unsaid
 
     def _start_of(self, table: PolledTable) -> Key | None:
         start = self._settings.start_of(table.options)
@@ -391,8 +393,8 @@ class SqlSource(Source):
         if rows is None:
             self._progress = self._progress.behind_piece()
             return self._move()
-        self._progress = self._progress.behind(len(rows), rows.keys[-1])
-        if len(rows) < limit or rows.keys[-1] == piece.to:
+        self._progress = self._progress.behind(len(rows), rows.last)
+        if len(rows) < limit or rows.last == piece.to:
             self._progress = self._progress.behind_piece()
         self._rows += len(rows)
         self._last_row_at = time.time()
@@ -414,7 +416,7 @@ class SqlSource(Source):
     def _batch(self, rows: Rows, piece: Piece) -> Batch:
         relation, change = self._known(rows.relation)
         count = len(rows)
-        commit, seq = _numbers(rows.keys, piece)
+        commit, seq = _numbers(rows.key, piece)
         changes = replace(Changes.of_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
         held = sum(map(nbytes, rows.arrays))
         self._limit = min(self._settings.batch_size, max(1, _BATCH_BYTES * count // max(held, 1)))
@@ -448,9 +450,7 @@ class SqlSource(Source):
         if form is None:
             return moments
         typed = casts.cast(rows.times, form)
-        if not pa.types.is_timestamp(typed.type):
-            return moments
-        given = typed.cast(pa.timestamp("us", typed.type.tz)).cast(pa.int64())
+        given = typed.cast(pa.timestamp("us", getattr(typed.type, "tz", None))).cast(pa.int64())
         found: NDArray[np.int64] = pc.fill_null(given, self._progress.moment).to_numpy(zero_copy_only=False)
         return found
 
@@ -495,13 +495,15 @@ def _require_a_safe_key(table: PolledTable, settings: SqlOptions, connection: Co
         )
 
 
-def _numbers(keys: Sequence[Key], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _numbers(key: Sequence[Sequence[int | str]], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The commit number and seq of rows.
 
     A row that is deleted between two readings moves the place of those behind it: where the commit number comes from
     the place, seq is a hash of the key, so that no row gets the identity that another one had.
     """
     if piece.ranked:
-        places = np.arange(len(keys), dtype=np.uint64) + np.uint64(piece.shift + piece.done)
-        return places, np.array([zlib.crc32(json.dumps(key).encode()) for key in keys], np.int64)
-    return np.array([int(key[0]) + piece.shift for key in keys], np.uint64), np.zeros(len(keys), np.int64)
+        places = np.arange(len(key[0]), dtype=np.uint64) + np.uint64(piece.shift + piece.done)
+        hashes = [zlib.crc32(json.dumps(of_row).encode()) for of_row in zip(*key, strict=True)]
+        return places, np.array(hashes, np.int64)
+    numbers = np.array(key[0], np.object_) + piece.shift
+    return numbers.astype(np.uint64), np.zeros(len(numbers), np.int64)

@@ -29,6 +29,10 @@ Render: TypeAlias = Callable[[Values], pa.Array]
 _NULL = type(None)
 _FLOAT8, _FLOAT4 = PostgresType(OIDS["float8"]), PostgresType(OIDS["float4"])
 _FRACTION = re.compile(r"\.(\d*?)0*$")
+_TRUE, _FALSE = pa.scalar(b"t", pa.binary()), pa.scalar(b"f", pa.binary())
+_FIXED_BELOW = 1e10
+"""Arrow writes floats in fixed notation from 1e-4 up to here."""
+
 _MOMENT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d+$|^-?\d+:\d\d:\d\d\.\d+$"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?|NaN|-?Infinity")
 _DIGITS = re.compile(r"-?\d+")
@@ -70,10 +74,17 @@ def digits(values: Values) -> pa.Array:
 def numbers(scale: int = 0) -> Render:
     """Decimals of any precision. scale: digits behind the point, with zeros where a value has fewer."""
 
-    def number(value: Any) -> str:
-        return _decimal(value, scale)
+    one_by_one = each(lambda value: _decimal(value, scale))
 
-    return each(number)
+    def of_values(values: Values) -> pa.Array:
+        if _kinds(values) <= {float, int, _NULL}:
+            try:
+                return _fixed(pa.array(values, pa.float64()), scale)
+            except (pa.ArrowInvalid, _NotOfTheType):
+                pass  # more digits than a float shows, or than it has
+        return one_by_one(values)
+
+    return of_values
 
 
 def floats(values: Values) -> pa.Array:
@@ -88,6 +99,13 @@ def short_floats(values: Values) -> pa.Array:
 
 def flags(values: Values) -> pa.Array:
     """true and false, 1 and 0."""
+    if _kinds(values) <= {int, _NULL}:
+        try:
+            array = pa.array(values, pa.int8())
+        except pa.ArrowInvalid:  # more than 8 bits
+            return each(_flag)(values)
+        if pc.all(pc.is_in(array, pa.array([0, 1, None], pa.int8()))).as_py() is not False:
+            return pc.if_else(pc.equal(array, 1), _TRUE, _FALSE)
     return each(_flag)(values)
 
 
@@ -164,6 +182,22 @@ def _kinds(values: Values) -> set[type]:
 
 def _of_numbers(array: pa.Array) -> pa.Array:
     return array.cast(pa.string()).view(pa.binary())
+
+
+def _fixed(numbers: pa.Array, scale: int) -> pa.Array:
+    """Digits of floats, with zeros up to the scale. _NotOfTheType when some are not in fixed notation."""
+    size = pc.abs(numbers)
+    fixed = pc.or_(pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, _FIXED_BELOW)), pc.equal(size, 0))
+    if pc.all(fixed).as_py() is False:
+        raise _NotOfTheType
+    texts = numbers.cast(pa.string())
+    if not scale:
+        return texts.view(pa.binary())
+    point = pc.find_substring(texts, ".")
+    digits = pc.if_else(pc.less(point, 0), -1, pc.subtract(pc.subtract(pc.binary_length(texts), point), 1))
+    missing = pc.max_element_wise(pc.subtract(scale, digits), 0)
+    zeros = pa.array(["0" * count for count in range(scale + 1)] + ["." + "0" * scale])
+    return pc.binary_join_element_wise(texts, zeros.take(missing), "").view(pa.binary())
 
 
 def _floats(values: Values, form: PostgresType, kind: pa.DataType) -> pa.Array:

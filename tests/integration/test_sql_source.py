@@ -115,8 +115,10 @@ def test_reading_starts_where_start_at_says(orders: Shop, start_at: Any, expecte
         assert notes(read_rows(source, len(expected))) == expected
 
 
-def test_now_is_the_moment_of_the_first_start_though_nothing_came(orders: Shop) -> None:
-    insert(orders, "before")
+@pytest.mark.parametrize("before", [["before"], []])
+def test_now_is_the_moment_of_the_first_start_though_nothing_came(orders: Shop, before: list[str]) -> None:
+    for note in before:
+        insert(orders, note)
     with started(orders.source(startAt="now")) as source:
         batches = read_quiet(source, 0.2)
     insert(orders, "while it was down")
@@ -161,6 +163,20 @@ def test_a_key_that_has_no_order_is_refused(shop: Shop, declared: str) -> None:
         shop.source({"table": "odd", "key": ["k", "id"]}).start(None)
 
 
+def test_rows_without_a_key_are_not_read_and_check_says_so(shop: Shop) -> None:
+    shop.run("CREATE TABLE orders (k integer UNIQUE, note varchar(9))")
+    shop.run("INSERT INTO orders VALUES (1, 'a'), (NULL, 'never'), (2, 'b')")
+    entry = {"table": "orders", "key": "k"}
+    assert [one for one in shop.source(entry).check() if "rows in which k is NULL are not read" in one.problem]
+    with started(shop.source(entry)) as source:
+        assert notes(read_rows(source, 2)) == ["a", "b"]
+        assert rows_of(read_quiet(source, 0.3)) == []
+    with started(shop.source(entry, startAt="now")) as source:
+        read_quiet(source, 0.1)
+        shop.run("INSERT INTO orders VALUES (3, 'c')")
+        assert notes(read_rows(source, 1)) == ["c"]
+
+
 def test_a_key_that_is_not_unique_is_refused(orders: Shop) -> None:
     with pytest.raises(SourceRefused, match=r"\(note\) is not unique"):
         orders.source({"table": "orders", "key": "note"}).start(None)
@@ -176,6 +192,25 @@ def test_a_table_a_column_and_a_key_that_are_missing_are_named(orders: Shop) -> 
         with pytest.raises(SourceRefused, match=problem):
             orders.source(entry).start(None)
         assert [found for found in orders.source(entry).check() if problem in found.problem]
+
+
+def test_keys_of_a_query_of_which_nothing_is_known_are_compared_as_what_they_are(orders: Shop) -> None:
+    insert(orders, *map(str, range(25)))
+    query = {"query": "SELECT id * 1 AS id, note FROM orders", "name": "q", "key": "id"}
+    with started(orders.source(query, batchSize=4, settle="0s")) as source:
+        assert len(read_rows(source, 25)) == 25
+        insert(orders, "more")
+        assert len(read_rows(source, 1)) == 1
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
+def test_keys_of_a_query_that_are_floats_are_refused(file: Path) -> None:
+    shop = sqlite_shop(file)
+    shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note TEXT)")
+    insert(shop, "a", "b")
+    query = {"query": "SELECT id * 0.5 AS half, note FROM orders", "name": "q", "key": "half"}
+    with started(shop.source(query)) as source, pytest.raises(SourceRefused, match="half, which holds floats"):
+        read_quiet(source, 2)
 
 
 # The shapes of tables.
@@ -312,6 +347,33 @@ def test_the_time_is_that_of_the_column_that_is_named(shop: Shop) -> None:
     given, poll = batches[-1].transactions.commit_ts.tolist()
     assert given == 1769853600250000
     assert abs(poll / 1e6 - time.time()) < 60
+
+
+def test_a_time_that_is_none_is_refused(orders: Shop) -> None:
+    for entry in ({"timestamp": "note"}, {"timestamp": "id", "columns": ["note"]}):
+        with pytest.raises(SourceRefused, match=r"cannot be the time of its events|is not among"):
+            orders.source({"table": "orders", **entry}).start(None)
+
+
+def test_a_database_of_which_nothing_is_known_is_read_by_time_with_the_same_values(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = "n bigint, amount numeric(10, 2), price double precision, at timestamp, moment timestamptz, day date, "
+    columns += "clock time, paid boolean, note text, photo bytea, doc json"
+    row = "7, 12.5, 0.1, '2026-01-31 10:00:00.5', '2026-01-31 10:00:00+02', '2026-01-31', '10:00:00.25', true, 'Zoë', "
+    row += """decode('dead', 'hex'), '{"a": [1, null]}'"""
+    database.execute(f"CREATE TABLE orders (id bigserial PRIMARY KEY, {columns})")
+    database.execute(f"INSERT INTO orders VALUES (1, {row}), (2{', NULL' * 11})")
+    with started(sql_source(url_of(database), "orders")) as source:
+        known = read_rows(source, 2)
+    monkeypatch.setattr("sources.sql.engines.kinds._BY_DIALECT", {})
+    with started(sql_source(url_of(database), "orders", settle="300ms")) as source:
+        began = time.monotonic()
+        assert read_rows(source, 2) == known
+        assert time.monotonic() - began >= 0.3
+    query = {"query": "SELECT * FROM orders", "name": "all_of_it", "key": "id"}
+    with started(sql_source(url_of(database), query, settle="0s", batchSize=1)) as source:
+        assert [row["note"] for row in read_rows(source, 2)] == ['"Zoë"', None]
 
 
 def test_equal_rows_have_equal_checksums_on_every_engine(file: Path, database: Database) -> None:

@@ -82,6 +82,35 @@ def test_a_value_that_a_type_does_not_have_is_a_misfit_that_names_its_row(
     assert str(value) not in str(caught.value) or kind in str(value)
 
 
+FLOATS = [
+    0.0,
+    1.0,
+    -1.0,
+    0.1,
+    12.5,
+    1 / 3,
+    0.1 + 0.2,
+    1e-4,
+    9.99e-5,
+    1e9,
+    9999999999.5,
+    1e10,
+    123456789.125,
+    1e300,
+    -0.25,
+]
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2, 5])
+def test_a_column_of_decimals_is_what_its_values_are_one_by_one(scale: int) -> None:
+    render = values.numbers(scale)
+    one_by_one = [render([value, "1"])[0].as_py() for value in FLOATS]
+    assert render([*FLOATS, None]).to_pylist() == [*one_by_one, None]
+    small = [value for value in FLOATS if 1e-4 <= abs(value) < 1e10]
+    assert render([*small, 7]).to_pylist()[:-1] == [render([value, "1"])[0].as_py() for value in small]
+    assert render([2**60 + 1, 0.5])[0].as_py().decode().startswith(str(2**60 + 1))
+
+
 DECLARED = {
     "INTEGER": "int8", "UNSIGNED BIG INT": "int8", "VARCHAR(20)": "text", "TEXT": "text", "CLOB": "text",
     "BLOB": "bytea", "DOUBLE PRECISION": "float8", "REAL": "float8", "DECIMAL(10, 2)": "numeric", "NUMERIC": "numeric",

@@ -22,7 +22,7 @@ from sources.sql.names import TableName
 _SETTINGS = """
 SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex';
 SET extra_float_digits = 1; SET lc_monetary = 'C'; SET client_encoding = 'UTF8';
-SET statement_timeout = {milliseconds}
+SET default_transaction_read_only = on; SET statement_timeout = {milliseconds}
 """
 
 _COLUMNS = sa.text("""
