@@ -60,6 +60,8 @@ _LARGE = (
     """JSON_OBJECT('long', REPEAT('é', 40000), 'list', JSON_ARRAY(1, 100000, -100000, NULL, true, 4294967295, 1.5))"""
 )
 
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+
 COLUMNS = [
     Typed("id", "INT", ("1", "2", "3")),
     Typed("t1", "TINYINT", ("-128", "127", "0")),
@@ -168,6 +170,9 @@ COLUMNS = [
         compare="json",
     ),
     Typed("gb18030", "VARCHAR(40) CHARACTER SET gb18030", ("'😀中'", "'ab'", "''"), TEXT, only=MYSQL),
+    Typed("uu", "UUID", ("'123e4567-e89b-12d3-a456-426655440000'", f"'{_NO_UUID}'", "NULL"), only=MARIADB),
+    Typed("i6", "INET6", ("'2001:db8::ff00:42:8329'", "'::1'", "NULL"), only=MARIADB),
+    Typed("i4", "INET4", ("'192.168.0.1'", "'0.0.0.0'", "NULL"), only=MARIADB),
     Typed("vc", "VARCHAR(200) COMPRESSED", ("REPEAT('abc', 50)", "'x'", "''"), TEXT, only=MARIADB),
     Typed("tc", "TEXT COMPRESSED", ("REPEAT('hello ', 100)", "'y'", "NULL"), TEXT, only=MARIADB),
     Typed(

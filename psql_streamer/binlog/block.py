@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from psql_streamer.binlog.cell_bytes import PADDING, Block
 from psql_streamer.binlog.decoded import Ddl
-from psql_streamer.binlog.layouts import Layout
-from psql_streamer.binlog.shapes import Table, TableShapes
+from psql_streamer.binlog.rows_events import RowsEvent
+from psql_streamer.binlog.shapes import TableShapes
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.texts import CellTexts
 from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
@@ -28,19 +28,6 @@ class _Begun(NamedTuple):
     moment: int
     id: bytes
     durable: int
-
-
-class _Item(NamedTuple):
-    """Changes that one event has. rows: which of the parts; -1 for a truncate."""
-
-    tx: int
-    place: int
-    part: int
-
-
-class _Rows(NamedTuple):
-    shape: int
-    op: RowOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +65,11 @@ class BlockBuilder:
 
     def _clear(self, begun: list[_Begun]) -> None:
         self._begun = begun
-        self._items: list[_Item] = []
-        self._rows: list[_Rows] = []
+        self._tx_of_item: list[int] = []
+        self._place_of_item: list[int] = []
+        self._part_of_item: list[int] = []
+        self._shape_of_part: list[int] = []
+        self._op_of_part: list[int] = []
         self._parts: list[RowsPart] = []
         self._data: list[bytes] = []
         self._size = 0
@@ -104,28 +94,36 @@ class BlockBuilder:
 
     def end(self) -> None:
         """The last transaction has ended."""
-        self._ended[len(self._begun) - 1] = len(self._items)
+        self._ended[len(self._begun) - 1] = len(self._tx_of_item)
 
-    def add_rows(self, table: Table, op: RowOp, layouts: tuple[Layout, ...], rows: bytes, place: int) -> None:
-        """The images of a rows event."""
-        self._items.append(_Item(len(self._begun) - 1, place, len(self._parts)))
-        self._rows.append(_Rows(table.number, op))
-        self._parts.append(RowsPart(self._size, self._size + len(rows), layouts, table.name))
-        self._data.append(rows)
-        self._size += len(rows)
+    def add_rows(self, rows: RowsEvent, place: int) -> None:
+        """The images of a rows event. place: where it lies."""
+        self._add_item(place, len(self._parts))
+        self._shape_of_part.append(rows.table.number)
+        self._op_of_part.append(rows.op)
+        size = self._size
+        self._size = size + len(rows.images)
+        self._parts.append((size, self._size, rows.layouts, rows.table.name))
+        self._data.append(rows.images)
+
+    def _add_item(self, place: int, part: int) -> None:
+        """Changes that one event has. part: which of the parts; -1 for a truncate."""
+        self._tx_of_item.append(len(self._begun) - 1)
+        self._place_of_item.append(place)
+        self._part_of_item.append(part)
 
     def add_truncate(self, relation: Relation, place: int) -> None:
         """A TRUNCATE TABLE."""
-        self._truncated.append((len(self._items), relation))
-        self._items.append(_Item(len(self._begun) - 1, place, -1))
+        self._truncated.append((len(self._tx_of_item), relation))
+        self._add_item(place, -1)
 
     def add_schema_change(self, relation: Relation, before: Relation | None) -> None:
         """The next change is the first in this shape."""
-        self._shown.append((len(self._items), len(self._begun) - 1, relation, before))
+        self._shown.append((len(self._tx_of_item), len(self._begun) - 1, relation, before))
 
     def add_ddl(self, statement: Statement) -> None:
         """A statement that may change tables."""
-        self._statements.append((len(self._items), len(self._begun) - 1, statement))
+        self._statements.append((len(self._tx_of_item), len(self._begun) - 1, statement))
 
     def finish(self, is_open: bool) -> Made:
         """The changes, in the order in which they came. is_open: whether the last transaction goes on."""
@@ -137,10 +135,9 @@ class BlockBuilder:
         )
         data = b"".join((*self._data, PADDING))
         walked = walk(data, self._parts)
-        tx = np.array([item.tx for item in self._items], np.int64)
-        part = np.array([item.part for item in self._items], np.int64)
-        images = np.array([len(one.layouts) for one in self._parts], np.int64)
-        rows = walked.images // images if len(images) else walked.images
+        tx, part = np.array(self._tx_of_item, np.int64), np.array(self._part_of_item, np.int64)
+        both = np.array(self._op_of_part, np.uint8) == RowOp.UPDATE
+        rows = walked.images >> both
         weight = np.ones(len(part), np.int64)
         weight[part >= 0] = rows
         numbered, ends = self._number(tx, weight)
@@ -183,8 +180,8 @@ class BlockBuilder:
             return None, None
         truncated = dict(self._truncated)
         relations = [
-            truncated[number] if item.part < 0 else self._shapes.shapes[self._rows[item.part].shape].relation
-            for number, item in enumerate(self._items)
+            truncated[item] if part < 0 else self._shapes.shapes[self._shape_of_part[part]].relation
+            for item, part in enumerate(self._part_of_item)
         ]
         numbers = self._table_numbers
         table = np.array([numbers.setdefault(one.id, len(numbers)) for one in relations], np.int64)
@@ -198,8 +195,8 @@ class BlockBuilder:
 
     def _layouts(self, images: Index) -> Index:
         """The number of the layout of each image."""
-        first = np.array([one.layouts[0].number for one in self._parts], np.int64)
-        last = np.array([one.layouts[-1].number for one in self._parts], np.int64)
+        first = np.array([layouts[0].number for _, _, layouts, _ in self._parts], np.int64)
+        last = np.array([layouts[-1].number for _, _, layouts, _ in self._parts], np.int64)
         odd = _place_in_part(images) & 1
         return np.where(odd, np.repeat(last, images), np.repeat(first, images))
 
@@ -216,9 +213,8 @@ class BlockBuilder:
     ) -> CellTable:
         items = np.flatnonzero(part >= 0)
         bounds = np.append(0, np.cumsum(rows))
-        op = np.array([one.op for one in self._rows], np.uint8)
-        shape = np.array([one.shape for one in self._rows], np.int32)
-        place = np.array([self._items[item].place for item in items.tolist()], np.uint64)
+        op, shape = np.array(self._op_of_part, np.uint8), np.array(self._shape_of_part, np.int32)
+        place = np.array(self._place_of_item, np.uint64)[items]
         both = op == RowOp.UPDATE
         in_part = _place_in_part(images)
         row = np.repeat(bounds[:-1], images) + (in_part >> np.repeat(both, images))
@@ -246,7 +242,7 @@ class BlockBuilder:
     def _truncates(self, numbered: _Numbered, table_seq: Index | None) -> list[Truncate]:
         found = []
         for item, relation in self._truncated:
-            tx, place, _ = self._items[item]
+            tx, place = self._tx_of_item[item], self._place_of_item[item]
             seq = int(numbered.seq[item])
             if seq >= self._begun[tx].durable:
                 of_table = 0 if table_seq is None else int(table_seq[item])
@@ -267,9 +263,9 @@ class BlockBuilder:
 
     def _next(self, item: int, tx: int, numbered: _Numbered, ends: Index) -> tuple[int, int]:
         """Batch order and seq of the change behind some place of a transaction."""
-        if item < len(self._items):
+        if item < len(self._tx_of_item):
             order = int(numbered.batch_order[item])
-            return order, int(numbered.seq[item]) if self._items[item].tx == tx else int(ends[tx])
+            return order, int(numbered.seq[item]) if self._tx_of_item[item] == tx else int(ends[tx])
         return int(numbered.weight.sum()), int(ends[tx])
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from psql_streamer.binlog.charsets import BINARY, BY_COLLATION, CharacterSet, decode_characters
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
-from psql_streamer.errors import ProtocolError, SourceRefused
+from psql_streamer.errors import ProtocolError
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
@@ -43,6 +43,8 @@ class Kind(IntEnum):
     BOOLEAN = 23
     COMPRESSED_CHARACTERS = 24
     COMPRESSED_BYTES = 25
+    UUID = 26
+    INET = 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,29 @@ class ColumnForm:
     type: TextType
 
 
-def form_of(field: Field, table: TableMap, tinyint1_is_bool: bool) -> ColumnForm:
-    """ProtocolError, which names the column, when its type is not known."""
-    if tinyint1_is_bool and field.type is FieldType.TINY and not field.unsigned:
-        return ColumnForm(CellType(Kind.SIGNED, 1), TextType("tinyint", _like("int2")))
+def form_of(field: Field, table: TableMap, tinyint1_is_bool: bool, declared: str = "") -> ColumnForm:
+    """ProtocolError, which names the column, when its type is not known.
+
+    declared: the type as the catalog has it, where somebody asked. The binlog does not tell TINYINT(1) from TINYINT,
+    nor MariaDB's UUID, INET6 and INET4 from BINARY.
+    """
+    if field.type is FieldType.TINY and tinyint1_is_bool and declared == "tinyint(1)":
+        return ColumnForm(CellType(Kind.BOOLEAN, 1), TextType(declared, _like("bool")))
+    if field.type is FieldType.STRING and (field.size, declared) in _DECLARED:
+        kind, like = _DECLARED[field.size, declared]
+        return ColumnForm(CellType(kind, 0, 1, precision=field.size), TextType(declared, _like(like)))
     make = _FORMS.get(field.type)
     if make is None:
         raise ProtocolError(f"column {field.name!r} of {table} has the type {field.type.name}, which cannot be read")
     return make(field, table)
+
+
+_DECLARED = {
+    (16, "uuid"): (Kind.UUID, "uuid"),
+    (16, "inet6"): (Kind.INET, "inet"),
+    (4, "inet4"): (Kind.INET, "inet"),
+}
+"""By the bytes of a value, which lie in their natural order, and the declared type."""
 
 
 def _like(name: str, modifier: int = -1) -> PostgresType:
@@ -164,7 +181,7 @@ def _characters(field: Field, table: TableMap, prefix: int, native: str, like: P
 def _character_set(field: Field, table: TableMap) -> CharacterSet:
     found = BY_COLLATION.get(field.collation or 0)
     if found is None:
-        raise SourceRefused(
+        raise ProtocolError(
             f"column {field.name!r} of {table} has the collation number {field.collation}, which cannot be read",
             "information_schema.COLLATIONS says which it is: change the column's character set, or exclude the table",
         )

@@ -23,14 +23,14 @@ from typing import Literal
 from psql_streamer.binlog import events
 from psql_streamer.binlog.block import BlockBuilder
 from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
-from psql_streamer.binlog.events import CHECKSUM_BYTES, HEADER_BYTES, EventType, Gtid, GtidEvent, Header
-from psql_streamer.binlog.payload import read_payload
-from psql_streamer.binlog.reader import Reader
-from psql_streamer.binlog.shapes import Table, TableShapes, Wanted
+from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header
+from psql_streamer.binlog.rows_events import ROWS, RowsReader
+from psql_streamer.binlog.shapes import Declared, TableShapes, Wanted, nothing_declared
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
+from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
 from psql_streamer.errors import ProtocolError, SourceRefused
-from psql_streamer.model import Relation, RowOp, SourceInfo
+from psql_streamer.model import Relation, SourceInfo
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -53,7 +53,7 @@ class Decoder:
     file, position: where the session was started, until a ROTATE event says it.
     resume: what of the next transaction is delivered; its changes are left out when it comes again.
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
-    tinyint1_is_bool: whether TINYINT(1) is a boolean.
+    tinyint1_is_bool: whether TINYINT(1) is a boolean. declared: asked for each new shape of a table; see form_of.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
     """
@@ -68,21 +68,20 @@ class Decoder:
         resume: OpenTransaction | None = None,
         remembered: Mapping[str, Relation] | None = None,
         tinyint1_is_bool: bool = False,
+        declared: Declared = nothing_declared,
         transaction_metadata: bool = False,
         most_bytes: int = 8 << 20,
         most_prepared: int = 64 << 20,
     ) -> None:
         self._source = source
         self._flavor = flavor
-        self._file = file
-        self._at = position  # where the event ends that is read
+        self._stream = EventStream(file, position)
         self._safe = file, position  # behind the last transaction that is wholly behind
         self._resume = resume
-        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {})
+        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {}, declared)
         self._open: _Transaction | None = None
         self._changes = 0  # of the open transaction, in pieces that were given
-        self._tables: dict[int, Table] = {}
-        self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
+        self._rows = RowsReader(self._shapes)
         self._identity = ""
         self._block = BlockBuilder(self._shapes, transaction_metadata)
         self._most_bytes = most_bytes
@@ -102,36 +101,17 @@ class Decoder:
         Gives what they hold: one piece, or more where the source changes, or where they hold more than `most_bytes`.
         ProtocolError when bytes are not the binlog's. SourceRefused when something in it cannot be read.
         """
-        for header, body in self._unpack(binlog):
-            if self._block.nbytes >= self._most_bytes or (header.type in _BEGINS and self._other_source(header, body)):
+        for header, body in self._stream.read(binlog):
+            if header.type in _BEGINS:
+                begin = _read_begin(header, body)
+                if self._identity_of(begin.gtid) != self._identity and not self._block.empty:
+                    yield self._finish()
+                self._read_gtid(header, begin)
+                continue
+            if self._block.nbytes >= self._most_bytes:
                 yield self._finish()
             self._read(header, body)
         yield self._finish()
-
-    def _unpack(self, binlog: Sequence[bytes]) -> Iterator[tuple[Header, bytes]]:
-        """The events that are to be read, those of compressed transactions included."""
-        for event in binlog:
-            header = events.read_header(event)
-            body = self._body(event, header)
-            if header.log_pos and not header.flags & events.ARTIFICIAL:
-                self._at = header.log_pos
-            if header.type != EventType.TRANSACTION_PAYLOAD:
-                yield header, body
-                continue
-            for inner in read_payload(body):
-                # Such an event lies where the one lies that it came in.
-                yield events.read_header(inner)._replace(size=header.size), inner[HEADER_BYTES:]
-
-    def _body(self, event: bytes, header: Header) -> bytes:
-        """What lies between header and checksum."""
-        checksums = self._checksums
-        if header.type == EventType.FORMAT_DESCRIPTION:
-            return event[HEADER_BYTES:]
-        if checksums is None:
-            checksums = events.has_checksum(event)  # what comes before the first FORMAT_DESCRIPTION event
-        elif checksums:
-            events.verify_checksum(event, header)
-        return event[HEADER_BYTES:-CHECKSUM_BYTES] if checksums else event[HEADER_BYTES:]
 
     def _read(self, header: Header, body: bytes) -> None:
         if self._held is not None and header.type in _HELD:
@@ -142,25 +122,16 @@ class Decoder:
             read(self, header, body)
         elif header.type not in _SKIPPED and not header.flags & events.IGNORABLE:
             raise SourceRefused(
-                f"a {events.name_of(header.type)} event, which this version cannot read, ends at {self._where()}"
+                f"a {events.name_of(header.type)} event, which this version cannot read, ends at {self._stream}"
             )
-
-    def _where(self) -> str:
-        return f"{self._file}:{self._at}"
 
     # Files.
 
-    def _read_format(self, _: Header, body: bytes) -> None:
-        found = events.read_format_description(b"\0" * HEADER_BYTES + body)
-        self._checksums = found.checksums
-        self._tables.clear()
+    def _read_format(self, *_: object) -> None:
+        self._rows.forget_tables()
 
-    def _read_rotate(self, header: Header, body: bytes) -> None:
-        file, position = events.read_rotate(body)
-        if file == self._file and header.flags & events.ARTIFICIAL:
-            return
-        self._file, self._at = file, position
-        self._tables.clear()
+    def _read_rotate(self, *_: object) -> None:
+        self._rows.forget_tables()
         self._mark_safe()
 
     def _read_heartbeat(self, *_: object) -> None:
@@ -168,45 +139,40 @@ class Decoder:
 
     def _mark_safe(self) -> None:
         if self._open is None and not len(self._prepared):
-            self._safe = self._file, self._at
+            self._safe = self._stream.file, self._stream.at
 
     def _read_incident(self, *_: object) -> None:
         raise SourceRefused(
-            f"the server lost events of its binlog before {self._where()} (INCIDENT)",
+            f"the server lost events of its binlog before {self._stream} (INCIDENT)",
             "its log says why; take a snapshot of the tables, and start behind that place",
         )
 
     # Transactions.
 
-    def _other_source(self, header: Header, body: bytes) -> bool:
-        gtid = self._gtid_event(header, body).gtid
-        return _identity(gtid, self._flavor) != self._identity and not self._block.empty
+    def _identity_of(self, gtid: Gtid | None) -> str:
+        """What the numbers of GTIDs are counted in: the server's uuid with the tag, or MariaDB's domain."""
+        if gtid is None:
+            return ""
+        return gtid.source.partition("-")[0] if self._flavor == "mariadb" else gtid.source
 
-    def _gtid_event(self, header: Header, body: bytes) -> GtidEvent:
+    def _read_gtid(self, header: Header, found: GtidEvent) -> None:
+        opened = self._begin(header, found.gtid, found.moment)
         if header.type == EventType.MARIADB_GTID:
-            return events.read_mariadb_gtid(body, header.server_id)
-        if header.type == EventType.GTID_TAGGED:
-            return events.read_tagged_gtid(body)
-        return events.read_gtid(body, header.type == EventType.ANONYMOUS_GTID)
-
-    def _read_gtid(self, header: Header, body: bytes) -> None:
-        found = self._gtid_event(header, body)
-        self._begin(header, found.gtid, found.moment)
-        if self._open is not None and header.type == EventType.MARIADB_GTID:
-            self._open.grouped = not found.standalone
+            opened.grouped = not found.standalone
             if found.prepares:
                 self._held = HeldTransaction(found.gtid)
 
-    def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> None:
+    def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> _Transaction:
         if self._open is not None:
-            raise ProtocolError(f"a transaction begins within another one before {self._where()}")
-        self._identity = _identity(gtid, self._flavor)
-        commit = gtid.number if gtid else _file_number(self._file) << 32 | (self._at - header.size) & 0xFFFF_FFFF
-        self._open = _Transaction(gtid, commit, moment or header.timestamp * 1_000_000)
+            raise ProtocolError(f"a transaction begins within another one before {self._stream}")
+        self._identity = self._identity_of(gtid)
+        commit = gtid.number if gtid else self._stream.place(header)
+        opened = self._open = _Transaction(gtid, commit, moment or header.timestamp * 1_000_000)
         self._changes = 0
-        shown = str(gtid) if gtid else f"{self._file}:{self._at - header.size}"
-        durable = self._resume.changes if self._resume and self._is_resumed(self._open) else 0
-        self._block.begin(commit, self._open.moment, shown, durable)
+        shown = str(gtid) if gtid else f"{self._stream.file}:{self._stream.at - header.size}"
+        durable = self._resume.changes if self._resume and self._is_resumed(opened) else 0
+        self._block.begin(commit, opened.moment, shown, durable)
+        return opened
 
     def _end(self) -> None:
         held = self._open
@@ -235,7 +201,7 @@ class Decoder:
 
     def _read_query(self, header: Header, body: bytes) -> None:
         query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
-        statement = read_statement(query.statement, query.schema)
+        statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
         kind = statement.kind
         if kind is StatementKind.ROWS:
             self._refuse_statement(statement, query.schema)
@@ -254,7 +220,9 @@ class Decoder:
             self._end()
             return
         if kind is StatementKind.TRUNCATE and self._shapes.wants(statement.schema, statement.table):
-            self._block.add_truncate(self._shapes.current(statement.schema, statement.table), self._place(header))
+            self._block.add_truncate(
+                self._shapes.current(statement.schema, statement.table), self._stream.place(header)
+            )
         if kind is StatementKind.DDL:
             self._block.add_ddl(statement)
         if not self._open.grouped:
@@ -264,7 +232,7 @@ class Decoder:
         found, held, opened = events.read_xa_prepare(body), self._held, self._open
         self._held = None
         if held is None or opened is None:
-            raise ProtocolError(f"an XA_PREPARE event before {self._where()} is outside of any XA transaction")
+            raise ProtocolError(f"an XA_PREPARE event before {self._stream} is outside of any XA transaction")
         if found.one_phase:
             self._prepared.release(held)
             self._replay(header, held)
@@ -277,7 +245,7 @@ class Decoder:
         held = self._prepared.take(statement.xid)
         if held is None:
             raise SourceRefused(
-                f"an XA transaction that ends before {self._where()} was prepared before the stream began",
+                f"an XA transaction that ends before {self._stream} was prepared before the stream began",
                 "its rows are not known: take a snapshot of the tables, and start behind that place",
             )
         if held.gtid is not None:
@@ -292,64 +260,32 @@ class Decoder:
 
     def _refuse_statement(self, statement: Statement, schema: str) -> None:
         raise SourceRefused(
-            f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._where()}",
+            f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
             "SET GLOBAL binlog_format=ROW on the server, find the session that sets it otherwise, and start behind it",
         )
 
     # Rows.
 
     def _read_table_map(self, _: Header, body: bytes) -> None:
-        reader = Reader(body, "TABLE_MAP")
-        table_id = reader.integer(6)
-        reader.take(2)
-        table = self._tables[table_id] = self._shapes.read(reader.rest())
-        if table.number < 0:
-            return
-        changed = self._shapes.show(table)
+        table = self._rows.read_table_map(body)
+        changed = self._shapes.show(table) if table.number >= 0 else None
         if changed is not None:
             self._require_transaction("TABLE_MAP")
             self._block.add_schema_change(*changed)
 
     def _read_rows(self, header: Header, body: bytes) -> None:
-        form = _ROWS[header.type]
         self._require_transaction("rows")
-        reader = Reader(body, "rows")
-        table_id, flags = reader.integer(6), reader.integer(2)
-        if form.extra:
-            reader.take(reader.integer(2) - 2)
-        table = self._tables.get(table_id)
-        if table is None:
-            if table_id != _DUMMY:
-                raise ProtocolError(f"a rows event before {self._where()} is of a table that no TABLE_MAP event names")
-        elif table.number >= 0:
-            self._read_images(header, reader, table, form)
-        if flags & _STATEMENT_END:
-            self._tables.clear()
-
-    def _read_images(self, header: Header, reader: Reader, table: Table, form: _RowsForm) -> None:
-        columns = reader.packed()
-        if columns != len(table.cells):
-            raise ProtocolError(
-                f"a rows event of {table.name} has {columns} columns where its TABLE_MAP has {len(table.cells)}"
-            )
-        present = [reader.take((columns + 7) // 8) for _ in range(2 if form.op is RowOp.UPDATE else 1)]
-        layouts = tuple(self._shapes.layout(table, bits) for bits in present)
-        rows = reader.rest()
-        if form.compressed:
-            rows = events.inflate(rows, "rows")
-        self._block.add_rows(table, form.op, layouts, rows, self._place(header))
-
-    def _place(self, header: Header) -> int:
-        """Where an event begins: the file's number and the place in it."""
-        return _file_number(self._file) << 32 | max(0, self._at - header.size) & 0xFFFF_FFFF
+        found = self._rows.read_rows(header, body)
+        if found is not None:
+            self._block.add_rows(found, self._stream.place(header))
 
     def _require_transaction(self, what: str) -> None:
         if self._open is None:
-            raise ProtocolError(f"a {what} event before {self._where()} is outside of any transaction")
+            raise ProtocolError(f"a {what} event before {self._stream} is outside of any transaction")
 
     def _refuse_partial(self, *_: object) -> None:
         raise SourceRefused(
-            f"the binlog has an update of a part of a JSON document before {self._where()}",
+            f"the binlog has an update of a part of a JSON document before {self._stream}",
             "SET GLOBAL binlog_row_value_options='' on the server, and start behind that place",
         )
 
@@ -383,48 +319,15 @@ class Decoder:
         return Standing(*self._safe, OpenTransaction(held.gtid, held.commit, self._changes))
 
 
-def _identity(gtid: Gtid | None, flavor: Flavor) -> str:
-    """What the numbers of GTIDs are counted in."""
-    if gtid is None:
-        return ""
-    return gtid.source.partition("-")[0] if flavor == "mariadb" else gtid.source
+def _read_begin(header: Header, body: bytes) -> GtidEvent:
+    if header.type == EventType.MARIADB_GTID:
+        return events.read_mariadb_gtid(body, header.server_id)
+    if header.type == EventType.GTID_TAGGED:
+        return events.read_tagged_gtid(body)
+    return events.read_gtid(body, header.type == EventType.ANONYMOUS_GTID)
 
 
-def _file_number(file: str) -> int:
-    """4711 of `binlog.004711`."""
-    digits = file.rpartition(".")[2]
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _RowsForm:
-    """Of a type of rows events. extra: whether version 2's extra data stand behind the flags."""
-
-    op: RowOp
-    extra: bool = False
-    compressed: bool = False
-
-
-_ROWS: dict[int, _RowsForm] = {
-    EventType.WRITE_ROWS_V1: _RowsForm(RowOp.INSERT),
-    EventType.UPDATE_ROWS_V1: _RowsForm(RowOp.UPDATE),
-    EventType.DELETE_ROWS_V1: _RowsForm(RowOp.DELETE),
-    EventType.WRITE_ROWS: _RowsForm(RowOp.INSERT, extra=True),
-    EventType.UPDATE_ROWS: _RowsForm(RowOp.UPDATE, extra=True),
-    EventType.DELETE_ROWS: _RowsForm(RowOp.DELETE, extra=True),
-    EventType.WRITE_ROWS_COMPRESSED_V1: _RowsForm(RowOp.INSERT, compressed=True),
-    EventType.UPDATE_ROWS_COMPRESSED_V1: _RowsForm(RowOp.UPDATE, compressed=True),
-    EventType.DELETE_ROWS_COMPRESSED_V1: _RowsForm(RowOp.DELETE, compressed=True),
-    EventType.WRITE_ROWS_COMPRESSED: _RowsForm(RowOp.INSERT, extra=True, compressed=True),
-    EventType.UPDATE_ROWS_COMPRESSED: _RowsForm(RowOp.UPDATE, extra=True, compressed=True),
-    EventType.DELETE_ROWS_COMPRESSED: _RowsForm(RowOp.DELETE, extra=True, compressed=True),
-}
-
-_STATEMENT_END = 1
-"""Flag of rows events: table ids mean nothing behind it."""
-
-_DUMMY = 0xFF_FFFF
-"""The table id of an event that has no rows, and only ends a statement."""
+_BEGIN = read_statement(b"BEGIN", "")
 
 _ENDS = {StatementKind.COMMIT, StatementKind.ROLLBACK}
 
@@ -434,20 +337,16 @@ _READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {
     EventType.HEARTBEAT: Decoder._read_heartbeat,
     EventType.HEARTBEAT_V2: Decoder._read_heartbeat,
     EventType.INCIDENT: Decoder._read_incident,
-    EventType.GTID: Decoder._read_gtid,
-    EventType.ANONYMOUS_GTID: Decoder._read_gtid,
-    EventType.GTID_TAGGED: Decoder._read_gtid,
-    EventType.MARIADB_GTID: Decoder._read_gtid,
     EventType.XID: Decoder._read_xid,
     EventType.XA_PREPARE: Decoder._read_xa_prepare,
     EventType.QUERY: Decoder._read_query,
     EventType.QUERY_COMPRESSED: Decoder._read_query,
     EventType.TABLE_MAP: Decoder._read_table_map,
     EventType.PARTIAL_UPDATE_ROWS: Decoder._refuse_partial,
-    **dict.fromkeys(_ROWS, Decoder._read_rows),
+    **dict.fromkeys(ROWS, Decoder._read_rows),
 }
 
-_HELD = {EventType.TABLE_MAP, EventType.PARTIAL_UPDATE_ROWS, *_ROWS}
+_HELD = {EventType.TABLE_MAP, EventType.PARTIAL_UPDATE_ROWS, *ROWS}
 """Events of an XA transaction that wait for its outcome."""
 
 _SKIPPED = {

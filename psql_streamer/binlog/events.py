@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -112,29 +113,28 @@ def read_header(event: bytes) -> Header:
     """ProtocolError when it does not say the event's own length."""
     if len(event) < HEADER_BYTES:
         raise ProtocolError("a binlog event is shorter than its header")
-    header = Header(*_HEADER.unpack_from(event))
+    header: Header = tuple.__new__(Header, _HEADER.unpack_from(event))
     if header.size != len(event):
         raise ProtocolError(f"a {name_of(header.type)} event of {len(event)} bytes says that it has {header.size}")
     return header
 
 
+_CRC_OF_ALL = 0x2144_DF1C
+"""The CRC-32 of whatever ends with its own CRC-32, little-endian."""
+
+
 def has_checksum(event: bytes) -> bool:
     """Whether the event ends with its CRC-32."""
-    return len(event) >= HEADER_BYTES + CHECKSUM_BYTES and _crc(event) == int.from_bytes(event[-4:], "little")
+    return len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event) == _CRC_OF_ALL
 
 
-def verify_checksum(event: bytes, header: Header) -> None:
-    """ProtocolError when it is wrong."""
-    if not has_checksum(event):
-        raise ProtocolError(
-            f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
-            "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
-            "--verify-binlog-checksum",
-        )
-
-
-def _crc(event: bytes) -> int:
-    return zlib.crc32(memoryview(event)[:-CHECKSUM_BYTES])
+def wrong_checksum(header: Header) -> ProtocolError:
+    """What to say of an event whose checksum is wrong."""
+    return ProtocolError(
+        f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
+        "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
+        "--verify-binlog-checksum",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +153,9 @@ class FormatDescription:
 _CRC32 = 1
 
 
-def read_format_description(event: bytes) -> FormatDescription:
-    """It has a checksum itself, whatever it says of the others: "FD events carry the algorithm, and a checksum even
-    when it is off" (MySQL source, Log_event_footer::get_checksum_alg).
+def read_format_description(event: bytes, header: Header) -> FormatDescription:
+    """It has room for a checksum itself, whatever it says of the others (MySQL source,
+    Log_event_footer::get_checksum_alg).
     """
     reader = Reader(event, "FORMAT_DESCRIPTION", HEADER_BYTES)
     version = reader.integer(2)
@@ -172,6 +172,8 @@ def read_format_description(event: bytes) -> FormatDescription:
     algorithm = rest[-CHECKSUM_BYTES - 1]
     if algorithm > _CRC32:
         raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
+    if algorithm == _CRC32 and not has_checksum(event):
+        raise wrong_checksum(header)
     return FormatDescription(server, algorithm == _CRC32, rest[: -CHECKSUM_BYTES - 1])
 
 
@@ -213,22 +215,34 @@ class GtidEvent(NamedTuple):
 
 
 _FULL_MOMENT = 1 << 55
+_UNTAGGED = Struct("<x16sQ")
+_MOMENTS = 42
+"""Where the times begin, behind a byte 2 and two numbers of 8 bytes about parallel replicas."""
 
 
 def read_gtid(body: bytes, anonymous: bool) -> GtidEvent:
     """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT of MySQL."""
-    reader = Reader(body, "GTID")
-    reader.take(1)
-    uuid = reader.take(16).hex()
-    number = reader.integer(8)
-    gtid = None if anonymous else Gtid(_dashed(uuid), number)
-    if len(reader) < 17 + 7 or reader.take(1) != b"\x02":
+    if len(body) < _UNTAGGED.size:
+        raise ProtocolError("a GTID event is shorter than its fields")
+    uuid, number = _UNTAGGED.unpack_from(body)
+    gtid = None if anonymous else Gtid(_source_of(uuid), number)
+    if len(body) < _MOMENTS + 7 or body[_UNTAGGED.size] != _HAS_MOMENTS:
         return GtidEvent(gtid)
-    reader.take(16)
-    moment = reader.integer(7)
+    # The immediate commit's time; with its highest bit set, that of the original commit follows.
+    moment = int.from_bytes(body[_MOMENTS : _MOMENTS + 7], "little")
     if moment & _FULL_MOMENT:
-        moment = reader.integer(7)
+        moment = int.from_bytes(body[_MOMENTS + 7 : _MOMENTS + 14], "little")
     return GtidEvent(gtid, moment & (_FULL_MOMENT - 1))
+
+
+_HAS_MOMENTS = 2
+
+
+@lru_cache(maxsize=256)
+def _source_of(uuid: bytes, tag: str = "") -> str:
+    digits = uuid.hex()
+    dashed = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return f"{dashed}:{tag}" if tag else dashed
 
 
 _TAGGED_FIELDS = {"flags": 0, "uuid": 1, "gno": 2, "tag": 3, "immediate": 6, "original": 7}
@@ -257,8 +271,7 @@ def read_tagged_gtid(body: bytes) -> GtidEvent:
     if not uuid:
         raise ProtocolError("a GTID_TAGGED event has no uuid")
     moment = moments.get(_TAGGED_FIELDS["original"]) or moments.get(_TAGGED_FIELDS["immediate"], 0)
-    source = _dashed(uuid.hex()) + (f":{tag}" if tag else "")
-    return GtidEvent(Gtid(source, number), moment)
+    return GtidEvent(Gtid(_source_of(uuid, tag), number), moment)
 
 
 def _variable(reader: Reader) -> int:
@@ -268,18 +281,24 @@ def _variable(reader: Reader) -> int:
     return rest << 8 - more - 1 | first >> more + 1 if more < 8 else rest
 
 
-def _dashed(uuid: str) -> str:
-    return f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
-
-
 _STANDALONE, _PREPARED_XA = 1, 64
+
+
+_OF_MARIADB = Struct("<QIB")
 
 
 def read_mariadb_gtid(body: bytes, server_id: int) -> GtidEvent:
     """MariaDB's GTID event, which begins a transaction."""
-    reader = Reader(body, "GTID")
-    number, domain, flags = reader.integer(8), reader.integer(4), reader.integer(1)
-    return GtidEvent(Gtid(f"{domain}-{server_id}", number), 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
+    if len(body) < _OF_MARIADB.size:
+        raise ProtocolError("a GTID event is shorter than its fields")
+    number, domain, flags = _OF_MARIADB.unpack_from(body)
+    gtid = Gtid(_server_of(domain, server_id), number)
+    return GtidEvent(gtid, 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
+
+
+@lru_cache(maxsize=256)
+def _server_of(domain: int, server_id: int) -> str:
+    return f"{domain}-{server_id}"
 
 
 def xid(form: int, gtrid: bytes, bqual: bytes) -> bytes:
@@ -303,24 +322,27 @@ def read_xa_prepare(body: bytes) -> XaPrepare:
 
 
 class Query(NamedTuple):
-    """A statement. error_code: what it ended with on the server, 0 for success."""
+    """A statement, in the schema that was in use, and the server's thread that ran it."""
 
     schema: str
     statement: bytes
     thread_id: int
 
 
+_QUERY = Struct("<I4xB2xH")
+"""Thread, and the lengths of the schema's name and of the session's settings, which stand between."""
+
+
 def read_query(body: bytes, compressed: bool = False) -> Query:
     """QUERY_EVENT; compressed: MariaDB's QUERY_COMPRESSED_EVENT."""
-    reader = Reader(body, "QUERY")
-    thread_id = reader.integer(4)
-    reader.take(4)
-    schema_length = reader.integer(1)
-    reader.take(2)
-    reader.take(reader.integer(2))
-    schema = reader.take(schema_length)
-    reader.take(1)
-    statement = reader.rest()
+    if len(body) < _QUERY.size:
+        raise ProtocolError("a QUERY event is shorter than its fields")
+    thread_id, schema_length, settings_length = _QUERY.unpack_from(body)
+    schema_at = _QUERY.size + settings_length
+    statement_at = schema_at + schema_length + 1
+    if statement_at > len(body):
+        raise ProtocolError("a QUERY event is shorter than its fields")
+    schema, statement = body[schema_at : statement_at - 1], body[statement_at:]
     if compressed:
         statement = inflate(statement, "QUERY_COMPRESSED")
     return Query(schema.decode(errors="replace"), statement, thread_id)

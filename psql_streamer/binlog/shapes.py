@@ -14,6 +14,14 @@ from psql_streamer.model import Column, Relation
 
 Wanted = Callable[[str, str], bool]
 
+Declared = Callable[[str, str], Mapping[str, str]]
+"""The types of the columns of a table, by schema and table, as far as somebody asked: `tinyint(1)`, `uuid`."""
+
+
+def nothing_declared(_schema: str, _table: str) -> Mapping[str, str]:
+    """Nobody asked."""
+    return {}
+
 
 @dataclass(slots=True)
 class Table:
@@ -25,19 +33,33 @@ class Table:
     number: int
     cells: tuple[CellType, ...] = ()
     layouts: dict[bytes, Layout] = field(default_factory=dict)
+    layouts_by_head: dict[bytes, tuple[Layout, ...]] = field(default_factory=dict)
+
+    bitmap_bytes: int = field(init=False)  # of a bit for each column
+    head_bytes: int = field(init=False)  # of the number of columns and one bitmap, in a rows event
+
+    def __post_init__(self) -> None:
+        self.bitmap_bytes = (len(self.cells) + 7) // 8
+        self.head_bytes = (1 if len(self.cells) < 251 else 3) + self.bitmap_bytes
 
 
 class TableShapes:
     """The shapes that tables have had in a session, numbered; a number stands for the same shape for ever."""
 
     def __init__(
-        self, wanted: Wanted, mariadb: bool, tinyint1_is_bool: bool, remembered: Mapping[str, Relation]
+        self,
+        wanted: Wanted,
+        mariadb: bool,
+        tinyint1_is_bool: bool,
+        remembered: Mapping[str, Relation],
+        declared: Declared,
     ) -> None:
         self.shapes: list[Shape] = []
         self.layouts = Layouts()
         self._current: dict[str, Relation] = {}
         self._remembered = dict(remembered)
         self._wanted = wanted
+        self._declared = declared
         self._mariadb = mariadb
         self._tinyint1_is_bool = tinyint1_is_bool
         self._read: dict[bytes, Table] = {}
@@ -84,7 +106,10 @@ class TableShapes:
                 f"a TABLE_MAP event of {found} does not name its columns",
                 "SET GLOBAL binlog_row_metadata=FULL on the server, and start at a position behind that",
             )
-        forms = [form_of(one, found, self._tinyint1_is_bool) for one in found.fields]
+        declared = self._declared(schema, name)
+        forms = [
+            form_of(one, found, self._tinyint1_is_bool, declared.get(one.name, "").lower()) for one in found.fields
+        ]
         columns = tuple(Column(one.name, form.type, one.key) for one, form in zip(found.fields, forms, strict=True))
         number = self._add(Relation(str(found), schema, name, columns))
         return Table(str(found), number, tuple(form.cell for form in forms))

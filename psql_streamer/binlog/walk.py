@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,10 @@ from psql_streamer.cells import ragged
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
 
-
-class RowsPart(NamedTuple):
-    """The images of one rows event, which lie in [at, end) of the block. layouts: of the images of a row, in turn."""
-
-    at: int
-    end: int
-    layouts: tuple[Layout, ...]
-    name: str
+RowsPart: TypeAlias = tuple[int, int, tuple[Layout, ...], str]
+"""The images of one rows event: where in the block they begin and end, the layouts of the images of a row in turn, and
+the table's name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +45,15 @@ def walk(data: bytes, parts: Sequence[RowsPart]) -> WalkedImages:
         try:
             _walk_part(data, part, at, lengths)
         except IndexError:
-            raise _too_long(part) from None
+            raise _too_long(part[-1]) from None
         images.append(len(at) - before)
     return WalkedImages(np.array(at, np.int64), np.array(images, np.int64), np.array(lengths, np.int64))
 
 
 def _walk_part(data: bytes, part: RowsPart, starts: list[int], lengths: list[int]) -> None:
-    cursor, end = part.at, part.end
+    cursor, end, layouts, name = part
     while cursor < end:
-        for layout in part.layouts:
+        for layout in layouts:
             starts.append(cursor)
             behind = cursor + layout.nulls
             variable, rest = layout.steps(data[cursor:behind])
@@ -69,13 +65,13 @@ def _walk_part(data: bytes, part: RowsPart, starts: list[int], lengths: list[int
                 cursor += prefix + length
             cursor += rest
             if cursor > end:
-                raise _too_long(part)
+                raise _too_long(name)
             if cursor == starts[-1]:
-                raise ProtocolError(f"a rows event of {part.name} has rows without columns")
+                raise ProtocolError(f"a rows event of {name} has rows without columns")
 
 
-def _too_long(part: RowsPart) -> ProtocolError:
-    return ProtocolError(f"a row of {part.name} is longer than its event")
+def _too_long(name: str) -> ProtocolError:
+    return ProtocolError(f"a row of {name} is longer than its event")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class _Event(Struct):
     CommitLSN: Number | None = None
     WALPosition: Number | None = None
     Transaction: str | None = None
+    GTID: str | None = None
     Commit: Number | None = None
     Place: Number | None = None
     Seq: _Seq | None = None
@@ -92,7 +93,7 @@ def _parse_event(value: bytes) -> Parsed:
         kind,
         place if commit is None else commit,
         0 if event.Timestamp is None else to_micros(event.Timestamp),
-        event.Transaction if xid is None else str(xid),
+        event.Transaction or event.GTID if xid is None else str(xid),
         place,
         event.Seq,
         _uuid(event.UUID),
@@ -111,6 +112,7 @@ class _EnvelopeSource(Struct):
     commit_lsn: str | None = None
     lsn: str | None = None
     transaction: str | None = None
+    gtid: str | None = None
     commit: Number | None = None
     place: Number | None = None
 
@@ -154,7 +156,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         kind,
         source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
         (source.ts_ms or 0) * 1000,
-        source.transaction if source.xid is None else str(source.xid),
+        source.transaction or source.gtid if source.xid is None else str(source.xid),
         source.place if source.lsn is None else _lsn(source.lsn),
         source.seq,
         b"",

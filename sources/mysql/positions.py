@@ -23,13 +23,15 @@ class BinlogPosition:
 
     executed: the transactions that lie wholly behind; None where they have no GTIDs: then it is the place that counts.
     place: where the last of them ends, on the server that it was read from. server: that one's uuid, where it has one.
-    open: of the transaction after them, what is delivered already.
+    open: of the transaction after them, what is delivered already. counts: how many changes of each table that is, by
+    Relation.id; empty where nobody wants to know.
     """
 
     executed: str | None
     place: Place
     server: str = ""
     open: OpenTransaction | None = None
+    counts: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, position: Position) -> BinlogPosition:
@@ -38,7 +40,9 @@ class BinlogPosition:
         executed = data["executed"]
         if executed is not None:
             parse_executed(executed)
-        return cls(executed, Place(str(data["file"]), int(data["offset"])), str(data["server"]), _open(data["open"]))
+        held = data["open"]
+        counts = () if held is None else tuple((str(name), int(count)) for name, count in held["tables"].items())
+        return cls(executed, Place(str(data["file"]), int(data["offset"])), str(data["server"]), _open(held), counts)
 
     @property
     def position(self) -> Position:
@@ -48,6 +52,7 @@ class BinlogPosition:
             "source": held.gtid.source if held.gtid else None,
             "commit": held.commit,
             "changes": held.changes,
+            "tables": dict(self.counts),
         }
         return Position(
             {
@@ -60,16 +65,18 @@ class BinlogPosition:
             str(self),
         )
 
-    def moved(self, standing: Standing, executed: str | None) -> BinlogPosition:
+    def moved(self, standing: Standing, executed: str | None, counts: Mapping[str, int]) -> BinlogPosition:
         """The same source later."""
-        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open)
+        held = tuple(counts.items()) if standing.open else ()
+        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open, held)
 
     def has_reached(self, mark: BinlogPosition) -> bool:
         """Whether everything up to the mark lies before this."""
         if self.executed is None or mark.executed is None:
             return self._place_order() >= mark._place_order()
-        mine = parse_executed(self.executed)
-        return mine.includes(parse_executed(mark.executed)) and self._has_changes(mine, mark.open)
+        kind = type(parse_executed(self.executed or mark.executed))
+        mine = kind.parse(self.executed)
+        return mine.includes(kind.parse(mark.executed)) and self._has_changes(mine, mark.open)
 
     def _has_changes(self, mine: Executed, wanted: OpenTransaction | None) -> bool:
         if wanted is None or wanted.gtid is None or mine.holds(*wanted.gtid):

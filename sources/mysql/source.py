@@ -13,9 +13,22 @@ from typing import ClassVar
 from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
+from psql_streamer.cells import CellTable
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity, Source, Status
-from psql_streamer.model import MARIADB, MYSQL, Batch, Position, Relation, SourceInfo, Stats, batch_overhead
+from psql_streamer.linger import Buffered, Linger
+from psql_streamer.model import (
+    MARIADB,
+    MYSQL,
+    Batch,
+    Position,
+    Relation,
+    SourceInfo,
+    Stats,
+    TransactionMetadata,
+    Truncate,
+    batch_overhead,
+)
 from psql_streamer.options import SourceOptions
 from sources.mysql.check import findings
 from sources.mysql.connection import Connector
@@ -26,7 +39,7 @@ from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
 from sources.mysql.server import Session, session
 from sources.mysql.server_watch import ServerWatch
-from sources.postgres.linger import Buffered, Linger
+from sources.mysql.transaction_metadata import TransactionReader
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +48,11 @@ _HEARTBEAT_SHARE = 1 / 3
 
 _LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
 """Of ids that are made up: people number their servers from 1 on."""
+
+_FIRST_ROW_BYTES = 64.0
+"""What a row is taken to have before the first batch has said."""
+
+_LEAST_BLOCK_BYTES = 16 << 10
 
 _TRANSACTION_ENDS = {EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROTATE}
 _TYPE_AT = 4
@@ -64,6 +82,9 @@ class MysqlSource(Source):
         self._waiting: deque[Batch] = deque()
         self._info: dict[str, SourceInfo] = {}
         self._kind, self._own_server, self._log_name = MYSQL, ("", 0), ""
+        self._wants_transactions = False
+        self._transactions: TransactionReader | None = None
+        self._row_bytes = _FIRST_ROW_BYTES
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
@@ -107,6 +128,9 @@ class MysqlSource(Source):
     def has_reached(self, position: Position, mark: Position) -> bool:
         return read_position(self.name, position).has_reached(read_position(self.name, mark))
 
+    def provide_transaction_metadata(self) -> None:
+        self._wants_transactions = True
+
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
@@ -131,6 +155,7 @@ class MysqlSource(Source):
             resume.open,
             self._shapes,
         )
+        self._transactions = TransactionReader(dict(resume.counts)) if self._wants_transactions else None
         self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
         self._server.start()
 
@@ -142,7 +167,7 @@ class MysqlSource(Source):
             return self._waiting.popleft()
         try:
             if self._gather(stream, timeout):
-                events = stream.buffer.take(self._settings.batch_size, self._settings.batch_bytes)
+                events = stream.buffer.take(self._settings.batch_size, self._block_bytes())
                 self._linger.note_block(time.monotonic(), sum(map(len, events)))
                 self._buffered_since = time.monotonic()
                 self._waiting.extend(self._decode(events, stream.heard_at))
@@ -227,14 +252,22 @@ class MysqlSource(Source):
                 if self._is_full(stream):
                     break
                 continue
-            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._settings.batch_bytes)
+            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._block_bytes())
             if pause <= 0 or not stream.wait(pause):
                 break
         return True
 
+    def _block_bytes(self) -> int:
+        """Bytes of events that have about batchSize rows, as large as those of the last batch: an event does not say
+        how many it has.
+        """
+        return min(
+            self._settings.batch_bytes, max(_LEAST_BLOCK_BYTES, int(self._settings.batch_size * self._row_bytes))
+        )
+
     def _is_full(self, stream: Stream) -> bool:
         buffer = stream.buffer
-        return buffer.size >= self._settings.batch_bytes or len(buffer.events) >= self._settings.batch_size
+        return buffer.size >= self._block_bytes() or len(buffer.events) >= self._settings.batch_size
 
     def _buffered(self, stream: Stream) -> Buffered:
         buffer = stream.buffer
@@ -258,10 +291,13 @@ class MysqlSource(Source):
             for gtid in decoded.completed:
                 self._executed.add(*gtid)
             self._executed_text = str(self._executed)
-        before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text)
-        changes = decoded.changes
-        if not changes.rows and not decoded.truncates and not decoded.schema_changes and self._at == before:
+        changes, truncates, metadata = self._read_transactions(decoded)
+        counts = self._transactions.open_counts if self._transactions else {}
+        before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text, counts)
+        if not changes.rows and not truncates and not decoded.schema_changes and not metadata and self._at == before:
             return None
+        if changes.rows:
+            self._row_bytes = decoded.nbytes / changes.rows
         # Another session begins where this one ended.
         self._shapes |= {change.relation.id: change.relation for change in decoded.schema_changes}
         return Batch(
@@ -269,11 +305,20 @@ class MysqlSource(Source):
             self._at.position,
             decoded.transactions,
             changes,
-            decoded.truncates,
+            truncates,
             schema_changes=decoded.schema_changes,
+            transaction_metadata=metadata,
             nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
             received_at=received_at,
         )
+
+    def _read_transactions(
+        self, decoded: Decoded
+    ) -> tuple[CellTable, tuple[Truncate, ...], TransactionMetadata | None]:
+        if self._transactions is None:
+            return decoded.changes, decoded.truncates, None
+        assert self._decoder is not None  # noqa: S101 - it gave what was decoded
+        return self._transactions.read(decoded, self._decoder.in_transaction)
 
     def _require_a_living_stream(self, stream: Stream) -> None:
         silence = time.monotonic() - stream.heard_at

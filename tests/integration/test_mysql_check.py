@@ -40,6 +40,7 @@ def test_a_server_that_is_ready_gives_nothing_to_say(every_schema: Schema) -> No
         ("binlog_expire_logs_seconds", "3600", "warning: the server removes its binary log after 1 hours"),
     ],
 )
+@pytest.mark.behaviour("B6")
 def test_a_setting_that_is_wrong_is_named_with_its_remedy(
     own_server: BinlogServer, setting: str, value: str, told: str
 ) -> None:
@@ -62,6 +63,7 @@ def own_server() -> Iterator[BinlogServer]:
         yield server
 
 
+@pytest.mark.behaviour("B6")
 def test_a_server_without_a_binary_log_is_refused() -> None:
     settings = {"skip_log_bin": "1", "log_slave_updates": "OFF"}
     server = EmbeddedMariadb(settings=settings)
@@ -72,12 +74,14 @@ def test_a_server_without_a_binary_log_is_refused() -> None:
             source_of(schema).start(None)
 
 
+@pytest.mark.behaviour("B6")
 def test_tables_without_a_key_are_named(every_schema: Schema) -> None:
     every_schema.execute("CREATE TABLE keyless (id INT)")
     [found] = findings(every_schema)
     assert f"warning: {every_schema.name}.keyless has no primary key: its events have no key" in found
 
 
+@pytest.mark.behaviour("B6")
 def test_an_account_without_privileges_is_told_what_to_grant(every_schema: Schema) -> None:
     schema = every_schema
     schema.execute("DROP USER IF EXISTS poor@'%'", "CREATE USER poor@'%' IDENTIFIED BY 'secret-of-poor'")

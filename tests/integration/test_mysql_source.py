@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Position
 from sources.mysql.server_errors import SameServerId
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import ABSENT, identities, read_all, read_until, seen, source_of, streaming
@@ -40,6 +42,7 @@ def purge_all_but_the_last(schema: Schema) -> None:
     wait_for(is_purged, "the server to remove its binary logs")
 
 
+@pytest.mark.behaviour("B1")
 def test_every_change_has_its_rows_before_and_after(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -53,6 +56,7 @@ def test_every_change_has_its_rows_before_and_after(schema: Schema) -> None:
     ]
 
 
+@pytest.mark.behaviour("B1")
 def test_a_statement_of_many_rows_is_one_transaction_whose_rows_are_numbered(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -62,6 +66,7 @@ def test_a_statement_of_many_rows_is_one_transaction_whose_rows_are_numbered(sch
     assert len({change.commit for change in changes}) == 2
 
 
+@pytest.mark.behaviour("B1")
 def test_what_is_rolled_back_never_comes(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -85,6 +90,7 @@ def test_a_start_without_a_position_begins_at_the_end(schema: Schema) -> None:
         assert ids(read_all(source, schema)) == ["2"]
 
 
+@pytest.mark.behaviour("B4")
 def test_a_restart_inside_a_transaction_goes_on_behind_what_was_delivered(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema, batchSize=4) as source:
@@ -113,6 +119,7 @@ def test_other_tables_and_system_schemas_stay_out(schema: Schema) -> None:
     assert {change.table for change in seen(batches)} == {f"{schema.name}.t"}
 
 
+@pytest.mark.behaviour("B2")
 def test_each_row_has_the_shape_of_its_time(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -137,6 +144,7 @@ def test_each_row_has_the_shape_of_its_time(schema: Schema) -> None:
     assert versions == [1, 2, 3]
 
 
+@pytest.mark.behaviour("B2")
 def test_a_table_that_is_renamed_comes_under_its_new_name(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -145,6 +153,7 @@ def test_a_table_that_is_renamed_comes_under_its_new_name(schema: Schema) -> Non
     assert [change.table for change in changes] == [f"{schema.name}.t", f"{schema.name}.u"]
 
 
+@pytest.mark.behaviour("B2")
 def test_a_truncate_is_one_change_of_its_table(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -178,6 +187,7 @@ def test_what_the_catalog_says_is_what_the_stream_says(schema: Schema) -> None:
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+@pytest.mark.behaviour("B3")
 def test_what_a_row_image_lacks_is_told_apart_from_null(schema: Schema, image: str) -> None:
     schema.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT)", "INSERT INTO t VALUES (1, NULL, 'x')")
     with streaming(schema) as source:
@@ -188,6 +198,7 @@ def test_what_a_row_image_lacks_is_told_apart_from_null(schema: Schema, image: s
     assert changes[1].after["a"] is None  # type: ignore[index]
 
 
+@pytest.mark.behaviour("B4")
 def test_rotations_and_restarts_of_the_server_are_followed(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -211,6 +222,7 @@ def test_rotations_and_restarts_of_the_server_are_followed(own_mariadb: Embedded
             source.stop()
 
 
+@pytest.mark.behaviour("B4")
 def test_a_failover_to_a_replica_goes_on_without_a_gap(own_mariadb: EmbeddedMariadb) -> None:
     primary = own_mariadb
     with EmbeddedMariadb(settings={"server_id": "2"}) as replica:
@@ -240,6 +252,7 @@ def test_a_failover_to_a_replica_goes_on_without_a_gap(own_mariadb: EmbeddedMari
             assert repeated <= set(identities(batches + there)), "a repeat has the identity that it had"
 
 
+@pytest.mark.behaviour("B4")
 def test_a_server_without_transactions_that_were_delivered_is_refused(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -252,6 +265,7 @@ def test_a_server_without_transactions_that_were_delivered_is_refused(own_mariad
             source_of(schema).start(position)
 
 
+@pytest.mark.behaviour("B4")
 def test_binary_logs_that_were_removed_stop_it_with_the_size_of_the_gap(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
@@ -270,6 +284,7 @@ def test_binary_logs_that_were_removed_stop_it_with_the_size_of_the_gap(own_mari
         assert not source.status().ok
 
 
+@pytest.mark.behaviour("B7")
 def test_a_second_client_with_the_same_server_id_is_told_so(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema, serverId=4711) as first, streaming(schema, serverId=4711):
@@ -286,6 +301,7 @@ def test_two_sources_have_server_ids_of_their_own(schema: Schema) -> None:
         assert one.stats()["server_id"] != other.stats()["server_id"]
 
 
+@pytest.mark.behaviour("B7")
 def test_an_idle_server_sends_heartbeats_and_a_silent_one_counts_as_lost(schema: Schema) -> None:
     with streaming(schema, receiveTimeout="1s") as source:
         began = time.monotonic()
@@ -335,6 +351,7 @@ def test_an_interrupt_ends_a_start_that_waits(schema: Schema) -> None:
     assert failed
 
 
+@pytest.mark.behaviour("B1")
 def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -352,6 +369,7 @@ def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: S
         assert ids(read_all(again, schema))[-2:] == ["1", "4"]
 
 
+@pytest.mark.behaviour("B5")
 def test_compressed_binary_logs_are_read(every_schema: Schema) -> None:
     schema = every_schema
     mariadb = "mariadb" in schema.value("SELECT VERSION()").lower()
@@ -370,6 +388,7 @@ def test_compressed_binary_logs_are_read(every_schema: Schema) -> None:
     assert (changes[0].after or {})["doc"] == "compress me " * 500
 
 
+@pytest.mark.behaviour("B5")
 def test_rows_that_come_as_statements_stop_it_by_name(schema: Schema) -> None:
     schema.execute(TABLE)
     with streaming(schema) as source:
@@ -384,3 +403,117 @@ def test_a_table_that_is_made_of_a_query_comes_with_its_rows(schema: Schema) -> 
     with streaming(schema) as source:
         schema.execute("CREATE TABLE u AS SELECT * FROM t")
         assert [change.table for change in seen(read_all(source, schema))] == [f"{schema.name}.u"] * 2
+
+
+def test_transactions_are_counted_by_table_also_over_a_restart(schema: Schema) -> None:
+    schema.execute(TABLE, "CREATE TABLE u (id INT PRIMARY KEY)")
+    source = source_of(schema, batchSize=4)
+    source.provide_transaction_metadata()
+    source.stream_identity()
+    source.start(None)
+    schema.transaction(
+        *(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(5)),
+        "INSERT INTO u VALUES (1)",
+        "UPDATE t SET note = 'y' WHERE id < 2",
+    )
+    schema.execute("INSERT INTO u VALUES (2)")
+    whole = read_all(source, schema)
+    source.stop()
+    inside = next(batch.position for batch in whole[1:] if batch.position.data["open"])
+    again = source_of(schema)
+    again.provide_transaction_metadata()
+    again.start(inside)
+    rest = read_all(again, schema)
+    again.stop()
+
+    def said(batches: list[Batch]) -> tuple[int, list[dict[str, int]]]:
+        begun, ended = 0, []
+        for metadata in (batch.transaction_metadata for batch in batches):
+            assert metadata is not None
+            begun += len(metadata.begins)
+            for tx in metadata.ends.tx.tolist():
+                counted = zip(metadata.counts.tx, metadata.counts.table, metadata.counts.count, strict=True)
+                ended.append(
+                    {str(metadata.counts.tables[table])[-1]: int(count) for of, table, count in counted if of == tx}
+                )
+        return begun, ended
+
+    assert said(whole) == (2, [{"t": 7, "u": 1}, {"u": 1}])
+    assert said(rest) == (1, [{"t": 7, "u": 1}, {"u": 1}])
+    for batches in (whole, rest):
+        of_t = [
+            seq
+            for batch in batches
+            for changes in batch.changes
+            if changes.relation.table == "t" and changes.table_seq is not None
+            for seq in changes.table_seq.tolist()
+        ]
+        assert of_t == list(range(7))[-len(of_t) :]
+
+
+def test_tagged_gtids_are_followed(mysql: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "tagged") as schema:
+        schema.execute(TABLE)
+        with streaming(schema) as source:
+            schema.execute(
+                "SET SESSION gtid_next = 'AUTOMATIC:my_tag'",
+                "INSERT INTO t VALUES (1, 'a')",
+                "SET SESSION gtid_next = 'AUTOMATIC'",
+                "INSERT INTO t VALUES (2, 'b')",
+            )
+            batches = read_all(source, schema)
+        assert ids(batches) == ["1", "2"]
+        assert ":my_tag:" in batches[-1].position.shown
+        schema.execute("INSERT INTO t VALUES (3, 'c')")
+        with streaming(schema, batches[-1].position) as source:
+            assert ids(read_all(source, schema)) == ["3"]
+
+
+@pytest.fixture
+def without_gtids(mysql: EmbeddedMysql) -> Iterator[Schema]:
+    """A schema on a MySQL whose gtid_mode is OFF until the test ends."""
+    steps = ["ON", "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"]
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "without_gtids") as schema:
+        schema.execute(*(f"SET GLOBAL gtid_mode = {step}" for step in steps))
+        try:
+            yield schema
+        finally:
+            schema.execute(*(f"SET GLOBAL gtid_mode = {step}" for step in reversed(steps)))
+
+
+@pytest.mark.behaviour("B4")
+def test_without_gtids_positions_are_files_and_offsets(without_gtids: Schema) -> None:
+    schema = without_gtids
+    schema.execute(TABLE)
+    with streaming(schema, batchSize=3) as source:
+        assert source.stream_identity()["server uuid"] == schema.value("SELECT @@server_uuid")
+        schema.transaction(*(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(8)))
+        schema.execute("FLUSH BINARY LOGS", "INSERT INTO t VALUES (30, 'z')")
+        whole = read_all(source, schema)
+    everything = identities(whole)
+    assert everything == sorted(set(everything))
+    assert len(everything) == 9
+    had = 0
+    for batch in whole:
+        had += len(batch)
+        if batch.position.data["open"]:
+            with streaming(schema, batch.position) as again:
+                assert identities(read_all(again, schema)) == everything[had:]
+    gone = Position({**whole[0].position.data, "file": "binlog.000000"}, "binlog.000000:4")
+    with pytest.raises(PositionRefused, match="in a file that the server does not have any more: the oldest is"):
+        source_of(schema).start(gone)
+    elsewhere = Position({**whole[0].position.data, "server": "another"}, "another")
+    with pytest.raises(PositionRefused, match="in the binary log of the server another"):
+        source_of(schema).start(elsewhere)
+
+
+def test_transactions_that_a_mysql_has_purged_are_counted(mysql: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "purged") as schema:
+        schema.execute(TABLE)
+        with streaming(schema) as source:
+            schema.execute("INSERT INTO t VALUES (1, 'a')")
+            position = read_all(source, schema)[-1].position
+        schema.execute("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')", "FLUSH BINARY LOGS")
+        purge_all_but_the_last(schema)
+        with pytest.raises(PositionRefused, match=r"2 transactions .* no longer in .* take a new copy"):
+            source_of(schema).start(position)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.event_reader.forms import FORMS
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
 from tests.encoding import encoder_of
@@ -102,6 +103,7 @@ def _only(schema: Schema) -> str:
     return "mariadb" if "mariadb" in schema.value("SELECT VERSION()").lower() else "mysql"
 
 
+@pytest.mark.behaviour("B3")
 def test_every_type_arrives_as_it_was_written(every_schema: Schema) -> None:
     schema = every_schema
     values = [value for value in VALUES if value.only in ("", _only(schema))]
@@ -127,6 +129,7 @@ def test_every_type_arrives_as_it_was_written(every_schema: Schema) -> None:
 
 
 @pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+@pytest.mark.behaviour("B1")
 def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -> None:
     schema, kind = every_schema, _only(every_schema)
     with streaming(schema) as source:
@@ -151,6 +154,7 @@ def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -
         assert "schema" not in block
 
 
+@pytest.mark.behaviour("B3")
 def test_a_timestamp_is_utc_whatever_the_sessions_zone(every_schema: Schema) -> None:
     with streaming(every_schema) as source:
         every_schema.execute(
@@ -160,3 +164,13 @@ def test_a_timestamp_is_utc_whatever_the_sessions_zone(every_schema: Schema) -> 
         )
         [change] = seen(read_all(source, every_schema))
     assert change.after == {"id": "1", "at": "2026-01-01 00:00:00+00", "local": "2026-01-01 05:00:00"}
+
+
+@pytest.mark.parametrize("form", ["event", "envelope"])
+def test_another_instance_reads_the_gtid_and_the_commit_number(schema: Schema, form: str) -> None:
+    with streaming(schema) as source:
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        [batch] = [batch for batch in read_all(source, schema) if len(batch)]
+    [value] = encoder_of(form, Router({}, "", "t"), {}).encode(batch).values.to_pylist()
+    parsed = dict(FORMS)[form](value)
+    assert (parsed.id, parsed.commit) == (batch.transactions.id_of(-1), int(batch.transactions.commit[-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -13,8 +14,12 @@ import pymysql
 import pytest
 
 from psql_streamer.errors import SourceRefused
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch
 from sources.sql.source import SqlSource
+from tests.encoding import encoder_of
 from tests.mariadb import Schema
+from tests.mysql_source import read_all, streaming
 from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started
 
 
@@ -134,20 +139,31 @@ VALUES = {
 }
 
 
+def checksums(batches: list[Batch]) -> list[tuple[str, object]]:
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    values = [value for batch in batches if len(batch) for value in encoder.encode(batch).values.to_pylist()]
+    return [(event["Checksum"], event["Columns"]) for event in map(json.loads, values)]
+
+
 def test_values_are_those_of_the_server(every_schema: Schema) -> None:
     columns = [f"c{at}" for at in range(len(VALUES))]
     declared = ", ".join(f"{name} {kind}" for name, kind in zip(columns, VALUES, strict=True))
-    every_schema.execute(
-        f"CREATE TABLE orders (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4",
-        "SET time_zone = '+00:00'",
-        f"INSERT INTO orders VALUES (1, {', '.join(sql for sql, _ in VALUES.values())}), (2{', NULL' * len(VALUES)})",
-    )
+    every_schema.execute(f"CREATE TABLE orders (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4")
+    with streaming(every_schema) as log:
+        every_schema.execute(
+            "SET time_zone = '+00:00'",
+            f"INSERT INTO orders VALUES (1, {', '.join(sql for sql, _ in VALUES.values())})",
+            f"INSERT INTO orders VALUES (2{', NULL' * len(VALUES)})",
+        )
+        logged = read_all(log, every_schema)
     with polling(every_schema) as source:
-        given, nothing = read_rows(source, 2)
+        polled = read(source, lambda batches: any(map(len, batches)))
+    given, nothing = rows_of(polled)
     assert {kind: given[name] for name, kind in zip(columns, VALUES, strict=True)} == {
         kind: text for kind, (_, text) in VALUES.items()
     }
     assert set(nothing.values()) == {"2", None}
+    assert checksums(polled) == checksums(logged), "equal rows have equal checksums, however they are read"
 
 
 def test_a_date_of_zeros_is_what_it_is(every_schema: Schema) -> None:

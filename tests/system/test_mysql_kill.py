@@ -26,6 +26,7 @@ def _until_durable(service: Service, schema: Schema) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.behaviour("B4")
 def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_order(
     own_mariadb: EmbeddedMariadb, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

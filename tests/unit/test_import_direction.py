@@ -20,6 +20,7 @@ TIERS = [
         "psql_streamer.cells",
         "psql_streamer.errors",
         "psql_streamer.few_rows",
+        "psql_streamer.linger",
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",

@@ -1,0 +1,70 @@
+"""The events of a session one by one: checksums, compressed transactions, and where in which file each lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from psql_streamer.binlog import events
+from psql_streamer.binlog.events import CHECKSUM_BYTES, HEADER_BYTES, EventType, Header
+from psql_streamer.binlog.payload import read_payload
+
+
+class EventStream:
+    """file, at: where the event ends that was read last. They are right while what `read` gave is looked at."""
+
+    def __init__(self, file: str, position: int) -> None:
+        self.file = file
+        self.at = position
+        self._file_number = _number_of(file)
+        self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.at}"
+
+    def read(self, binlog: Sequence[bytes]) -> Iterator[tuple[Header, bytes]]:
+        """Header and body of each event, those of compressed transactions included. ProtocolError as Decoder.decode."""
+        for event in binlog:
+            header = events.read_header(event)
+            body = self._body(event, header)
+            if header.log_pos and not header.flags & events.ARTIFICIAL:
+                self.at = header.log_pos
+            if header.type == EventType.TRANSACTION_PAYLOAD:
+                yield from self._read_payload(header, body)
+            else:
+                if header.type == EventType.ROTATE:
+                    self._rotate(header, body)
+                yield header, body
+
+    def place(self, header: Header) -> int:
+        """Where an event begins: the file's number and the place in it."""
+        return self._file_number << 32 | max(0, self.at - header.size)
+
+    def _body(self, event: bytes, header: Header) -> bytes:
+        """What lies between header and checksum."""
+        checksums = self._checksums
+        if header.type == EventType.FORMAT_DESCRIPTION:
+            checksums = True  # it has one, whatever it says of the others
+            self._checksums = events.read_format_description(event, header).checksums
+        elif checksums is None:
+            checksums = events.has_checksum(event)
+        elif checksums and not events.has_checksum(event):
+            raise events.wrong_checksum(header)
+        return event[HEADER_BYTES:-CHECKSUM_BYTES] if checksums else event[HEADER_BYTES:]
+
+    def _read_payload(self, header: Header, body: bytes) -> Iterator[tuple[Header, bytes]]:
+        """Each of its events lies where it lies itself, and has no checksum."""
+        for inner in read_payload(body):
+            yield events.read_header(inner)._replace(size=header.size), inner[HEADER_BYTES:]
+
+    def _rotate(self, header: Header, body: bytes) -> None:
+        file, position = events.read_rotate(body)
+        # The one that a session begins with may name the file where it already is.
+        if file != self.file or not header.flags & events.ARTIFICIAL:
+            self.file, self.at = file, position
+            self._file_number = _number_of(file)
+
+
+def _number_of(file: str) -> int:
+    """4711 of `binlog.004711`."""
+    digits = file.rpartition(".")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0

@@ -1,0 +1,183 @@
+"""Damaged events end in an error that the source knows, or in what a plain decoder reads too: no hang, no other
+exception, and never a byte of a neighbour.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from psql_streamer.binlog.decoder import Decoder
+from psql_streamer.binlog.events import EventType
+from psql_streamer.errors import ProtocolError, SourceRefused
+from tests.binlog_files import changes_of, decode, decoder, read_events
+from tests.mutations import mutated
+from tests.naive_binlog import Change, NaiveColumn, NaiveError, read_rows
+
+CASES = 4_000
+SLOW_CASES = 20_000
+HEADER = 19
+
+COLUMNS = [
+    NaiveColumn("id", width=4, signed=True),
+    NaiveColumn("v", prefix=1),
+    NaiveColumn("n", width=4, signed=True),
+    NaiveColumn("b", prefix=2),
+]
+OPS = {EventType.WRITE_ROWS: "insert", EventType.UPDATE_ROWS: "update", EventType.DELETE_ROWS: "delete"}
+
+
+def without_checksums(events: Sequence[bytes]) -> list[bytes]:
+    """The same events as a server without checksums sends them."""
+    description = bytearray(events[0][:-4])
+    description[-1] = 0
+    first = bytes(description)
+    return [
+        first + zlib.crc32(first).to_bytes(4, "little"),
+        *(rebuilt(event, event[HEADER:-4]) for event in events[1:]),
+    ]
+
+
+def rebuilt(event: bytes, body: bytes) -> bytes:
+    """The event with another body."""
+    return event[:9] + (HEADER + len(body)).to_bytes(4, "little") + event[13:HEADER] + body
+
+
+def damaged(event: bytes, random: Random) -> bytes:
+    return rebuilt(event, mutated(bytes(5) + event[HEADER:], random)[5:])
+
+
+STREAM = without_checksums(read_events("mysql_images"))
+ROWS = [place for place, event in enumerate(STREAM) if event[4] in OPS]
+
+
+def naive_changes(events: Sequence[bytes]) -> list[Change] | None:
+    """What the plain decoder reads; None where it refuses an event."""
+    try:
+        return [
+            change
+            for event in events
+            if event[4] in OPS
+            for change in read_rows(OPS[EventType(event[4])], event[HEADER:], COLUMNS)
+        ]
+    except NaiveError:
+        return None
+
+
+def decoded_changes(events: Sequence[bytes]) -> list[Change] | None:
+    """What the decoder reads; None where it refuses an event."""
+    try:
+        return [(old, new) for *_, old, new in changes_of(decode(events, "mysql"))]
+    except ProtocolError:
+        return None
+
+
+def test_the_stream_is_sound_before_it_is_damaged() -> None:
+    changes = decoded_changes(STREAM)
+    assert changes == naive_changes(STREAM)
+    assert changes is not None
+    assert len(changes) == len(ROWS)
+
+
+@pytest.mark.parametrize("place", ROWS)
+def test_a_rows_event_cut_anywhere_is_read_as_the_plain_decoder_reads_it(place: int) -> None:
+    for length in range(len(STREAM[place]) - HEADER):
+        shorter = rebuilt(STREAM[place], STREAM[place][HEADER : HEADER + length])
+        events = [*STREAM[:place], shorter, *STREAM[place + 1 :]]
+        assert decoded_changes(events) == naive_changes(events)
+
+
+def check_damaged_rows(cases: int, seed: int) -> None:
+    random = Random(seed)
+    for _ in range(cases):
+        place = random.choice(ROWS)
+        event = rebuilt(STREAM[place], STREAM[place][HEADER : HEADER + 6] + damaged_rows(STREAM[place], random))
+        events = [*STREAM[:place], event, *STREAM[place + 1 :]]
+        assert decoded_changes(events) == naive_changes(events)
+
+
+def damaged_rows(event: bytes, random: Random) -> bytes:
+    """Behind the table's id."""
+    return mutated(bytes(5) + event[HEADER + 6 :], random)[5:]
+
+
+def test_damaged_rows_are_refused_or_read_as_the_plain_decoder_reads_them() -> None:
+    check_damaged_rows(CASES, 20_260_101)
+
+
+@pytest.mark.slow
+def test_very_many_damaged_rows() -> None:
+    check_damaged_rows(SLOW_CASES, 20_260_102)
+
+
+NAMES = ["types", "shapes", "xa", "images", "compressed", "tagged", "partial_json"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_damage_to_any_event_ends_in_an_error_that_says_so(flavor: str, name: str) -> None:
+    if flavor == "mariadb" and name in ("tagged", "partial_json"):
+        pytest.skip("MariaDB has no such events")
+    random, events = Random(7), without_checksums(read_events(f"{flavor}_{name}"))
+    for _ in range(60 if name == "types" else 600):
+        place = random.randrange(1, len(events))
+        try:
+            decode([*events[:place], damaged(events[place], random), *events[place + 1 :]], flavor)
+        except (ProtocolError, SourceRefused):
+            continue
+
+
+def test_a_wrong_checksum_is_found() -> None:
+    events = read_events("mysql_rows")
+    place = next(place for place, event in enumerate(events) if event[4] == EventType.WRITE_ROWS)
+    events[place] = events[place][:-6] + bytes([events[place][-6] ^ 1]) + events[place][-5:]
+    with pytest.raises(ProtocolError, match="checksum of a WRITE_ROWS event"):
+        decode(events, "mysql")
+
+
+def test_an_event_that_nobody_knows_is_refused_by_its_number_unless_it_may_be_skipped() -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    strange = bytearray(events[-2])
+    strange[4] = 99
+    with pytest.raises(SourceRefused, match="a type 99 event"):
+        decode([*events, bytes(strange)], "mysql")
+    strange[17] |= 0x80
+    assert len(decode([*events, bytes(strange)], "mysql")) == 1
+
+
+def test_a_hole_in_the_binlog_stops() -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    incident = bytearray(events[-2])
+    incident[4] = EventType.INCIDENT
+    with pytest.raises(SourceRefused, match="INCIDENT"):
+        decode([*events, bytes(incident)], "mysql")
+
+
+@pytest.mark.parametrize("kind", [EventType.WRITE_ROWS, EventType.TABLE_MAP])
+def test_what_comes_outside_of_a_transaction_is_refused(kind: EventType) -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    reading: Decoder = decoder("mysql")
+    begin = next(place for place, event in enumerate(events) if event[4] == EventType.TABLE_MAP)
+    with pytest.raises(ProtocolError, match="outside of any transaction"):
+        list(
+            reading.decode([events[0], *(event for event in events[begin:] if event[4] in (kind, EventType.TABLE_MAP))])
+        )
+
+
+def test_an_error_never_shows_what_a_row_holds() -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    place = next(place for place, event in enumerate(events) if event[4] == EventType.WRITE_ROWS)
+    for length in range(30, len(events[place]) - HEADER):
+        shorter = rebuilt(events[place], events[place][HEADER : HEADER + length])
+        assert "llo" not in refusal_of([*events[:place], shorter])
+
+
+def refusal_of(events: Sequence[bytes]) -> str:
+    try:
+        decode(events, "mysql")
+    except ProtocolError as refused:
+        return str(refused)
+    return ""
