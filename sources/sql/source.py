@@ -219,16 +219,16 @@ class SqlSource(Source):
 
     def _settling_of(self, table: PolledTable) -> Settling:
         kind, seconds = self._database.kind, self._settings.settle
-        told = kind.names_writers and not table.is_query
-        if told:
-            found = self._database.look(
-                lambda connection: kind.writers(connection, table.name, table.key), f"asking who writes to {table.id}"
-            )
-            told = found is not None
+        told = not table.is_query and self._database.look(
+            lambda connection: kind.writers(connection, table.name, table.key) is not None,
+            f"asking who writes to {table.id}",
+        )
         if seconds is None:
-            seconds = kind.settle_seconds if told or not (kind.names_writers or table.is_query) else 5.0
-        if not told and kind.names_writers:
-            self._by_time = f"rows are read {seconds:g} s after they were seen: the server does not say who writes"
+            seconds = 0.0 if told else kind.settle_seconds
+        if seconds and not told:
+            self._by_time = (
+                f"rows of {table.id} are read {seconds:g} s after they were seen: the server does not say who writes"
+            )
         return Settling(seconds, told, kind.first_look_seconds)
 
     # What is next.

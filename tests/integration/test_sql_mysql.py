@@ -71,7 +71,10 @@ def test_a_transaction_that_reads_holds_nothing_up_and_every_poll_sees_what_is_n
 
 @pytest.mark.parametrize("process", [True, False], ids=["PROCESS", "by time"])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Schema, process: bool) -> None:
-    """Without the right PROCESS rows are read after `settle`, which is longer than any transaction here."""
+    """Without the right PROCESS rows are read after `settle`, which is longer than any transaction here.
+
+    MySQL's versions are below 10, and MariaDB's are not.
+    """
     ended = threading.Event()
 
     def write(seed: int) -> None:
@@ -85,6 +88,8 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
                 cursor.execute("ROLLBACK" if moments.random() < 0.2 else "COMMIT")
 
     user = "root"
+    if not process and orders.version[0] < 10:
+        pytest.skip("as on MariaDB")
     if not process:
         user = f"poor{orders.name[-8:]}"
         orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{orders.name}`.* TO '{user}'@'%'")
@@ -95,7 +100,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
             assert ("does not say who writes" in source.status().reason) is not process
             for writer in writers:
                 writer.start()
-            batches = read_quiet(source, 2.5)
+            batches = read_quiet(source, 1.5)
             ended.set()
             for writer in writers:
                 writer.join()
@@ -107,7 +112,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
         if not process:
             orders.execute(f"DROP USER '{user}'@'%'")
     found = [int(row["id"] or 0) for row in rows_of(batches)]
-    assert len(found) > 200
+    assert len(found) > 100
     assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]
 
 
@@ -224,6 +229,17 @@ def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> N
     assert 'type = "mysql"' in found
     assert "nowhere does not exist" in found
     assert "GRANT PROCESS" in found
+
+
+def test_a_replica_is_read_by_time(orders: Schema) -> None:
+    with pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own, own.cursor() as root:
+        root.execute("SET GLOBAL read_only = 1")
+        try:
+            assert "is a replica" in "\n".join(map(str, sql_source(url_of(orders), "orders").check()))
+            with polling(orders) as source:
+                assert "are read 5 s after they were seen" in source.status().reason
+        finally:
+            root.execute("SET GLOBAL read_only = 0")
 
 
 def test_servers_that_share_keys_are_refused(orders: Schema) -> None:

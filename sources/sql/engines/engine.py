@@ -79,12 +79,11 @@ class Writers:
 class AnyEngine:
     """What goes for every database.
 
-    names_writers: whether the server says which transactions write. first_look_seconds: how much later than a row it
-    says so. settle_seconds: for how long a row is watched before it is read, unless the options say. recommends: the
+    settle_seconds: for how long a row is watched before it is read, where nobody says which transactions write.
+    first_look_seconds: how much later than a row it is said who writes, where somebody says it. recommends: the
     source that sees every change of such a server. compares_rows: whether an index serves (a, b) > (1, 2).
     """
 
-    names_writers: ClassVar[bool] = False
     settle_seconds: ClassVar[float] = OTHER_SETTLE_SECONDS
     first_look_seconds: ClassVar[float] = 0.0
     recommends: ClassVar[str] = ""

@@ -80,8 +80,6 @@ class MysqlEngine(AnyEngine):
     connection that has just begun.
     """
 
-    names_writers: ClassVar[bool] = True
-    settle_seconds: ClassVar[float] = 0.0
     first_look_seconds: ClassVar[float] = 0.25
     recommends: ClassVar[str] = "mysql"
 
@@ -127,7 +125,10 @@ class MysqlEngine(AnyEngine):
         ]
 
     def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
-        """None, too, where this user may not ask. One look is for all tables."""
+        """None, too, where this user may not ask, and on a replica, which may commit in another order than it should.
+
+        One look is for all tables.
+        """
         if time.monotonic() - self._writers.looked_at >= _LOOK_SECONDS:
             found = self._look(connection)
             if found is None:
@@ -136,6 +137,8 @@ class MysqlEngine(AnyEngine):
         return self._writers
 
     def _look(self, connection: Connection) -> Writers | None:
+        if _is_replica(connection):
+            return None
         connection.rollback()
         began = time.monotonic()
         try:
@@ -163,18 +166,22 @@ class MysqlEngine(AnyEngine):
         return f"auto_increment_increment is {step}: other servers give keys, too" if step > 1 else ""
 
     def check(self, connection: Connection) -> Iterable[Finding]:
-        if self.writers(connection, TableName("", ""), ()) is None:
+        if _is_replica(connection):
+            yield Finding(
+                Severity.WARNING,
+                "the server is a replica (read_only), which may commit in another order: rows are read after `settle`",
+                "let the url name the primary, or set settle longer than the longest transaction and the replica's lag",
+            )
+        elif self.writers(connection, TableName("", ""), ()) is None:
             yield Finding(
                 Severity.WARNING,
                 "this user may not see who writes (information_schema.innodb_trx): rows are read after `settle`",
                 "GRANT PROCESS ON *.* TO this user, or set settle longer than the longest transaction",
             )
-        if str(connection.exec_driver_sql("SELECT @@global.read_only").scalar()) not in ("0", "OFF"):
-            yield Finding(
-                Severity.WARNING,
-                "the server is a replica, which may apply transactions in another order than they were committed",
-                "let the url name the primary, or set settle longer than the longest transaction and the replica's lag",
-            )
+
+
+def _is_replica(connection: Connection) -> bool:
+    return str(connection.exec_driver_sql("SELECT @@global.read_only").scalar()) not in ("0", "OFF", "False")
 
 
 def _str(value: Any) -> str:

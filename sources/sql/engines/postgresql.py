@@ -51,6 +51,14 @@ WITH RECURSIVE family(oid) AS (
 )
 """
 
+_TELLS = sa.text(
+    _FAMILY
+    + """
+SELECT bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery() FROM family JOIN pg_class c USING (oid)
+"""
+)
+"""Writers to what is behind a view or a foreign table hold no lock on it; a standby shows no lock of its primary."""
+
 _WRITERS = sa.text(
     _FAMILY  # noqa: S608 - both are texts of this file
     + """
@@ -91,8 +99,6 @@ class PostgresqlEngine(AnyEngine):
     holds it on the sequence, both to its end (PostgreSQL documentation, "Explicit Locking"; sequence.c, init_sequence).
     """
 
-    names_writers: ClassVar[bool] = True
-    settle_seconds: ClassVar[float] = 0.0
     recommends: ClassVar[str] = "postgres"
     compares_rows: ClassVar[bool] = True
 
@@ -137,9 +143,10 @@ class PostgresqlEngine(AnyEngine):
         return [_described(name, *by_oid[oid], True) for name, oid in columns]
 
     def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
-        if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
-            return None  # the locks of the primary are not shown
-        found = connection.execute(_WRITERS, {"table": _quoted(table), "key": list(key)}).scalars()
+        what = {"table": _quoted(table), "key": list(key)}
+        if not connection.execute(_TELLS, what).scalar():
+            return None
+        found = connection.execute(_WRITERS, what).scalars()
         names = frozenset(map(str, found))
         return Writers(names, time.monotonic(), frozenset(name for name in names if name.startswith(_PREPARED)))
 
