@@ -84,7 +84,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
                 cursor.execute("START TRANSACTION")
                 for _ in range(moments.randint(1, 4)):
                     cursor.execute("INSERT INTO orders (note) VALUES ('a'), ('b'), ('c')")
-                    time.sleep(moments.uniform(0, 0.01))
+                    time.sleep(moments.uniform(0, 0.01) if moments.random() < 0.9 else 0.3)
                 cursor.execute("ROLLBACK" if moments.random() < 0.2 else "COMMIT")
 
     user = "root"
@@ -95,7 +95,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
         orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{orders.name}`.* TO '{user}'@'%'")
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
     try:
-        options = {} if process else {"settle": "1s"}
+        options = {} if process else {"settle": "2s"}
         with started(sql_source(url_of(orders, user), "orders", pollInterval="10ms", **options)) as source:
             assert ("does not say who writes" in source.status().reason) is not process
             for writer in writers:
@@ -112,7 +112,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
         if not process:
             orders.execute(f"DROP USER '{user}'@'%'")
     found = [int(row["id"] or 0) for row in rows_of(batches)]
-    assert len(found) > 100
+    assert len(found) > 50
     assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]
 
 
