@@ -10,10 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 from psycopg2.extensions import connection
+from sqlalchemy.engine import Connection
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
+from sources.sql.polled_table import PolledTable
+from sources.sql.settling import Key
 from sources.sql.source import SqlSource
 from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
@@ -55,6 +58,28 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Data
         late.commit()
         assert notes(source, 2) == ["late", "early"]
         assert source.stats()["unsettled_rows"] == 0
+
+
+def test_a_transaction_that_begins_during_a_poll_is_waited_for(
+    orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks are looked at behind the largest key: whoever holds a smaller one took his lock before."""
+    look_for_largest = PolledTable.largest
+    begun: list[str] = []
+
+    with orders.session() as late, polling(orders) as source:
+
+        def largest(table: PolledTable, session: Connection) -> Key | None:
+            if not begun:
+                begun.append("late")
+                run(late, "INSERT INTO orders (note) VALUES ('late')")
+                orders.execute("INSERT INTO orders (note) VALUES ('early')")
+            return look_for_largest(table, session)
+
+        monkeypatch.setattr(PolledTable, "largest", largest)
+        assert rows_of(read_quiet(source)) == []
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
 
 
 def test_a_transaction_that_has_taken_a_key_and_written_nothing_is_waited_for(orders: Database) -> None:
