@@ -12,19 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from psql_streamer.event_reader.parsed import (
     Image,
+    LogPlace,
     MarkerDetails,
     NoEventError,
     Origin,
     Parsed,
+    kind_of_binlog,
     kind_of_origin,
+    log_place,
+    number_of,
     to_micros,
 )
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
+from psql_streamer.model import MARIADB, MYSQL, OUTSIDE, Kind, Marker, RowOp
 
 Parse = Callable[[bytes], Parsed]
 """Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
@@ -43,7 +47,7 @@ _Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
 
 class Event(Struct, gc=False):
-    """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq."""
+    """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq. File, Position: of a binary log."""
 
     Table: str
     Action: str
@@ -55,9 +59,11 @@ class Event(Struct, gc=False):
     CommitLSN: Number | None = None
     WALPosition: Number | None = None
     Transaction: str | None = None
-    GTID: str | None = None
+    GTID: str | UnsetType | None = UNSET
     Commit: Number | None = None
     Place: Number | None = None
+    File: str | None = None
+    Position: Number = 0
     Seq: _Seq | None = None
     UUID: str = ""
     Columns: dict[str, Raw] | None = None
@@ -81,7 +87,11 @@ def _parse_event(value: bytes) -> Parsed:
     if kind is None:
         raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
     commit = event.CommitLSN if event.Commit is None else event.Commit
-    xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
+    xid, id_text, place = event.XID, event.Transaction, event.WALPosition if event.Place is None else event.Place
+    origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
+    if event.GTID is not UNSET:
+        at, id_text = _at(event.File, event.Position), event.GTID
+        origin, place = Origin(kind_of_binlog(id_text), event.Host, event.Database, at.name), at.place
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -89,13 +99,13 @@ def _parse_event(value: bytes) -> Parsed:
         details = MarkerDetails(event.Options, event.Prefix, _content(event.Content, event.ContentBase64))
         new = old = None
     return Parsed(
-        Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database),
+        origin,
         event.Schema,
         event.Table,
         kind,
         place if commit is None else commit,
         0 if event.Timestamp is None else to_micros(event.Timestamp),
-        event.Transaction or event.GTID if xid is None else str(xid),
+        id_text if xid is None else str(xid),
         place,
         event.Seq,
         _uuid(event.UUID),
@@ -114,9 +124,11 @@ class _EnvelopeSource(Struct):
     commit_lsn: str | None = None
     lsn: str | None = None
     transaction: str | None = None
-    gtid: str | None = None
+    gtid: str | UnsetType | None = UNSET
     commit: Number | None = None
     place: Number | None = None
+    file: str | None = None
+    pos: Number = 0
 
 
 class _EnvelopeMessage(Struct, rename={"content_base64": "contentBase64"}):
@@ -151,15 +163,20 @@ def _parse_envelope(value: bytes) -> Parsed:
     if not isinstance(kind, RowOp):
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
+    origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
+    id_text, place = source.transaction, source.place if source.lsn is None else _lsn(source.lsn)
+    if source.gtid is not UNSET:
+        at, id_text = _at(source.file, source.pos), source.gtid
+        origin, place = Origin(kind_of_binlog(id_text), "", source.db, at.name), at.place
     return Parsed(
-        Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db),
+        origin,
         event.schema,
         event.table,
         kind,
         source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
         (source.ts_ms or 0) * 1000,
-        source.transaction or source.gtid if source.xid is None else str(source.xid),
-        source.place if source.lsn is None else _lsn(source.lsn),
+        id_text if source.xid is None else str(source.xid),
+        place,
         source.seq,
         b"",
         event.after,
@@ -179,6 +196,9 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
+    gtid: str | None = None
+    file: str | None = None
+    pos: Number = 0
 
 
 class _DebeziumMessage(Struct):
@@ -230,6 +250,8 @@ def _of_debezium(event: _Debezium) -> Parsed:
         said = event.message or _DebeziumMessage("", "")
         details = MarkerDetails((), said.prefix, _bytes(said.content))
     new, unchanged = _available(event.after)
+    if source.connector in (MYSQL, MARIADB):
+        return _of_binlog(source, kind, new, event.before, unchanged, details)
     return Parsed(
         Origin(source.connector, "", source.db),
         source.schema,
@@ -246,6 +268,39 @@ def _of_debezium(event: _Debezium) -> Parsed:
         unchanged,
         details,
     )
+
+
+def _of_binlog(
+    source: _DebeziumSource,
+    kind: Kind,
+    new: Image | None,
+    old: Image | None,
+    unchanged: Sequence[str],
+    details: MarkerDetails | None,
+) -> Parsed:
+    """Of Debezium's connectors for MySQL and MariaDB, whose `db` is the schema. Their `row` counts in a statement."""
+    at = _at(source.file, source.pos)
+    return Parsed(
+        Origin(kind_of_binlog(source.gtid), "", "", at.name),
+        source.schema or source.db,
+        source.table,
+        kind,
+        at.place if source.gtid is None else number_of(source.gtid),
+        source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
+        source.gtid,
+        at.place,
+        None,
+        b"",
+        new,
+        old,
+        unchanged,
+        details,
+    )
+
+
+def _at(file: str | None, offset: int) -> LogPlace:
+    """Where a change lies; a record without a file does not say it."""
+    return log_place(file, offset) if file else LogPlace()
 
 
 def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:

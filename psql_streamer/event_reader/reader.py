@@ -381,7 +381,9 @@ class _Part:
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         return Batch(
-            SourceInfo(self._origin.kind, name, self._origin.host, self._origin.database),
+            SourceInfo(
+                self._origin.kind, name, self._origin.host, self._origin.database, log_name=self._origin.log_name
+            ),
             position,
             self._describe_transactions(),
             cells,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, Position, TextType
+from psql_streamer.model import MARIADB, MYSQL, Batch, Position, SourceInfo, TextType, Transactions
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
@@ -78,6 +80,59 @@ def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
             assert one.value_bytes == other.value_bytes
             count += 1
     assert count >= 40
+
+
+def of_a_binlog(kind: str, gtid: str | None) -> Batch:
+    """A batch with one transaction, as a server with a binary log gives it."""
+    batch = mixed_batch()
+    source = SourceInfo(kind, "shop", "db1", "", "x", log_name="binlog")
+    count = len(batch.transactions)
+    ids = None if gtid is None else pa.array([gtid.encode()] * count, pa.binary())
+    transactions = Transactions(np.full(count, 7, np.uint64), batch.transactions.commit_ts, ids)
+    changes = tuple(
+        replace(each, place=3 << 32 | (each.seq.astype(np.uint64) + np.uint64(400))) for each in batch.changes
+    )
+    return replace(batch, source=source, transactions=transactions, changes=changes, messages=())
+
+
+BINLOGS = {
+    "mariadb": (MARIADB, "0-11-7"),
+    "mysql": (MYSQL, "3e11fa47-71ca-11e1-9e33-c80aa9429562:7"),
+    "a tag": (MYSQL, "3e11fa47-71ca-11e1-9e33-c80aa9429562:loads:7"),
+    "without GTIDs": (MYSQL, None),
+}
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("name", BINLOGS)
+@pytest.mark.parametrize("form", ["event", "envelope"])
+def test_a_hop_leaves_gtids_files_and_positions_as_they_are(form: str, name: str) -> None:
+    first = written(form, of_a_binlog(*BINLOGS[name]))
+    found = read(first, EventReader("shop"))
+    assert not found.refused
+    assert {batch.source.kind for batch in found.batches} == {BINLOGS[name][0]}
+    again = [record for batch in found.batches for record in written(form, batch)]
+    assert [record.value_bytes for record in again] == [record.value_bytes for record in first]
+    assert b'"binlog.000003"' in (first[0].value_bytes or b"")
+
+
+@pytest.mark.parametrize("name", BINLOGS)
+def test_debezium_of_a_binlog_keeps_its_gtids_and_its_schema(name: str) -> None:
+    first = [record for record in written("debezium", of_a_binlog(*BINLOGS[name])) if record.value_bytes]
+    found = read(first)
+    assert not found.refused
+    again = [record for batch in found.batches for record in written("debezium", batch) if record.value_bytes]
+    for one, other in zip(first, again, strict=True):
+        before, after = (json.loads(record.value_bytes or b"")["source"] for record in (one, other))
+        assert all(after[key] == before[key] for key in ("connector", "db", "table", "gtid", "file", "pos", "ts_us"))
+
+
+@pytest.mark.parametrize("file", ["binlog", "binlog.", "binlog.x", "binlog.99999999999", "binlog.-1", "binlog.٣"])
+def test_an_event_whose_file_is_none_of_a_binary_log_is_refused(file: str) -> None:
+    (first, *_) = written("event", of_a_binlog(*BINLOGS["mariadb"]))
+    broken = json.loads(first.value_bytes or b"") | {"File": file}
+    (refused,) = read([Record(first.key_bytes, json.dumps(broken).encode())]).refused
+    assert refused.reason == "its file and position are none of a binary log"
 
 
 def test_a_hop_from_debezium_keeps_the_values_as_they_were_written() -> None:
