@@ -17,6 +17,8 @@ from tests import types_page
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
+WHOLE_PAGES = [DOCS / "two-machines.md", *sorted((DOCS / "migrating").glob("*.md"))]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -43,6 +45,26 @@ def test_the_readmes_configuration_loads_alone_and_with_its_rule(tmp_path: Path)
 def test_every_toml_block_is_toml(page: Path) -> None:
     for block in _blocks(page.read_text(), "toml"):
         tomli.loads(block)
+
+
+@pytest.mark.parametrize("page", WHOLE_PAGES, ids=lambda page: page.name)
+def test_every_toml_block_of_these_pages_is_a_configuration_that_loads(page: Path, tmp_path: Path) -> None:
+    blocks = _blocks(page.read_text(), "toml")
+    assert blocks
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(_completed(block))
+        config = load(file, dict.fromkeys(re.findall(r"\$\{(\w+)\}", block), "choose-one"))
+        assert config.warnings == ()
+
+
+def _completed(block: str) -> str:
+    """A fragment with what every file has: an address, positions, and a sink for its sources."""
+    given = tomli.loads(block)
+    general = {"http": ":0"} | ({} if given.keys() & {"lmdb", "boltdb"} else {"lmdb": "positions"})
+    head = "".join(f'{key} = "{value}"\n' for key, value in general.items() if key not in given)
+    rest = "" if "sink" in given else f'[sink.rest]\ntype = "stub_log"\nsources = {json.dumps(list(given["source"]))}\n'
+    return f"{head}{block}\n{rest}"
 
 
 def test_the_readmes_psql_streamer_commands_are_understood() -> None:
@@ -84,9 +106,10 @@ def test_the_type_table_is_the_codes() -> None:
 
 
 def test_the_examples_carry_the_checksum_that_the_documents_describe() -> None:
-    blocks = [block for page in (README, (ROOT / "docs" / "events.md").read_text()) for block in _blocks(page, "json")]
+    pages = [README, (ROOT / "docs" / "events.md").read_text(), *(page.read_text() for page in WHOLE_PAGES)]
+    blocks = [block for page in pages for block in _blocks(page, "json")]
     events = [block for block in blocks if "checksum" in block.lower()]
-    assert len(events) == 4
+    assert len(events) == 8
     for text in events:
         event = json.loads(text)
         given = event.get("Checksum") or event["checksum"]
