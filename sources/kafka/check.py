@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata  # type: ignore[attr-defined]  # exported
@@ -23,8 +24,8 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
     there: dict[str, TopicMetadata] = {}
     for topic in options.topics:
         if topic.startswith(PATTERN_MARK):
-            continue
-        if topic not in found:
+            there |= _matching(topic, found)
+        elif topic not in found:
             problem, remedy = f'topic "{topic}" does not exist', "create it, or correct topics"
             yield Finding(Severity.ERROR, problem, remedy)
         elif (denied := found[topic].error) is not None:
@@ -35,6 +36,24 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
     yield from _offsets(admin, options, there)
+
+
+_POSIX_CLASS = "[["
+"""`[[:alpha:]]`, which Python does not have."""
+
+
+def _matching(pattern: str, found: Mapping[str, TopicMetadata]) -> dict[str, TopicMetadata]:
+    """The topics that can be read of a pattern's.
+
+    librdkafka matches by the C library. Of a pattern that Python takes otherwise, or not at all, nothing is known here.
+    """
+    if _POSIX_CLASS in pattern:
+        return {}
+    try:
+        matches = re.compile(pattern).search
+    except re.error:
+        return {}
+    return {topic: one for topic, one in found.items() if matches(topic) and one.error is None}
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:
