@@ -27,7 +27,7 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.event_reader import parsed
 from sources.kafka.errors import REFUSED, source_error
 from sources.kafka.offsets import Offsets, Partition, list_partitions
-from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.options import PATTERN_MARK, KafkaSourceOptions
 
 _POLL_SECONDS = 0.1
 """How long one poll waits; commits are due at least as often."""
@@ -41,7 +41,8 @@ _LAG_SECONDS = 1.0
 
 _OUR_COMMIT = "psql-streamer"
 
-_ENDS = {*REFUSED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_ENDS = {*REFUSED, *_MISSING}
 """Errors of a topic behind which there is nothing to wait for in this session."""
 
 log = logging.getLogger(__name__)
@@ -242,6 +243,9 @@ class GroupMember:
             raise PositionRefused(
                 f"{message.topic()}[{message.partition()}]: {error.str()}", _gap_remedy(self._options.group_id)
             )
+        if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
+            log.info("source.%s: no topic matches %s yet", self._name, message.topic())
+            return True
         if error.code() in _ENDS:
             raise source_error(f"topic {message.topic()}", error)
         log.warning("source.%s: %s", self._name, error.str())

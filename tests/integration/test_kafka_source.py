@@ -226,6 +226,19 @@ def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, top
         assert commits(read_rows(source, 1)) == [2]
 
 
+def test_a_pattern_that_no_topic_matches_yet_is_waited_for(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    fast = {"topic.metadata.refresh.interval.ms": 200}
+    with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
+        wait_for(lambda: source.read(0.2) or "no topic matches" in caplog.text, "the broker's answer")
+        assert source.status().ok
+        make_topic(kafka, f"{topic_prefix}.one")
+        write(kafka, f"{topic_prefix}.one", [event(1)])
+        assert commits(read_rows(source, 1)) == [1]
+
+
 def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) -> None:
     source = source_of(kafka, topic)
     identity = source.stream_identity()
