@@ -40,7 +40,7 @@ class SourceContract(ABC):
     def test_a_check_finds_nothing_where_start_works(self) -> None:
         source = self.make_source()
         errors = [finding for finding in source.check() if isinstance(finding, Finding) and "error" in str(finding)]
-        assert errors == []
+        assert errors == [], [str(finding) for finding in errors]
 
     def test_a_stream_has_an_identity_that_stays(self) -> None:
         source = self.make_source()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -63,8 +64,7 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         return
     try:
         of_group = ConsumerGroupTopicPartitions(options.group_id, asked)
-        (listed,) = admin.list_consumer_group_offsets([of_group], request_timeout=options.timeout).values()
-        stored = [one for one in listed.result().topic_partitions if one.offset >= 0]
+        stored = [one for one in _committed(admin, of_group, options.timeout) if one.offset >= 0]
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked_oldest = {TopicPartition(one.topic, one.partition): earliest for one in stored}
         oldest = admin.list_offsets(asked_oldest, request_timeout=options.timeout) if stored else {}
@@ -83,6 +83,28 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
                 f"to go on without them, set the offsets of group {options.group_id} "
                 "(kafka-consumer-groups.sh --reset-offsets)",
             )
+
+
+def _committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeout: float) -> list[TopicPartition]:
+    """The group's offsets. A coordinator that is just starting, or moving, is asked again for the timeout."""
+    deadline = time.monotonic() + timeout
+    while True:
+        (listed,) = admin.list_consumer_group_offsets([of_group], request_timeout=timeout).values()
+        try:
+            return list(listed.result().topic_partitions)
+        except KafkaException as error:
+            if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+_COORDINATOR_MOVES = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+
+_PAUSE_SECONDS = 0.1
 
 
 def _unreachable(options: KafkaSourceOptions, error: KafkaError) -> Finding:
