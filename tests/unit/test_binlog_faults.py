@@ -12,6 +12,7 @@ import pytest
 
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
+from psql_streamer.binlog.lockstep import LEAST_LANES
 from psql_streamer.errors import ProtocolError, SourceRefused
 from tests.binlog_files import changes_of, decode, decoder, read_events
 from tests.mutations import mutated
@@ -19,6 +20,7 @@ from tests.naive_binlog import Change, NaiveColumn, NaiveError, read_rows
 
 CASES = 4_000
 SLOW_CASES = 20_000
+MANY_CASES = 400
 HEADER = 19
 
 COLUMNS = [
@@ -111,6 +113,56 @@ def test_damaged_rows_are_refused_or_read_as_the_plain_decoder_reads_them() -> N
 @pytest.mark.slow
 def test_very_many_damaged_rows() -> None:
     check_damaged_rows(SLOW_CASES, 20_260_102)
+
+
+def repeated(events: Sequence[bytes], times: int) -> list[bytes]:
+    """A stream whose rows events stand so often behind each other, so that many are walked side by side."""
+    found = []
+    for event in events:
+        if event[4] in OPS:
+            # The flag that ends a statement, behind which no table's id holds, belongs to the last one.
+            going_on = rebuilt(event, event[HEADER : HEADER + 6] + b"\0\0" + event[HEADER + 8 :])
+            found += [going_on] * (times - 1)
+        found.append(event)
+    return found
+
+
+MANY = repeated(STREAM, 2 * LEAST_LANES)
+
+
+def test_many_events_are_walked_side_by_side_to_the_same_end() -> None:
+    changes = decoded_changes(MANY)
+    assert changes is not None
+    assert len(changes) == 2 * LEAST_LANES * len(ROWS)
+    assert changes == naive_changes(MANY)
+
+
+def test_events_with_more_rows_than_their_neighbours_are_walked_to_their_end() -> None:
+    """The row of an event twice, three times, and so on, in each of many events."""
+    stream = list(STREAM)
+    for place in reversed(ROWS):
+        event, head = STREAM[place], HEADER + 10 + (3 if OPS[EventType(STREAM[place][4])] == "update" else 2)
+        going_on = event[HEADER : HEADER + 6] + b"\0\0" + event[HEADER + 8 : head]
+        stream[place:place] = [
+            rebuilt(event, going_on + event[head:] * (1 + number % 7)) for number in range(2 * LEAST_LANES)
+        ]
+    changes = decoded_changes(stream)
+    assert changes is not None
+    assert changes == naive_changes(stream)
+
+
+def test_a_damaged_event_among_many_takes_no_byte_of_its_neighbour() -> None:
+    random, rows = Random(20_260_103), [place for place, event in enumerate(MANY) if event[4] in OPS]
+    for _ in range(MANY_CASES):
+        place = random.choice(rows)
+        event = rebuilt(MANY[place], MANY[place][HEADER : HEADER + 8] + damaged_images(MANY[place], random))
+        events = [*MANY[:place], event, *MANY[place + 1 :]]
+        assert decoded_changes(events) == naive_changes(events)
+
+
+def damaged_images(event: bytes, random: Random) -> bytes:
+    """Behind the table's id and the flags."""
+    return mutated(bytes(5) + event[HEADER + 8 :], random)[5:]
 
 
 NAMES = ["types", "shapes", "xa", "images", "compressed", "tagged", "partial_json"]
