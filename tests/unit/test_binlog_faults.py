@@ -4,7 +4,6 @@ exception, and never a byte of a neighbour.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from random import Random
 
@@ -14,14 +13,13 @@ from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
 from psql_streamer.binlog.lockstep import LEAST_LANES
 from psql_streamer.errors import ProtocolError, SourceRefused
-from tests.binlog_files import changes_of, decode, decoder, read_events
+from tests.binlog_files import HEADER, changes_of, decode, decoder, read_events, rebuilt, without_checksums
 from tests.mutations import mutated
 from tests.naive_binlog import Change, NaiveColumn, NaiveError, read_rows
 
 CASES = 4_000
 SLOW_CASES = 20_000
 MANY_CASES = 400
-HEADER = 19
 
 COLUMNS = [
     NaiveColumn("id", width=4, signed=True),
@@ -30,22 +28,6 @@ COLUMNS = [
     NaiveColumn("b", prefix=2),
 ]
 OPS = {EventType.WRITE_ROWS: "insert", EventType.UPDATE_ROWS: "update", EventType.DELETE_ROWS: "delete"}
-
-
-def without_checksums(events: Sequence[bytes]) -> list[bytes]:
-    """The same events as a server without checksums sends them."""
-    description = bytearray(events[0][:-4])
-    description[-1] = 0
-    first = bytes(description)
-    return [
-        first + zlib.crc32(first).to_bytes(4, "little"),
-        *(rebuilt(event, event[HEADER:-4]) for event in events[1:]),
-    ]
-
-
-def rebuilt(event: bytes, body: bytes) -> bytes:
-    """The event with another body."""
-    return event[:9] + (HEADER + len(body)).to_bytes(4, "little") + event[13:HEADER] + body
 
 
 def damaged(event: bytes, random: Random) -> bytes:
