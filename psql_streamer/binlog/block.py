@@ -88,6 +88,12 @@ class BlockBuilder:
         """Whether it has no transaction."""
         return not self._begun
 
+    @property
+    def in_changes(self) -> bool:
+        """Whether the last transaction has changes."""
+        last = len(self._begun) - 1
+        return self._tx_of_item[-1:] == [last] or (last == 0 and self._carried > 0)
+
     def begin(self, commit: int, moment: int, shown: str, durable: int) -> None:
         """What follows is of this transaction. durable: how many of its changes are to be left out."""
         self._begun.append(_Begun(commit, moment, shown.encode(), durable))

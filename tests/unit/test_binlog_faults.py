@@ -215,3 +215,44 @@ def refusal_of(events: Sequence[bytes]) -> str:
     except ProtocolError as refused:
         return str(refused)
     return ""
+
+
+def with_statement(events: Sequence[bytes], old: bytes, new: bytes) -> list[bytes]:
+    """The stream with another statement in place of one that comes once."""
+    (place,) = (number for number, event in enumerate(events) if event[4] == EventType.QUERY and event.endswith(old))
+    body = events[place][HEADER:].removesuffix(old) + new
+    return [*events[:place], rebuilt(events[place], body), *events[place + 1 :]]
+
+
+def test_rows_that_were_rolled_back_behind_their_delivery_stop() -> None:
+    """The rows of MyISAM end with a statement, not with an XID event."""
+    events = with_statement(without_checksums(read_events("mysql_shapes")), b"\0COMMIT", b"\0ROLLBACK")
+    with pytest.raises(SourceRefused, match="was rolled back"):
+        decode(events, "mysql")
+
+
+@pytest.mark.parametrize(
+    ("statement", "stops"),
+    [
+        (b"INSERT INTO mysql.rds_heartbeat2 VALUES (1)", False),
+        (b"replace into `mysql` . `t` values (1)", False),
+        (b"INSERT INTO t SELECT * FROM mysql.user", True),
+        (b"INSERT INTO a.mysql VALUES (1)", True),
+        (b"DELETE t, mysql.x FROM t", True),
+        (b"/* mysql.t */ update t set v = 1", True),
+        (b"-- a line\nLOAD DATA INFILE 'x' INTO TABLE t", True),
+        (b"GRANT SELECT ON a.t TO u", False),
+        (b"CALL p()", False),
+    ],
+)
+def test_statements_in_place_of_rows_stop_but_for_those_of_system_tables(statement: bytes, stops: bool) -> None:
+    events = with_statement(without_checksums(read_events("mysql_shapes")), b"\0ANALYZE TABLE c", b"\0" + statement)
+    if stops:
+        with pytest.raises(SourceRefused, match="as a statement, not as rows"):
+            decode(events, "mysql")
+    else:
+        assert decode(events, "mysql")
+
+
+def test_a_part_of_a_document_of_a_table_that_nobody_wants_is_left_alone() -> None:
+    assert decode(read_events("mysql_partial_json"), "mysql", wanted=lambda _schema, _table: False)
