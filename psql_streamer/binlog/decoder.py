@@ -262,7 +262,7 @@ class Decoder:
         if statement.kind is StatementKind.ROWS and statement.schema not in _SYSTEM_SCHEMAS:
             raise SourceRefused(
                 f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
-                "SET GLOBAL binlog_format=ROW on the server, find the session that sets it otherwise, and start behind it",
+                "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise, and start behind that place",
             )
         if statement.kind is StatementKind.ROLLBACK and self._open is not None and self._block.in_changes:
             raise SourceRefused(
