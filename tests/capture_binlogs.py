@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,17 @@ TAGGED = [
     "INSERT INTO t (id) VALUES (4)",
 ]
 
+ANONYMOUS = [
+    "SET GLOBAL gtid_mode=ON_PERMISSIVE",
+    "SET GLOBAL gtid_mode=OFF_PERMISSIVE",
+    SMALL,
+    "INSERT INTO t (id) VALUES (1), (2)",
+    "BEGIN",
+    "INSERT INTO t (id) VALUES (3)",
+    "UPDATE t SET n = 1",
+    "COMMIT",
+]
+
 SCENARIOS = {
     "rows": ROWS,
     "xa": XA,
@@ -146,7 +158,7 @@ SCENARIOS = {
     "statements": STATEMENTS,
     "unnamed": UNNAMED,
 }
-OF_MYSQL = {"partial_json": PARTIAL_JSON, "tagged": TAGGED}
+OF_MYSQL = {"partial_json": PARTIAL_JSON, "tagged": TAGGED, "anonymous": ANONYMOUS}
 
 WORDS = {
     "mysql": {"compress": "binlog_transaction_compression=ON", "minimal": "MINIMAL"},
@@ -175,8 +187,8 @@ class Server:
         for session in sessions.values():
             for statement in START if session is sessions[""] else START[-1:]:
                 session.execute(statement)
-        sessions[""].execute("RESET MASTER" if self.flavor == MARIADB else "RESET BINARY LOGS AND GTIDS")
-        for statement in statements:
+        reset = "RESET MASTER" if self.flavor == MARIADB else "RESET BINARY LOGS AND GTIDS"
+        for statement in self._with_reset(statements, reset):
             words = statement.removeprefix(OTHER)
             for name_of_word, word in WORDS[self.flavor].items():
                 words = words.replace("{" + name_of_word + "}", word)
@@ -184,10 +196,20 @@ class Server:
         self._reset(sessions[""])
         (FOLDER / f"{self.flavor}_{name}.bin").write_bytes((self._folder / "bin.000001").read_bytes())
 
+    def _with_reset(self, statements: list[str], reset: str) -> Iterator[str]:
+        """Settings of the server come first: another gtid_mode begins another file."""
+        settings = [statement for statement in statements if statement.startswith("SET GLOBAL")]
+        yield from settings
+        yield reset
+        yield from (statement for statement in statements if statement not in settings)
+
     def _reset(self, session: Any) -> None:
         session.execute("SET GLOBAL binlog_row_metadata=FULL")
         if self.flavor == MARIADB:
             session.execute("SET GLOBAL log_bin_compress=OFF")
+        else:
+            session.execute("SET GLOBAL gtid_mode=ON_PERMISSIVE")
+            session.execute("SET GLOBAL gtid_mode=ON")
         session.execute("FLUSH LOGS")
 
     def capture_types(self) -> None:

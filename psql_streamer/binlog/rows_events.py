@@ -75,6 +75,11 @@ class RowsReader:
         self._tables[int.from_bytes(body[:6], "little")] = table
         return table
 
+    def wants(self, body: bytes) -> bool:
+        """Whether a rows event is of a table that is wanted, or that nobody knows."""
+        table = self._tables.get(int.from_bytes(body[:6], "little"))
+        return table is None or table.number >= 0
+
     def read_rows(self, header: Header, body: bytes) -> RowsEvent | None:
         """None where the table is not wanted. ProtocolError when no TABLE_MAP event was about it."""
         form = ROWS[header.type]

@@ -26,8 +26,9 @@ class EventStream:
         for event in binlog:
             header = events.read_header(event)
             body = self._body(event, header)
-            if header.log_pos and not header.flags & events.ARTIFICIAL:
-                self.at = header.log_pos
+            if header.log_pos and header.type not in _WITHOUT_PLACE and not header.flags & events.ARTIFICIAL:
+                # It has 32 bits, and a transaction may go beyond: places in a file only grow.
+                self.at += (header.log_pos - self.at) & _32_BITS
             if header.type == EventType.TRANSACTION_PAYLOAD:
                 yield from self._read_payload(header, body)
             else:
@@ -37,7 +38,7 @@ class EventStream:
 
     def place(self, header: Header) -> int:
         """Where an event begins: the file's number and the place in it."""
-        return self._file_number << 32 | max(0, self.at - header.size)
+        return self._file_number << 32 | max(0, self.at - header.size) & _32_BITS
 
     def _body(self, event: bytes, header: Header) -> bytes:
         """What lies between header and checksum."""
@@ -62,6 +63,12 @@ class EventStream:
         if file != self.file or not header.flags & events.ARTIFICIAL:
             self.file, self.at = file, position
             self._file_number = _number_of(file)
+
+
+_32_BITS = 0xFFFF_FFFF
+
+_WITHOUT_PLACE = {EventType.FORMAT_DESCRIPTION}
+"""It stands at the begin of a file, and comes first wherever a session begins."""
 
 
 def _number_of(file: str) -> int:

@@ -10,9 +10,10 @@ import pytest
 
 from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.events import EventType
+from psql_streamer.binlog.stream import EventStream
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Relation
-from tests.binlog_files import changes_of, decode, decoder, read_events
+from tests.binlog_files import changes_of, decode, decoder, read_events, without_checksums
 
 FIRST = {"id": b"1", "n": b"18446744073709551615", "d": b"-12.34", "at": b"2026-01-02 03:04:05.678"}
 FIRST |= {"s": "héllo".encode(), "u": b"", "x": None}
@@ -290,3 +291,55 @@ def test_a_restart_anywhere_loses_nothing_and_repeats_nothing(flavor: str, name:
 
 def remembered_of(pieces: Sequence[Decoded]) -> dict[str, Relation]:
     return {one.relation.id: one.relation for piece in pieces for one in piece.schema_changes}
+
+
+def test_without_gtids_a_transaction_has_the_number_of_its_file_and_place() -> None:
+    """4 bytes of each: they increase from commit to commit, and are known when the first row comes."""
+    events = read_events("mysql_anonymous")
+    (piece,) = decode(events, "mysql", file="bin.000007")
+    ids = piece.transactions.id_texts().to_pylist()
+    begins = {
+        int.from_bytes(event[13:17], "little") - len(event) for event in events if event[4] == EventType.ANONYMOUS_GTID
+    }
+    assert piece.source.identity == ""
+    assert piece.completed == ()
+    assert {commit >> 32 for commit in piece.transactions.commit.tolist()} == {7}
+    assert {commit & 0xFFFF_FFFF for commit in piece.transactions.commit.tolist()} == begins
+    assert ids == [b"bin.000007:%d" % begin for begin in sorted(begins)]
+    assert [(seq, op) for _, op, _, seq, _, _ in changes_of([piece])] == [
+        (0, "insert"),
+        (1, "insert"),
+        (0, "insert"),
+        (1, "update"),
+        (2, "update"),
+        (3, "update"),
+    ]
+
+
+def test_the_time_of_a_commit_is_the_original_server_s() -> None:
+    """In microseconds of MySQL; MariaDB's binlog has seconds."""
+    for flavor, whole in (("mysql", False), ("mariadb", True)):
+        (piece,) = decode(read_events(f"{flavor}_rows"), flavor)
+        moments = piece.transactions.commit_ts
+        assert 1_760_000_000_000_000 < moments.min() <= moments.max() < 1_900_000_000_000_000
+        assert ((moments % 1_000_000) == 0).all() == whole
+
+
+def test_a_place_beyond_4_gigabytes_goes_on_from_the_one_before() -> None:
+    """The header has 32 bits for it."""
+    stream = EventStream("bin.000001", (1 << 32) - 40)
+    event = without_checksums(read_events("mysql_rows"))[-2]
+    placed = event[:13] + (100).to_bytes(4, "little") + event[17:]
+    list(stream.read([placed]))
+    assert stream.at == (1 << 32) + 100
+
+
+def test_a_heartbeat_moves_the_place_between_transactions() -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    reading = decoder("mysql")
+    (before,) = reading.decode(events[:-1])
+    heartbeat = bytearray(events[-2])
+    heartbeat[4], heartbeat[13:17] = EventType.HEARTBEAT, (before.standing.position + 500).to_bytes(4, "little")
+    (after,) = reading.decode([bytes(heartbeat)])
+    assert after.standing.position == before.standing.position + 500
+    assert after.changes.rows == 0
