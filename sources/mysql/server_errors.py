@@ -79,7 +79,9 @@ def _from_dump(message: str) -> SourceError:
             "stop that one, or give this source a serverId of its own",
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
-        return PositionRefused(message, "take a new copy of the tables, then forget the position to start at the end")
+        return PositionRefused(
+            message, "take a new copy of the tables and set positionOverride to the GTIDs that it holds"
+        )
     return SourceRefused(message, "see the server's error log")
 
 

@@ -29,7 +29,7 @@ from sources.mysql.check import findings
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import MysqlOptions, Wanted
-from sources.mysql.positions import BinlogPosition, read_position, resume_position
+from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
 from sources.mysql.server import session
@@ -72,6 +72,10 @@ class MysqlSource(Source):
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
+
+    @property
+    def position_override(self) -> Position | None:
+        return override_position(self._settings.position_override)
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._connector, self._wanted, self._server_id)
