@@ -343,3 +343,18 @@ def test_a_heartbeat_moves_the_place_between_transactions() -> None:
     (after,) = reading.decode([bytes(heartbeat)])
     assert after.standing.position == before.standing.position + 500
     assert after.changes.rows == 0
+
+
+@BOTH
+def test_shapes_that_no_longer_hold_are_forgotten(flavor: str) -> None:
+    """Each time a table gets another shape, and goes back to the old one, it has another version."""
+    events, reading = read_events(f"{flavor}_shapes"), decoder(flavor)
+    (first,) = reading.decode(events)
+    lengths, versions = set(), []
+    for _ in range(120):
+        (piece,) = reading.decode(events)
+        lengths.add(len(piece.changes.shapes))
+        versions += [one.relation.version for one in piece.schema_changes if one.relation.table == "t"]
+        assert changes_of([piece]) == changes_of([first])
+    assert max(lengths) < 400
+    assert versions == list(range(4, 4 + len(versions)))
