@@ -103,6 +103,13 @@ IMAGES = [
     "DELETE FROM t WHERE id = 2",
 ]
 
+NO_COLUMNS = [
+    "CREATE TABLE e (a INT DEFAULT 5, b INT)",
+    "SET binlog_row_image=MINIMAL",
+    "INSERT INTO e () VALUES ()",
+    "INSERT INTO e (b) VALUES (1)",
+]
+
 COMPRESSED = [
     SMALL,
     "SET {compress}",
@@ -154,6 +161,7 @@ SCENARIOS = {
     "xa": XA,
     "shapes": SHAPES,
     "images": IMAGES,
+    "no_columns": NO_COLUMNS,
     "compressed": COMPRESSED,
     "statements": STATEMENTS,
     "unnamed": UNNAMED,
