@@ -34,8 +34,8 @@ from psql_streamer.model import (
 
 Made = TypeVar("Made")
 
-NO_PLACE, UNCOUNTED = np.uint64(2**64 - 1), -1
-"""In place of a row's place, and of its table_seq, where others of the table have them."""
+NO_PLACE, UNCOUNTED, NO_UUID = np.uint64(2**64 - 1), -1, b""
+"""In place of a row's place, of its table_seq, and of its UUID, where others of the table have them."""
 
 _NO_CELLS = pa.array([], pa.binary())
 
@@ -187,6 +187,7 @@ class CellTable(Tabular):
     before: Tuples
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
+    uuid: NDArray[np.bytes_] | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -284,6 +285,7 @@ class CellTable(Tabular):
             _image(self.before, rows, shape.columns),
             known(self.place, rows, NO_PLACE),
             known(self.table_seq, rows, UNCOUNTED),
+            known(self.uuid, rows, NO_UUID),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
@@ -333,7 +335,7 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq")
+_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid")
 """The fields of CellTable that hold an element a row."""
 
 _TABLE_OBJECTS = 8192
@@ -390,7 +392,7 @@ def _joined(parts: Sequence[tuple[NDArray[Any] | None, int]], name: str) -> Any:
     return np.concatenate([np.full(rows, _UNKNOWN[name]) if array is None else array for array, rows in parts])
 
 
-_UNKNOWN: dict[str, Any] = {"place": NO_PLACE, "table_seq": np.int64(UNCOUNTED)}
+_UNKNOWN: dict[str, Any] = {"place": NO_PLACE, "table_seq": np.int64(UNCOUNTED), "uuid": np.bytes_(NO_UUID)}
 
 
 def ragged(firsts: Index, begins: Index) -> Index:

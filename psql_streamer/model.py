@@ -282,6 +282,7 @@ class Changes:
     tx: index into Batch.transactions.
     table_seq: which change of its table in its transaction this is, from 0; truncates count, too. None where no sink
         wants transaction metadata.
+    uuid: the UUID that each change has already, 36 characters, empty for one that has none; None: nobody gave any.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -297,6 +298,7 @@ class Changes:
     before: Image
     place: NDArray[np.uint64] | None = None
     table_seq: NDArray[np.int64] | None = None
+    uuid: NDArray[np.bytes_] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -339,7 +341,7 @@ class Changes:
         return replace(self, **chosen)
 
 
-_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq")
+_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid")
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")
@@ -371,6 +373,7 @@ class Truncate:
     cascade: bool
     restart_identity: bool
     table_seq: int = 0  # as Changes.table_seq
+    uuid: bytes = b""  # as Changes.uuid
 
 
 OUTSIDE = -1
@@ -384,7 +387,7 @@ class LogicalMessage:
 
     moment: of the commit, microseconds since 1970-01-01 UTC. Outside a transaction, where the WAL says none, of the
         commit before it, or of its sending if the session has seen none; a repeat may have another.
-    table_seq: which of its transaction's messages this is, as Changes.table_seq.
+    table_seq: which of its transaction's messages this is, as Changes.table_seq. uuid: as Changes.uuid.
     """
 
     prefix: str
@@ -395,6 +398,7 @@ class LogicalMessage:
     tx: int
     moment: int = 0
     table_seq: int = 0
+    uuid: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,6 +503,9 @@ class TransactionMetadata:
 POSTGRESQL = "postgresql"
 """The kind of PostgreSQL sources."""
 
+MYSQL, MARIADB = "mysql", "mariadb"
+"""The kinds of sources that read a binary log."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
@@ -506,7 +513,9 @@ class SourceInfo:
 
     kind: what the source reads from (`postgresql`, `mysql`, `sql`), in Debezium's word for the connector; events name
     transactions and places in its words. name: of the source's section. identity: what tells this server or file from
-    others that have the same host and database (PostgreSQL: the system identifier).
+    others that have the same host and database (PostgreSQL: the system identifier; MySQL: the uuid of the server that
+    made the transactions; MariaDB: their domain). server_id, log_name: of a server with a binary log: @@server_id, 0
+    where it is not known, and what the names of the log's files begin with (`binlog`).
     """
 
     kind: str
@@ -514,6 +523,8 @@ class SourceInfo:
     host: str
     database: str
     identity: str = ""
+    server_id: int = 0
+    log_name: str = ""
 
 
 # Measured as resident memory of batches with few rows in 1 to 5 tables of 4 to 20 columns: two arrays a column, each an

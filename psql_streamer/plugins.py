@@ -12,11 +12,6 @@ __all__ = ["PASSTHROUGH", "Kind", "handler_class", "names", "sink_class", "sourc
 
 _Part = TypeVar("_Part", Source, Handler, Sink)
 
-_NOT_IN_THIS_VERSION = {
-    (Kind.SOURCE, "kafka"): "reading from Kafka is not available in this version: remove this section and its name "
-    "from the sinks' sources, or leave this pipeline to the service that runs it now",
-}
-
 
 def source_class(type_name: str) -> type[Source]:
     """The source of this name; ConfigError when there is none, or it cannot be imported."""
@@ -34,9 +29,6 @@ def sink_class(type_name: str) -> type[Sink]:
 
 
 def _class_of(kind: Kind, type_name: str, base: type[_Part]) -> type[_Part]:
-    absent = _NOT_IN_THIS_VERSION.get((kind, type_name))
-    if absent:
-        raise ConfigError([absent])
     try:
         return class_of(kind, type_name, base)
     except NameRefused as error:

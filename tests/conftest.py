@@ -1,4 +1,4 @@
-"""Real servers for the tests: PostgreSQL and Apache Kafka, started once a session.
+"""Real servers for the tests: PostgreSQL, MariaDB, MySQL and Apache Kafka, started once a session.
 
 PSQL_STREAMER_TEST_DSN     use this server instead of starting one
 PSQL_STREAMER_TEST_KAFKA   use these brokers (host:port,...) instead of starting one
@@ -15,9 +15,14 @@ from functools import cache
 import pytest
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mock_kafka import MockKafka
+from psql_streamer.embedded.mysql import EmbeddedMysql
+from psql_streamer.embedded.mysql_binaries import mysql_binaries
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.errors import StreamerError
 from tests.database import Database, fresh_database
+from tests.mariadb import Schema, fresh_schema
 from tests.shared_stream import SharedStream
 
 GIVEN_DSN = os.environ.get("PSQL_STREAMER_TEST_DSN")
@@ -119,6 +124,47 @@ def stream(shared_stream: SharedStream) -> SharedStream:
     """A source at work, with nothing in its database and nothing unread."""
     shared_stream.empty()
     return shared_stream
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[EmbeddedMariadb]:
+    """A MariaDB with a binary log, shared by all tests: do not stop it."""
+    with EmbeddedMariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def own_mariadb() -> Iterator[EmbeddedMariadb]:
+    """A server of this test alone, running, to be stopped, killed and reconfigured at will."""
+    with EmbeddedMariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[EmbeddedMysql]:
+    """A MySQL with a binary log, shared by all tests: do not stop it. Skips, with the reason, where there is none."""
+    try:
+        binaries = mysql_binaries()
+        binaries.version()
+    except StreamerError as error:
+        pytest.skip(str(error))
+    with EmbeddedMysql(binaries) as server:
+        yield server
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def every_schema(request: pytest.FixtureRequest) -> Iterator[Schema]:
+    """As `schema`, once on MariaDB and once on MySQL."""
+    server = request.getfixturevalue(request.param)
+    with fresh_schema(server.host, server.port, server.version, f"test_{uuid.uuid4().hex[:12]}") as made:
+        yield made
+
+
+@pytest.fixture
+def schema(mariadb: EmbeddedMariadb) -> Iterator[Schema]:
+    """A fresh schema (MySQL's word for database) on `mariadb`, of this test alone."""
+    with fresh_schema(mariadb.host, mariadb.port, mariadb.version, f"test_{uuid.uuid4().hex[:12]}") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

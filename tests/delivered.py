@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.database import Database
-from tests.fold import fold_events, parse, select
+from tests.fold import Row, commit_of, fold_events, parse, select
 from tests.kafka_reader import Record
 
 Identity = tuple[int, int]
@@ -15,12 +15,17 @@ Identity = tuple[int, int]
 
 def assert_nothing_is_lost(records: Sequence[Record], database: Database, tables: Sequence[str]) -> None:
     """The folded topics equal the tables, repeats equal what they repeat, and transactions have no gaps."""
+    assert_tables(records, {table: select(database, table) for table in tables})
+
+
+def assert_tables(records: Sequence[Record], tables: Mapping[str, Mapping[str, Row]]) -> None:
+    """The same; tables: what they hold, by key."""
     folded = fold_events(records)
-    for table in tables:
-        assert folded.get(table, {}) == select(database, table), f"{table} differs"
+    for table, rows in tables.items():
+        assert folded.get(table, {}) == rows, f"{table} differs"
     seqs: dict[int, set[int]] = defaultdict(set)
     for event in map(parse, records):
-        seqs[event["CommitLSN"]].add(event["Seq"])
+        seqs[commit_of(event)].add(event["Seq"])
     torn = {commit_lsn for commit_lsn, found in seqs.items() if len(found) != max(found) + 1}
     assert not torn, f"{len(torn)} of {len(seqs)} transactions came with gaps"
 
@@ -43,7 +48,7 @@ def assert_order_per_key(records: Sequence[Record]) -> None:
 
 def distinct_transactions(records: Sequence[Record]) -> int:
     """How many transactions the events come from."""
-    return len({parse(record)["CommitLSN"] for record in records})
+    return len({commit_of(parse(record)) for record in records})
 
 
 def repeats(records: Sequence[Record]) -> int:
@@ -52,4 +57,4 @@ def repeats(records: Sequence[Record]) -> int:
 
 
 def _identity(event: dict[str, Any]) -> Identity:
-    return event["CommitLSN"], event["Seq"]
+    return commit_of(event), event["Seq"]

@@ -90,9 +90,14 @@ def _in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     seen: dict[tuple[int, int, bool], dict[str, Any]] = {}
     for event in events:
         deletes = event["Action"] == "delete"
-        identity = (event["CommitLSN"], event["Seq"], not deletes)
+        identity = (commit_of(event), event["Seq"], not deletes)
         assert seen.setdefault(identity, event) == event, f"a repeat of {identity} differs from the first"
     return [seen[identity] for identity in sorted(seen)]
+
+
+def commit_of(event: dict[str, Any]) -> int:
+    """The commit number: PostgreSQL's events call it CommitLSN, all others Commit."""
+    return int(event["CommitLSN"] if "CommitLSN" in event else event["Commit"])
 
 
 def _number(lsn: str) -> int:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tests.database import Database
+from tests.mariadb import Schema
 
 
 def postgres_section(database: Database, **more: Any) -> str:
     """Source db1: publication p, and a slot named after the database. more: keys besides, or instead."""
     keys = {"type": "postgres", "dsn": database.dsn, "publication": "p", "replicationSlot": f"s_{database.name}"}
     return _section("source.db1", keys | more)
+
+
+def mysql_section(schema: Schema, **more: Any) -> str:
+    """Source db1: the tables of a schema. more: keys besides, or instead."""
+    return _section("source.db1", {"type": "mysql", "dsn": schema.dsn, "tables": [f"{schema.name}.*"]} | more)
 
 
 def kafka_section(kafka: str, topic_prefix: str, name: str = "k", **more: Any) -> str:
@@ -24,6 +31,11 @@ def kafka_section(kafka: str, topic_prefix: str, name: str = "k", **more: Any) -
         "handlers": ["passthrough"],
     }
     return _section(f"sink.{name}", keys | more)
+
+
+def topics_section(kafka: str, topics: Sequence[str], group: str, **more: Any) -> str:
+    """Source hop: these topics. more: keys besides, or instead."""
+    return _section("source.hop", {"type": "kafka", "hosts": [kafka], "topics": topics, "groupID": group} | more)
 
 
 def _section(name: str, keys: dict[str, Any]) -> str:

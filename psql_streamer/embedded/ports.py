@@ -24,3 +24,12 @@ def listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def greeting(port: int) -> bytes:
+    """What a server sends of itself to who connects to this loopback port; b"" when nobody listens or says a word."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
+            return connection.recv(128)
+    except OSError:
+        return b""

@@ -17,7 +17,7 @@ from psql_streamer.events.format import (
     content_member,
     truncate_options,
 )
-from psql_streamer.events.identity import uuid_of, uuids
+from psql_streamer.events.identity import given_uuids, uuid_of, uuids
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
@@ -40,12 +40,11 @@ class EventBatch(BatchFormat):
     """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        identity = uuids(
-            self.batch.source,
-            self.batch.transactions.commit[rows.tx],
-            rows.seq,
-            old_key=rows.key_change and rows.op is RowOp.DELETE,
-        )
+        old_key = rows.key_change and rows.op is RowOp.DELETE
+        if rows.uuid is None or old_key:
+            identity = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
+        else:
+            identity = given_uuids(rows.uuid)
         fragments: list[Fragment] = [
             rows.render_by_relation(self._heads(rows.op)),
             self.transaction_fragment(rows.tx),
@@ -85,7 +84,7 @@ class EventBatch(BatchFormat):
             self.transaction_text(truncate.tx),
             self.fields.render_event_place(truncate.place),
             truncate.seq,
-            uuid_of(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
+            truncate.uuid or uuid_of(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
             b",".join(map(name, options)),
         )
 
@@ -98,7 +97,7 @@ class EventBatch(BatchFormat):
             of_transaction,
             self.fields.render_event_place(message.place),
             message.seq,
-            uuid_of(self.batch.source, commit_of(message, self.batch), message.seq),
+            message.uuid or uuid_of(self.batch.source, commit_of(message, self.batch), message.seq),
             name(message.prefix),
             content_member(message.content, b"Content"),
         )

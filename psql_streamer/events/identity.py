@@ -16,7 +16,7 @@ from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.model import SourceInfo
+from psql_streamer.model import MYSQL, SourceInfo
 
 _HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
 _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
@@ -39,6 +39,11 @@ def uuids(source: SourceInfo, commit: NDArray[np.uint64], seq: NDArray[np.int64]
     return _fixed_width(text)
 
 
+def given_uuids(uuid: NDArray[np.bytes_]) -> pa.Array:
+    """UUIDs that changes have already, 36 characters each."""
+    return _fixed_width(uuid.astype("S36").view(np.uint8).reshape(len(uuid), 36))
+
+
 def _leads(commit: NDArray[np.uint64], old_key: bool, where: int) -> NDArray[np.uint8]:
     """The first 28 characters of UUIDs."""
     words = np.empty((len(commit), 2), ">u8")
@@ -58,7 +63,12 @@ def uuid_of(source: SourceInfo, commit: int, seq: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _where(source: SourceInfo) -> int:
-    """25 bits of where changes come from."""
+    """25 bits of where changes come from.
+
+    MySQL's GTIDs hold the uuid of the server that made them, and are the same on every server that has them.
+    """
+    if source.kind == MYSQL and source.identity:
+        return zlib.crc32(source.identity.encode()) >> 7
     return zlib.crc32(f"{source.identity}/{source.host}/{source.database}".encode()) >> 7
 
 

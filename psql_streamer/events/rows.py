@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import (
     NO_PLACE,
+    NO_UUID,
     UNCOUNTED,
     ArrowCells,
     CellTable,
@@ -96,7 +97,7 @@ class Rows:
     unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
     absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    place, table_seq: as Changes has them.
+    place, table_seq, uuid: as Changes has them.
     """
 
     shapes: Sequence[Shape]
@@ -114,6 +115,7 @@ class Rows:
     other: Cells | None = None
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
+    uuid: NDArray[np.bytes_] | None = None
     only: int | None = field(init=False)
     """The shape of all rows, if they have one."""
 
@@ -224,10 +226,11 @@ def _select_rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool =
 
 
 def _split_by_known(table: CellTable, at: Index) -> Iterator[Index]:
-    """The rows apart by whether their place, and their number in the transaction, are known; mostly all are."""
+    """The rows apart by whether their place, number in the transaction and UUID are known; mostly they are alike."""
     unplaced = None if table.place is None else table.place[at] == NO_PLACE
     uncounted = None if table.table_seq is None else table.table_seq[at] == UNCOUNTED
-    flags = [flag for flag in (unplaced, uncounted) if flag is not None and np.count_nonzero(flag)]
+    unnamed = None if table.uuid is None else table.uuid[at] == NO_UUID
+    flags = [flag for flag in (unplaced, uncounted, unnamed) if flag is not None and np.count_nonzero(flag)]
     if not len(at):
         return
     if not flags:
@@ -251,6 +254,7 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         Cells(rows_of(table.before, at)) if old else None,
         place=known(table.place, at, NO_PLACE),
         table_seq=known(table.table_seq, at, UNCOUNTED),
+        uuid=known(table.uuid, at, NO_UUID),
     )
 
 
@@ -401,6 +405,7 @@ def take(rows: Rows, at: Index) -> Rows:
         tx=rows.tx[at],
         place=None if rows.place is None else rows.place[at],
         table_seq=None if rows.table_seq is None else rows.table_seq[at],
+        uuid=None if rows.uuid is None else rows.uuid[at],
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
         unchanged=unchanged,

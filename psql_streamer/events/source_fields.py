@@ -1,7 +1,8 @@
 """What events say of their source, and of the place of a change in it: fields by kind of source.
 
-Changes of PostgreSQL's have its own words (xid, commit_lsn, lsn). Those of any other kind have a commit number, which
-increases in the order of the commits, and the transaction's id where the source has one.
+Changes of PostgreSQL's have its own words (xid, commit_lsn, lsn), those of MySQL and MariaDB theirs (gtid, file, pos).
+Those of any other kind have a commit number, which increases in the order of the commits, and the transaction's id
+where the source has one.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtid_of, gtids
 from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import POSTGRESQL, SourceInfo, Transactions
+from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, SourceInfo, Transactions
 
 Numbers = NDArray[np.uint64]
 Texts = dict[str, pa.Array]
@@ -163,7 +167,7 @@ class PostgresFields(SourceFields):
     other_names = Names("xid", "commit_lsn", "lsn")
 
     def ids(self, transactions: Transactions) -> pa.Array:
-        return transactions.id_texts()
+        return pc.fill_null(transactions.id_texts(), b"null")
 
     def show_id(self, number: int) -> bytes:
         return b"%d" % number
@@ -207,10 +211,49 @@ class OtherFields(SourceFields):
         return commit
 
 
-_BY_KIND: dict[str, SourceFields] = {POSTGRESQL: PostgresFields()}
-_OTHER = OtherFields()
+class BinlogFields(OtherFields):
+    """Of a binary log: the id is the GTID, a place the file and the offset in it."""
+
+    event_names = Names("GTID", "Commit", "Position")
+    other_names = Names("gtid", "commit", "pos")
+
+    def __init__(self, source: SourceInfo) -> None:
+        self._source = source
+
+    def ids(self, transactions: Transactions) -> pa.Array:
+        return gtids(self._source, transactions)
+
+    def id_of(self, transactions: Transactions, tx: int) -> str | None:
+        return gtid_of(self._source, transactions, tx)
+
+    def render_event_places(self, places: Numbers | None) -> Fragment:
+        return self._render_places(places, b"File", b"Position")
+
+    def render_event_place(self, place: int) -> bytes:
+        return self._render_place(place, b"File", b"Position")
+
+    def render_envelope_places(self, places: Numbers | None) -> Fragment:
+        return self._render_places(places, b"file", b"pos")
+
+    def render_envelope_place(self, place: int) -> bytes:
+        return self._render_place(place, b"file", b"pos")
+
+    def _render_places(self, places: Numbers | None, file: bytes, offset: bytes) -> Fragment:
+        if places is None:
+            return b""
+        found = files(self._source, places), to_digits(file_offsets(places))
+        return join(b',"%s":' % file, found[0], b',"%s":' % offset, found[1])
+
+    def _render_place(self, place: int, file: bytes, offset: bytes) -> bytes:
+        return b',"%s":%s,"%s":%d' % (file, file_of(self._source, place), offset, file_offset(place))
 
 
+_POSTGRESQL, _OTHER = PostgresFields(), OtherFields()
+
+
+@lru_cache(maxsize=256)
 def fields_of(source: SourceInfo) -> SourceFields:
     """The fields of a source's kind."""
-    return _BY_KIND.get(source.kind, _OTHER)
+    if source.kind in (MYSQL, MARIADB):
+        return BinlogFields(source)
+    return _POSTGRESQL if source.kind == POSTGRESQL else _OTHER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -45,7 +46,37 @@ _PART_STATS = (
         "keys_in_doubt",
         "Cases in which the primary key of rows of a table with REPLICA IDENTITY FULL is not certain.",
     ),
+    _PartStat(
+        "source", "lag_records", GaugeMetricFamily, "lag_records", "Records between a group and its topics' ends."
+    ),
+    _PartStat(
+        "source", "tombstones", CounterMetricFamily, "source_tombstones", "Records that were read without a value."
+    ),
+    _PartStat(
+        "source",
+        "dead_lettered",
+        CounterMetricFamily,
+        "source_dead_lettered",
+        "Records that were no events and were put aside.",
+    ),
+    _PartStat("source", "rebalances", CounterMetricFamily, "rebalances", "Rebalances that gave or took partitions."),
     _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Reconnections to the server."),
+    _PartStat("source", "rows", CounterMetricFamily, "source_rows", "Rows that a source found by polling."),
+    _PartStat("source", "polls", CounterMetricFamily, "source_polls", "Polls of a source."),
+    _PartStat(
+        "source",
+        "unsettled_rows",
+        GaugeMetricFamily,
+        "unsettled_rows",
+        "Rows that were seen and wait for transactions that may have written smaller keys.",
+    ),
+    _PartStat(
+        "source",
+        "last_row_age_seconds",
+        GaugeMetricFamily,
+        "last_row_age_seconds",
+        "Time since a source last read a row.",
+    ),
     _PartStat("handler", "rows", CounterMetricFamily, "handler_rows", "Rows that went through the handler's rules."),
     _PartStat(
         "handler",
@@ -90,6 +121,7 @@ class Scrape(Collector):
         yield from self._collect_tables()
         stats = self.service.stats() if self.service else {}
         yield self._positions(stats)
+        yield self._cursors(stats)
         yield _family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), _keyed(self._pending.lags(time.time())))
         for stat in _PART_STATS:
             values = {
@@ -118,6 +150,17 @@ class Scrape(Collector):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
         return _family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)
+
+    def _cursors(self, stats: Mapping[str, Stats]) -> Metric:
+        """Keys that are numbers, of the first tables."""
+        values: dict[Labels, float] = {}
+        for source, part in _select_kind("source", stats):
+            for table, key in islice(part.get("cursors", {}).items(), self._most_tables):
+                if isinstance(key, int):
+                    values[source, table] = key
+        return _family(
+            GaugeMetricFamily, "cursor", "Key of the last row that was read of a table.", ("source", "table"), values
+        )
 
 
 _LAG = "Age of the oldest change that was received and is not durable; 0 when there is none."

@@ -64,7 +64,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
         given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
         for at, field in data
     ]
-    place, table_seq = sent.changes.place, sent.changes.table_seq
+    place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
     return Received(
         replace(
             sent.changes,
@@ -75,6 +75,7 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
             tx=sent.changes.tx[kept.rows],
             place=None if place is None else place[kept.rows],
             table_seq=None if table_seq is None else table_seq[kept.rows],
+            uuid=None if uuid is None else uuid[kept.rows],
             after=_image(survivors, kept.after, kept.after_rows),
             before=_image(survivors, kept.before, kept.before_rows),
         ),

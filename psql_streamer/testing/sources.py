@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import ClassVar
 
 from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcome
 from psql_streamer.interfaces import Finding, Source, Status
@@ -20,7 +21,13 @@ _ANSWER_SECONDS = 30.0
 
 
 class SourceContract(ABC):
-    """A subclass says how to make a source, and how to make changes where it reads."""
+    """A subclass says how to make a source, and how to make changes where it reads.
+
+    reads_behind_stored_positions: whether `read` waits now and then until what it gave is stored. Positions are then
+    confirmed as soon as they are read.
+    """
+
+    reads_behind_stored_positions: ClassVar[bool] = False
 
     @abstractmethod
     def make_source(self) -> Source:
@@ -165,7 +172,10 @@ class SourceContract(ABC):
             assert time.monotonic() < deadline, "no changes came"
             batch = source.read(0.2)
             quiet = 0 if batch is not None and len(batch) else quiet + 1
-            batches += [] if batch is None else [batch]
+            if batch is not None:
+                batches.append(batch)
+                if self.reads_behind_stored_positions:
+                    source.confirm(batch.position)
         return batches
 
 

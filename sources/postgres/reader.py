@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field
 
 from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
+from psql_streamer.linger import Buffered, Linger
 from psql_streamer.pgoutput.frames import FrameBuffer
-from sources.postgres.linger import Buffered, Linger
 from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
 
 COMMAND = struct.Struct(">cQ")

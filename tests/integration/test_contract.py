@@ -27,6 +27,7 @@ from tests.kafka_sinks import options as kafka_options
 from tests.source_at_work import source_of
 from tests.spark_changes import batch as postgres_batch
 from tests.spark_changes import shop
+from tests.sql_sources import sql_source, url_of
 from tests.sqlite_source import SqliteSource
 
 
@@ -65,6 +66,50 @@ class TestSqliteSource(SourceContract):
     def _execute(self, sql: str) -> None:
         with closing(sqlite3.connect(self._path)) as file, file:
             file.execute(sql)
+
+
+class TestSqlSourceOfSqlite(SourceContract):
+    """One table with integers as its key: the commit number is the key."""
+
+    reads_behind_stored_positions = True
+
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path: Path) -> None:
+        self._path = tmp_path / "shop.sqlite"
+        self._execute(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, customer TEXT, amount DECIMAL(10, 2))"
+        )
+
+    def make_source(self) -> Source:
+        return sql_source(f"sqlite:///{self._path}", "orders")
+
+    def make_changes(self) -> None:
+        self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
+
+    def _execute(self, sql: str) -> None:
+        with closing(sqlite3.connect(self._path)) as file, file:
+            file.execute(sql)
+
+
+class TestSqlSourceOfPostgresql(SourceContract):
+    """Two tables in small batches, one of which has a key of several columns."""
+
+    reads_behind_stored_positions = True
+
+    @pytest.fixture(autouse=True)
+    def _tables(self, database: Database) -> None:
+        self._database = database
+        database.execute(
+            "CREATE TABLE orders (id bigserial PRIMARY KEY, note text);"
+            "CREATE TABLE visits (shop text, visit int, PRIMARY KEY (shop, visit)); CREATE SEQUENCE visit"
+        )
+
+    def make_source(self) -> Source:
+        return sql_source(url_of(self._database), "orders", "visits", batchSize=2)
+
+    def make_changes(self) -> None:
+        self._database.execute("INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 3)")
+        self._database.execute("INSERT INTO visits SELECT 'a', nextval('visit') FROM generate_series(1, 3)")
 
 
 class TestSparkHandler(HandlerContract):

@@ -18,7 +18,7 @@ from tests.database import Database
 from tests.kafka_reader import Record, consume
 from tests.service import Service
 
-# Every key that the Go service reads, but for its `kafka` source. Only addresses, names and paths are this test's.
+# Every key that the Go service reads. Only addresses, names and paths are this test's.
 _GO_CONFIG = """\
 http = "{http}"
 tickerInterval = "1s"
@@ -45,6 +45,17 @@ dsn = "{dsn}"
 publication = "stock_publication"
 replicationSlot = "{slot}_2"
 
+[source.copies]
+type = "kafka"
+hosts = ["{kafka}"]
+topics = ["{topic}-orders", "{topic}-fallback"]
+groupID = "{topic}"
+sendRetryInterval = "100ms"
+batchSize = 100
+batchFlushInterval = "1s"
+verbose = false
+debug = false
+
 [sink.kafka]
 type = "kafka"
 sources = ["orders", "stock"]
@@ -64,6 +75,13 @@ debug = false
 [sink.kafka.tableTopicMapping]
 orders = "{topic}-orders"
 order_items = "{topic}-orders"
+
+[sink.again]
+type = "kafka"
+sources = ["copies"]
+hosts = ["{kafka}"]
+handlers = ["passthrough"]
+topicFallback = "{topic}-copies"
 
 [sink.log]
 type = "stub_log"
@@ -109,6 +127,7 @@ def test_the_go_services_file_starts_the_service_and_gives_its_events(
         after = _wal_end(database)
         for source in ("orders", "stock"):
             service.until_durable(database, source)
+        service.until(lambda: service.stats()["sink.again"].get("events", 0) >= 6, "the copies")
         stats = service.stats()
         service.until(lambda: "sink.log: events=" in service.tail(), "the statistics that tickerInterval asks for")
         assert service.stop() == 0
@@ -122,6 +141,9 @@ def test_the_go_services_file_starts_the_service_and_gives_its_events(
         "returns": {f"{topic_prefix}-fallback"},
         "stock": {f"{topic_prefix}-fallback"},
     }
+
+    copies = consume(kafka, [f"{topic_prefix}-copies"])
+    assert {(record.key, record.value) for record in copies} == {(record.key, record.value) for record in records}
 
     insert, update, delete = map(_event, by_table["orders"])
     row = {"id": 1, "customer": "Zoë", "amount": 12.50, "paid": False, "note": None}

@@ -124,6 +124,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         type = "kafka"
         hosts = ["k:9092"]
         topics = ["t"]
+        kafka = { "enable.auto.commit" = true }
         groupID = "g"
         [sink.kafka1]
         type = "kafka"
@@ -144,7 +145,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
         f"{name}: source.db1.batchSize: -5 is not allowed: must be greater than 0",
         f'{name}: source.db1.timeout: "5 parsecs" is not a duration such as "100ms", "1s" or "5m"',
         f'{name}: source.db2.type: "postgras" is not a known source; did you mean postgres?',
-        f"{name}: source.db3.type: reading from Kafka is not available in this version",
+        f'{name}: source.db3: kafka."enable.auto.commit" cannot be set: offsets are committed when every sink has',
         f'{name}: sink.kafka1.sources: there is no source "db9"; did you mean db3?',
         f'{name}: sink.kafka1.sources: "db1" is named twice',
         f'{name}: sink.kafka1.handlers: "spork" is not a known handler; did you mean spark?',
@@ -171,7 +172,10 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             with_line(MINIMAL, "[source.db1]", "", before="[source]\nx = 1"),
             "source.x: must be a section",
         ),
-        "no type": (MINIMAL.replace('type = "postgres"\n', ""), "source.db1.type: is required: one of postgres"),
+        "no type": (
+            MINIMAL.replace('type = "postgres"\n', ""),
+            "source.db1.type: is required: one of kafka, mysql, postgres, sql",
+        ),
         "a type that is a number": (MINIMAL.replace('"postgres"', "5"), "source.db1.type: must be a string: one of"),
         "a class that is not there": (
             MINIMAL.replace('"postgres"', '"sources.postgres.source:Nobody"'),

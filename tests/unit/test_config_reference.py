@@ -32,6 +32,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "": ServiceOptions,
     "log": type(ServiceOptions.model_fields["log"].default),
     "source.db1": source_class("postgres").Options,
+    "source.history": source_class("sql").Options,
+    "source.shop": source_class("mysql").Options,
+    "source.topics1": source_class("kafka").Options,
     "sink.kafka1": sink_class("kafka").Options,
     "sink.kafka1.createTopics": CreateTopics,
     "sink.log": sink_class("stub_log").Options,
@@ -112,6 +115,7 @@ def test_a_section_that_is_commented_out_is_accepted(tmp_path: Path, section: st
 def test_everything_that_is_commented_out_is_accepted_together(tmp_path: Path) -> None:
     config = with_lines(tmp_path, [line for line in LINES if line.commented])
     assert list(config.sinks) == ["kafka1", "log", "nothing"]
+    assert list(config.sources) == ["db1", "history", "shop", "topics1"]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -11,7 +11,7 @@ from psql_streamer.batching import (
     SLOW_STREAM_BLOCK_SECONDS,
     TRANSACTION_REST_SECONDS,
 )
-from sources.postgres.linger import Buffered, Linger
+from psql_streamer.linger import Buffered, Linger
 
 WANTED_BYTES = 8 << 20
 

@@ -67,6 +67,13 @@ HEALTHY = Running(
         "store": Status(True, ""),
     },
     {
+        "source.db2": {
+            "rows": 9,
+            "polls": 4,
+            "unsettled_rows": 2,
+            "last_row_age_seconds": 1.5,
+            "cursors": {"public.orders": 17, "public.visits": ["a", 1]},
+        },
         "source.db1": {"received_lsn": 300, "stored_lsn": 200, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
         "handler.spark": {
             "batches": 3,

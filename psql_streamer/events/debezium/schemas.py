@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from psql_streamer.events.debezium.types import Schema, connect_type, optional
-from psql_streamer.model import POSTGRESQL, Column, Relation, SourceInfo
+from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Column, Relation, SourceInfo
 
 _REMEMBERED = 1 << 12
 
@@ -88,7 +88,7 @@ def _column(column: Column) -> Schema:
 
 
 def _source(kind: str) -> Schema:
-    fields = [*_OF_EVERY_SOURCE, *(_OF_POSTGRESQL if kind == POSTGRESQL else [])]
+    fields = _OF_BINLOG if kind in (MYSQL, MARIADB) else [*_OF_EVERY_SOURCE, *_OF_KIND.get(kind, [])]
     return _struct(fields, _connector_name(kind, "Source"), version=1)
 
 
@@ -150,6 +150,20 @@ _OF_POSTGRESQL = [
     _field("xmin", _OPTIONAL_INT64),
     _field("origin", _OPTIONAL_STRING),
     _field("origin_lsn", _OPTIONAL_INT64),
+]
+
+_OF_KIND = {POSTGRESQL: _OF_POSTGRESQL}
+
+_OF_BINLOG = [
+    *(field for field in _OF_EVERY_SOURCE if field["field"] not in ("schema", "table")),
+    _field("table", _OPTIONAL_STRING),
+    _field("server_id", _INT64),
+    _field("gtid", _OPTIONAL_STRING),
+    _field("file", _STRING),
+    _field("pos", _INT64),
+    _field("row", {"type": "int32", "optional": False}),
+    _field("thread", _OPTIONAL_INT64),
+    _field("query", _OPTIONAL_STRING),
 ]
 
 _TRANSACTION = _struct(

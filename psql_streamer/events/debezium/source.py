@@ -12,14 +12,16 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import __version__
+from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtids, server_ids
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
+from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
 
 
 class SourceBlock(ABC):
@@ -67,7 +69,7 @@ class SourceBlock(ABC):
 
 def source_block(batch: Batch) -> SourceBlock:
     """The block of the kind of source that a batch is from."""
-    return PostgresBlock(batch) if batch.source.kind == POSTGRESQL else OtherBlock(batch)
+    return _BLOCKS.get(batch.source.kind, OtherBlock)(batch)
 
 
 class OtherBlock(SourceBlock):
@@ -109,7 +111,7 @@ class PostgresBlock(SourceBlock):
         self._position, self._read_position = (
             PerTransaction(partial(self._positions, snapshot)) for snapshot in (False, True)
         )
-        self._xid = PerTransaction(of.id_texts)
+        self._xid = PerTransaction(lambda: pc.fill_null(of.id_texts(), b"null"))
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )
@@ -174,6 +176,80 @@ class PostgresBlock(SourceBlock):
             origin,
             b"}",
         )
+
+
+class BinlogBlock(SourceBlock):
+    """What the connectors for MySQL and MariaDB say: their `db` is the table's schema, and there is no `schema`.
+
+    row: which change of its transaction it is. thread and query are not known.
+    Source: Debezium documentation, "Debezium connector for MySQL", change events.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._transaction = PerTransaction(self._of_transactions)
+
+    def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
+        source, places = self._batch.source, rows.place
+        return self._fragments(
+            rows.tx,
+            b"true" if rows.op is RowOp.READ else b"false",
+            (rows.render_by_relation(_db), rows.render_by_relation(_table)),
+            b'""' if places is None else files(source, places),
+            b"0" if places is None else to_digits(file_offsets(places)),
+            to_digits(rows.seq),
+        )
+
+    def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
+        names = _db(relation.schema, relation.table), _table(relation.schema, relation.table)
+        file, offset = file_of(self._batch.source, place), b"%d" % file_offset(place)
+        return _joined(self._fragments(np.array([tx], np.int32), b"false", names, file, offset, b"0"))
+
+    def render_message(self, message: LogicalMessage) -> bytes:
+        raise NotImplementedError("a binary log has no logical messages")
+
+    def _of_transactions(self) -> pa.Array:
+        of, source = self._batch.transactions, self._batch.source
+        return join(b',"server_id":', server_ids(source, of), b',"gtid":', gtids(source, of), b',"file":')
+
+    def _fragments(
+        self,
+        tx: NDArray[np.int32],
+        snapshot: bytes,
+        names: tuple[Fragment, Fragment],
+        file: Fragment,
+        offset: Fragment,
+        row: Fragment,
+    ) -> tuple[Fragment, ...]:
+        db, table = names
+        return (
+            self._head,
+            self._millis.take(tx),
+            b',"snapshot":"%s","db":' % snapshot,
+            db,
+            b',"sequence":null',
+            self._fine_times.take(tx),
+            b',"table":',
+            table,
+            self._transaction.take(tx),
+            file,
+            b',"pos":',
+            offset,
+            b',"row":',
+            row,
+            b',"thread":null,"query":null}',
+        )
+
+
+_BLOCKS: dict[str, type[SourceBlock]] = {POSTGRESQL: PostgresBlock, MYSQL: BinlogBlock, MARIADB: BinlogBlock}
+
+
+def _db(schema: str, _: str) -> bytes:
+    return name(schema)
+
+
+def _table(_: str, table: str) -> bytes:
+    return name(table)
 
 
 def _fine_times(micros: NDArray[np.int64]) -> pa.Array:

@@ -1,0 +1,303 @@
+"""Records of the formats `event`, `envelope` and `debezium`, and events of the Go psql-streamer, as Parsed.
+
+msgspec leaves the columns' values as the bytes that they are: no digit goes through a float.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from binascii import Error as Base64Error
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from psql_streamer.event_reader.parsed import (
+    Image,
+    MarkerDetails,
+    NoEventError,
+    Origin,
+    Parsed,
+    kind_of_origin,
+    to_micros,
+)
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
+
+Parse = Callable[[bytes], Parsed]
+"""Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
+
+NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
+
+_UUID_LENGTH = 36
+
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""LSNs and the like."""
+
+_Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
+_Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]
+_Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+
+
+class Event(Struct, gc=False):
+    """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq."""
+
+    Table: str
+    Action: str
+    Timestamp: str | None = None
+    Host: str = ""
+    Database: str = ""
+    Schema: str = ""
+    XID: Number | None = None
+    CommitLSN: Number | None = None
+    WALPosition: Number | None = None
+    Transaction: str | None = None
+    GTID: str | None = None
+    Commit: Number | None = None
+    Place: Number | None = None
+    Seq: _Seq | None = None
+    UUID: str = ""
+    Columns: dict[str, Raw] | None = None
+    Before: dict[str, Raw] | None = None
+    Unchanged: list[str] = []
+    Options: list[str] = []
+    Prefix: str = ""
+    Content: str = ""
+    ContentBase64: str | None = None
+
+
+ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCATE, Marker.MESSAGE)}
+
+
+decode_event = msgspec.json.Decoder(Event).decode
+
+
+def _parse_event(value: bytes) -> Parsed:
+    event = decode_event(value)
+    kind = ACTIONS.get(event.Action)
+    if kind is None:
+        raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
+    commit = event.CommitLSN if event.Commit is None else event.Commit
+    xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
+    new, old, details = event.Columns, event.Before, None
+    if kind is RowOp.DELETE:
+        new, old = None, new
+    elif not isinstance(kind, RowOp):
+        details = MarkerDetails(event.Options, event.Prefix, _content(event.Content, event.ContentBase64))
+        new = old = None
+    return Parsed(
+        Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database),
+        event.Schema,
+        event.Table,
+        kind,
+        place if commit is None else commit,
+        0 if event.Timestamp is None else to_micros(event.Timestamp),
+        event.Transaction or event.GTID if xid is None else str(xid),
+        place,
+        event.Seq,
+        _uuid(event.UUID),
+        new,
+        old,
+        event.Unchanged,
+        details,
+    )
+
+
+class _EnvelopeSource(Struct):
+    db: str
+    ts_ms: _Milliseconds | None
+    seq: _Seq
+    xid: Number | None = None
+    commit_lsn: str | None = None
+    lsn: str | None = None
+    transaction: str | None = None
+    gtid: str | None = None
+    commit: Number | None = None
+    place: Number | None = None
+
+
+class _EnvelopeMessage(Struct, rename={"content_base64": "contentBase64"}):
+    prefix: str
+    content: str = ""
+    content_base64: str | None = None
+
+
+class _Envelope(Struct):
+    schema: str
+    table: str
+    op: str
+    before: dict[str, Raw] | None
+    after: dict[str, Raw] | None
+    source: _EnvelopeSource
+    unchanged: list[str] = []
+    options: list[str] = []
+    message: _EnvelopeMessage | None = None
+
+
+_NAMES: dict[str, Kind] = {kind.name: kind for kind in ACTIONS.values()}
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def _parse_envelope(value: bytes) -> Parsed:
+    event = _decode_envelope(value)
+    kind, source, details = _NAMES.get(event.op), event.source, None
+    if kind is None:
+        raise NoEventError("its op is none of INSERT, UPDATE, DELETE, READ, TRUNCATE and MESSAGE")
+    if not isinstance(kind, RowOp):
+        said = event.message or _EnvelopeMessage("")
+        details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
+    return Parsed(
+        Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db),
+        event.schema,
+        event.table,
+        kind,
+        source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
+        (source.ts_ms or 0) * 1000,
+        source.transaction or source.gtid if source.xid is None else str(source.xid),
+        source.place if source.lsn is None else _lsn(source.lsn),
+        source.seq,
+        b"",
+        event.after,
+        event.before,
+        event.unchanged,
+        details,
+    )
+
+
+class _DebeziumSource(Struct, rename={"transaction": "txId"}):
+    connector: str
+    ts_ms: _Milliseconds
+    db: str = ""
+    table: str = ""
+    schema: str = ""
+    ts_us: _Microseconds | None = None
+    transaction: Number | None = None
+    lsn: Number | None = None
+    sequence: str | None = None
+
+
+class _DebeziumMessage(Struct):
+    prefix: str
+    content: str
+
+
+class _Debezium(Struct):
+    op: str
+    source: _DebeziumSource
+    before: dict[str, Raw] | None = None
+    after: dict[str, Raw] | None = None
+    message: _DebeziumMessage | None = None
+
+
+class _WithSchema(Struct):
+    payload: _Debezium
+
+
+_CODES: dict[str, Kind] = {
+    "c": RowOp.INSERT,
+    "u": RowOp.UPDATE,
+    "d": RowOp.DELETE,
+    "r": RowOp.READ,
+    "t": Marker.TRUNCATE,
+    "m": Marker.MESSAGE,
+}
+
+_UNAVAILABLE = b'"__debezium_unavailable_value"'
+
+
+_decode_debezium = msgspec.json.Decoder(_Debezium).decode
+_decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
+
+
+def _parse_debezium(value: bytes) -> Parsed:
+    return _of_debezium(_decode_debezium(value))
+
+
+def _parse_debezium_with_schema(value: bytes) -> Parsed:
+    return _of_debezium(_decode_with_schema(value).payload)
+
+
+def _of_debezium(event: _Debezium) -> Parsed:
+    kind, source, details = _CODES.get(event.op), event.source, None
+    if kind is None:
+        raise NoEventError("its op is none of c, u, d, r, t and m")
+    if not isinstance(kind, RowOp):
+        said = event.message or _DebeziumMessage("", "")
+        details = MarkerDetails((), said.prefix, _bytes(said.content))
+    new, unchanged = _available(event.after)
+    return Parsed(
+        Origin(source.connector, "", source.db),
+        source.schema,
+        source.table,
+        kind,
+        _commit_in(source.sequence) or source.lsn,
+        source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
+        None if source.transaction is None else str(source.transaction),
+        source.lsn,
+        OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,
+        b"",
+        new,
+        event.before,
+        unchanged,
+        details,
+    )
+
+
+def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:
+    """The values that are there, and the names of those that an update left alone."""
+    if image is None:
+        return None, ()
+    lacking = [name for name, value in image.items() if bytes(value) == _UNAVAILABLE]
+    return {name: value for name, value in image.items() if name not in lacking} if lacking else image, lacking
+
+
+def _commit_in(sequence: str | None) -> int | None:
+    """Debezium writes the LSN of a commit and that of the change, or null, as a JSON text in a string."""
+    if sequence is None:
+        return None
+    try:
+        first: Any = json.loads(sequence)[0]
+        return None if first is None else int(first)
+    except (ValueError, TypeError, IndexError, KeyError):
+        raise NoEventError("its source.sequence is not a list of LSNs") from None
+
+
+def _uuid(text: str) -> bytes:
+    if text and len(text) != _UUID_LENGTH:
+        raise NoEventError("its UUID does not have 36 characters")
+    try:
+        return text.encode("ascii")
+    except UnicodeEncodeError:
+        raise NoEventError("its UUID has other characters than hexadecimal digits and dashes") from None
+
+
+def _lsn(text: str) -> int:
+    try:
+        return int(Lsn.parse(text))
+    except ValueError:
+        raise NoEventError("an LSN in its source block is not as PostgreSQL writes them") from None
+
+
+def _content(text: str, encoded: str | None) -> bytes:
+    return text.encode() if encoded is None else _bytes(encoded)
+
+
+def _bytes(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (Base64Error, ValueError):
+        raise NoEventError("the content of its message is not base64") from None
+
+
+FORMS: tuple[tuple[str, Parse], ...] = (
+    ("event", _parse_event),
+    ("envelope", _parse_envelope),
+    ("debezium", _parse_debezium),
+    ("debezium", _parse_debezium_with_schema),
+)
+"""The formats, each with what reads it; no record is of two."""

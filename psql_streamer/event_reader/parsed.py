@@ -1,0 +1,105 @@
+"""What a record says, whatever format it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from msgspec import Raw
+
+from psql_streamer.model import POSTGRESQL, Kind
+
+Image = Mapping[str, Raw]
+"""A row: the JSON of each column's value, byte for byte."""
+
+
+class Origin(NamedTuple):
+    """Where a change was made: the fields of SourceInfo that records tell."""
+
+    kind: str
+    host: str
+    database: str
+
+
+class Parsed(NamedTuple):
+    """A change of a row or a table, or a logical message.
+
+    commit, moment, id, place, seq: as the model has them; None for what the record does not say. uuid: 36 characters,
+    or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker.
+    """
+
+    origin: Origin
+    schema: str
+    table: str
+    kind: Kind
+    commit: int | None
+    moment: int
+    id: str | None
+    place: int | None
+    seq: int | None
+    uuid: bytes
+    new: Image | None
+    old: Image | None
+    unchanged: Sequence[str]
+    details: MarkerDetails | None = None
+
+
+class MarkerDetails(NamedTuple):
+    """options: of a TRUNCATE. prefix, content: of a logical message."""
+
+    options: Sequence[str] = ()
+    prefix: str = ""
+    content: bytes = b""
+
+
+class NoEventError(Exception):
+    """A record that is none of the events. The text says why, without values."""
+
+
+class Message(Protocol):
+    """A Kafka record, as confluent_kafka gives it."""
+
+    def __len__(self) -> int: ...
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+
+
+def kind_of_origin(xid: object, commit_lsn: object) -> str:
+    """The kind of source that gives transactions these names."""
+    return "sql" if xid is None and commit_lsn is None else POSTGRESQL
+
+
+@lru_cache(maxsize=1 << 12)
+def to_micros(text: str) -> int:
+    """Microseconds since 1970 of a time in RFC 3339, as `2026-11-22T10:00:00.123456Z`. What is finer is cut off.
+
+    Raises NoEventError. Rows of one transaction have one text.
+    """
+    try:
+        moment = datetime.fromisoformat(_cut_to_micros(text))
+    except ValueError:
+        raise NoEventError("its time is not as RFC 3339 has it") from None
+    if moment.tzinfo is None:
+        raise NoEventError("its time has no zone")
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+
+def _cut_to_micros(text: str) -> str:
+    """Python reads at most six digits of a second."""
+    point = text.find(".")
+    if point < 0:
+        return text
+    end = point + 1
+    while end < len(text) and text[end].isdigit():
+        end += 1
+    return text[: min(end, point + 7)] + text[end:]

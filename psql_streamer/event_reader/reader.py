@@ -1,0 +1,500 @@
+"""Records of a topic to batches: the columns of all records lie in one table of cells, as a decoder's do.
+
+A record is parsed by itself, which tells what it is about; its values stay JSON until all of the batch's are there.
+A batch is of one origin, because it says of its changes where they were made: records of several origins give several
+batches. Changes stand in the order of the records. So their commit numbers increase within a partition of the topic, as
+far as its writer did not write again what it was not sure of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from psql_streamer.cells import NO_PLACE, CellTable, Tuples
+from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
+from psql_streamer.event_reader.kinds import BrokenJsonError
+from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
+from psql_streamer.event_reader.plain import Plain, read_plain
+from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
+from psql_streamer.model import (
+    Batch,
+    Index,
+    LogicalMessage,
+    Marker,
+    Position,
+    Relation,
+    RowOp,
+    SchemaChange,
+    SourceInfo,
+    Transactions,
+    Truncate,
+    batch_overhead,
+)
+
+_NULL = Raw(b"null")
+_NO_NAMES: Names = ()
+_UNSAID = int(NO_PLACE)
+_DELETE = int(RowOp.DELETE)
+
+
+class Refused(NamedTuple):
+    """A record that is no event. reason: without values."""
+
+    message: Message
+    reason: str
+
+
+class Read(NamedTuple):
+    """What records gave. batches: all but the last have the position before these records. records: how many were
+    read. tombstones: those without a value, which say nothing that the delete before them does not say.
+    """
+
+    batches: Sequence[Batch]
+    refused: Sequence[Refused]
+    records: int
+    tombstones: int
+
+
+class EventReader:
+    """Reads records of the formats in `forms`. name: of the source. For one thread.
+
+    What a table looks like is remembered from batch to batch.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tables = Tables()
+        self._form_of_topic: dict[str, Parse] = {}
+
+    def remember(self, relations: Iterable[Relation]) -> None:
+        """See Source.remember."""
+        self._tables.remember(relations)
+
+    def read(
+        self,
+        messages: Sequence[Message],
+        before: Position,
+        behind: Callable[[int], Position],
+        received_at: float,
+        stops: bool,
+    ) -> Read:
+        """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
+        stops: whether nothing is read from the first record on that is no event.
+        """
+        try:
+            if len(messages) >= _MANY and (part := self._read_plain(messages)) is not None:
+                batch = part.finish(self._name, behind(len(messages)), received_at)
+                return Read([batch], (), len(messages), 0)
+            return self._read_each(messages, before, behind, received_at, stops, self._parse)
+        except BrokenJsonError:
+            return self._read_each(messages, before, behind, received_at, stops, self._parse_strictly)
+
+    def _read_each(
+        self,
+        messages: Sequence[Message],
+        before: Position,
+        behind: Callable[[int], Position],
+        received_at: float,
+        stops: bool,
+        parse: Callable[[str, bytes], Parsed],
+    ) -> Read:
+        parts: dict[Origin, _Part] = {}
+        refused: list[Refused] = []
+        count = tombstones = 0
+        for message in messages:
+            value = message.value()
+            try:
+                if value is None:
+                    tombstones += 1
+                else:
+                    parsed = parse(message.topic(), value)
+                    part = parts.get(parsed.origin)
+                    if part is None:
+                        part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
+                    part.add(parsed, message)
+            except NoEventError as error:
+                refused.append(Refused(message, str(error)))
+                if stops:
+                    break
+            count += 1
+        held = [part for part in parts.values() if part.count]
+        batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
+        last = held[-1] if held else _Part(_NOWHERE, self._tables)
+        return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
+
+    def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
+        plain = read_plain(messages)
+        if plain is None:
+            return None
+        part = _Part(plain.origin, self._tables)
+        return part if part.fill(plain, messages) else None
+
+    def _parse(self, topic: str, value: bytes) -> Parsed:
+        """By the format of the topic's record before, or any other."""
+        try:
+            return self._form_of_topic[topic](value)
+        except (KeyError, NoEventError, *NOT_OF_THE_FORMAT):
+            return self._parse_as_any(topic, value)
+
+    def _parse_strictly(self, topic: str, value: bytes) -> Parsed:
+        """With a look into the values, too."""
+        try:
+            json.loads(value)
+        except ValueError:
+            raise NoEventError("it is no JSON") from None
+        return self._parse(topic, value)
+
+    def _parse_as_any(self, topic: str, value: bytes) -> Parsed:
+        reason = "it is none of the formats event, envelope and debezium"
+        for _, parse in FORMS:
+            try:
+                parsed = parse(value)
+            except NOT_OF_THE_FORMAT:
+                continue
+            except NoEventError as error:
+                reason = str(error)
+            else:
+                self._form_of_topic[topic] = parse
+                return parsed
+        raise NoEventError(reason)
+
+
+_NOWHERE = Origin("kafka", "", "")
+
+_MANY = 32
+"""Records from which on it pays to read them by fields."""
+
+
+class KeyNames:
+    """Finds the columns of records' keys, most of which have those of the key before."""
+
+    def __init__(self) -> None:
+        self._begin = b""
+        self._names = _NO_NAMES
+
+    def find(self, key: bytes | None) -> Names:
+        """See key_names. A key of one column that is a number has two quotation marks, around the column's name."""
+        if key is not None and self._begin and key.startswith(self._begin) and key.count(b'"') == _QUOTES_OF_ONE:
+            return self._names
+        names = key_names(key)
+        self._begin = b'{"%s":' % names[0].encode() if len(names) == 1 else b""
+        self._names = names
+        return names
+
+
+_QUOTES_OF_ONE = 2
+
+
+def key_names(key: bytes | None) -> Names:
+    """The columns of a record's key; none for a key that is no JSON object."""
+    if not key:
+        return _NO_NAMES
+    try:
+        held = _decode_key(key)
+    except NOT_OF_THE_FORMAT:
+        return _NO_NAMES
+    names = tuple(held)
+    return key_names(bytes(held["payload"])) if names == ("schema", "payload") else names
+
+
+_decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+@dataclass(slots=True)
+class _Images:
+    """One image of rows: raw JSON, cell by cell."""
+
+    values: list[Raw] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=lambda: [0])
+    absent: list[int] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def add(self, row: int, image: Image, layout: Layout) -> None:
+        """The image of a row."""
+        values = self.values
+        if layout.places is None:
+            values.extend(image.values())
+        else:
+            first = len(values)
+            values.extend([_NULL] * layout.width)
+            lacking = set(range(layout.width)).difference(layout.places)
+            self.absent.extend(first + place for place in lacking)
+            for place, value in zip(layout.places, image.values(), strict=True):
+                values[first + place] = value
+        self.rows.append(row)
+        self.begins.append(len(values))
+        self.tables.append(layout.table)
+
+
+class _Part:
+    """The changes of one origin, until they are a batch."""
+
+    def __init__(self, origin: Origin, tables: Tables) -> None:
+        self.count = 0
+        self._origin = origin
+        self._tables = tables
+        self._of_rows: list[Table] = []
+        self._order: list[int] = []
+        self._op: list[int] = []
+        self._seq: list[int] = []
+        self._tx: list[int] = []
+        self._place: list[int] = []
+        self._uuid: list[bytes] = []
+        self._after, self._before = _Images(), _Images()
+        self._transactions: list[tuple[int, int, str | None]] = []
+        self._truncates: list[tuple[Table, Truncate]] = []
+        self._messages: list[LogicalMessage] = []
+
+    def add(self, parsed: Parsed, message: Message) -> None:
+        """A change. NoEventError when it is not whole."""
+        kind = parsed.kind
+        if isinstance(kind, RowOp):
+            self._add_row(parsed, kind, message)
+        elif kind is Marker.TRUNCATE:
+            self._add_truncate(parsed, message)
+        else:
+            self._add_message(parsed, message)
+        self.count += 1
+
+    def _add_row(self, parsed: Parsed, op: RowOp, message: Message) -> None:
+        new, old = parsed.new, parsed.old
+        if (old if op is RowOp.DELETE else new) is None:
+            raise NoEventError("it says no row")
+        if new is not None and old is not None and not old.keys() <= new.keys() | set(parsed.unchanged):
+            raise NoEventError("its old row has columns that the new one does not have")
+        key, row = key_names(message.key()), len(self._order)
+        find = self._tables.find
+        if new is not None:
+            unchanged = parsed.unchanged
+            if unchanged:
+                new = {name: value for name, value in new.items() if name not in unchanged}
+            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(new), key, unchanged, True)
+            self._after.add(row, new, layout)
+        if old is not None:
+            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(old), key, _NO_NAMES, False)
+            self._before.add(row, old, layout)
+        self._of_rows.append(layout.table)
+        self._order.append(self.count)
+        self._op.append(op)
+        self._seq.append(_seq(parsed, message))
+        self._tx.append(self._transaction(parsed, message))
+        self._place.append(_UNSAID if parsed.place is None else parsed.place)
+        self._uuid.append(parsed.uuid)
+
+    def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """Put these changes into an empty part. False, and it is of no use, for rows that are not whole."""
+        origin, find = plain.origin, self._tables.find
+        after, before, of_rows = self._after, self._before, self._of_rows
+        key_of = KeyNames()
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True)):
+            columns, old = event.Columns, event.Before
+            if columns is None or (old is not None and not old.keys() <= columns.keys()):
+                return False
+            key = key_of.find(message.key())
+            is_delete = op == _DELETE
+            layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
+            (before if is_delete else after).add(row, columns, layout)
+            if old is not None and not is_delete:
+                layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
+                before.add(row, old, layout)
+            of_rows.append(layout.table)
+        self.count = len(plain.events)
+        self._order = list(range(self.count))
+        self._op, self._seq, self._tx = plain.op, plain.seq, plain.tx
+        self._place, self._uuid, self._transactions = plain.place, plain.uuid, plain.transactions
+        return True
+
+    def _add_truncate(self, parsed: Parsed, message: Message) -> None:
+        assert parsed.details is not None  # noqa: S101 - forms gives them for markers
+        key = key_names(message.key())
+        table = self._tables.find(parsed.origin, parsed.schema, parsed.table, _NO_NAMES, key, _NO_NAMES, False).table
+        options = parsed.details.options
+        truncate = Truncate(
+            Relation(table.id, parsed.schema, parsed.table, ()),
+            self.count,
+            _seq(parsed, message),
+            parsed.place or 0,
+            self._transaction(parsed, message),
+            cascade="CASCADE" in options,
+            restart_identity="RESTART IDENTITY" in options,
+            uuid=parsed.uuid,
+        )
+        self._truncates.append((table, truncate))
+
+    def _add_message(self, parsed: Parsed, message: Message) -> None:
+        assert parsed.details is not None  # noqa: S101 - forms gives them for markers
+        tx = -1 if parsed.seq == -1 else self._transaction(parsed, message)
+        place = _commit(parsed, message) if tx < 0 else parsed.place or 0
+        details = parsed.details
+        self._messages.append(
+            LogicalMessage(
+                details.prefix,
+                details.content,
+                self.count,
+                _seq(parsed, message),
+                place,
+                tx,
+                parsed.moment,
+                uuid=parsed.uuid,
+            )
+        )
+
+    def _transaction(self, parsed: Parsed, message: Message) -> int:
+        """The number of its transaction: that of the change before it, or a new one."""
+        transaction = _commit(parsed, message), parsed.moment, parsed.id
+        if not self._transactions or self._transactions[-1] != transaction:
+            self._transactions.append(transaction)
+        return len(self._transactions) - 1
+
+    def finish(self, name: str, position: Position, received_at: float) -> Batch:
+        """The batch."""
+        values = _texts_of((self._after, self._before), self._tables)
+        after, before = (
+            _tuples(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
+        )
+        of_rows = self._of_rows
+        if values.now:
+            of_rows = [values.now.get(table.number, table) for table in of_rows]
+        changed = self._settle(of_rows)
+        cells = CellTable(
+            self._tables.shapes,
+            np.array([table.number for table in of_rows], np.int32),
+            np.array(self._order, np.int64),
+            np.array(self._op, np.uint8),
+            np.array(self._seq, np.int64),
+            np.array(self._tx, np.int32),
+            after,
+            before,
+            place=_places(self._place),
+            uuid=_uuids(self._uuid),
+        )
+        size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
+        return Batch(
+            SourceInfo(self._origin.kind, name, self._origin.host, self._origin.database),
+            position,
+            self._describe_transactions(),
+            cells,
+            tuple(_of_table(truncate, table) for table, truncate in self._truncates),
+            tuple(self._messages),
+            changed,
+            nbytes=size + batch_overhead(cells),
+            received_at=received_at,
+        )
+
+    def _settle(self, of_rows: Sequence[Table]) -> tuple[SchemaChange, ...]:
+        """Tell of the shapes that are new, each with the first change in it."""
+        rows = {table: -row for row, table in enumerate(reversed(of_rows), 1 - len(of_rows))}
+        first = {table: (self._order[row], self._seq[row], self._tx[row]) for table, row in rows.items()}
+        for table, truncate in self._truncates:
+            found = truncate.batch_order, truncate.seq, truncate.tx
+            first[table] = min(first.get(table, found), found)
+        used = sorted(first, key=lambda table: first[table])
+        changes = []
+        for table in self._tables.settle(used):
+            assert table.relation is not None  # noqa: S101 - settle gives it one
+            order, seq, tx = first[table]
+            changes.append(SchemaChange(table.relation, table.before, order, seq, tx))
+        return tuple(changes)
+
+    def _describe_transactions(self) -> Transactions:
+        found = self._transactions
+        named = any(id_text is not None for _, _, id_text in found)
+        ids = [None if id_text is None else id_text.encode() for _, _, id_text in found]
+        return Transactions(
+            np.array([commit for commit, _, _ in found], np.uint64),
+            np.array([moment for _, moment, _ in found], np.int64),
+            pa.array(ids, pa.binary()) if named else None,
+        )
+
+
+_ROW_BYTES = 100
+"""Bytes that a row takes beside its values: its identity, its UUID, its place."""
+
+
+class _Texts(NamedTuple):
+    """Text forms of both images' cells, and the tables that have got another shape, by the number of the old one."""
+
+    texts: Sequence[pa.Array]
+    now: dict[int, Table]
+
+
+def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
+    """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
+    raw = [pa.array(list(map(bytes, image.values)), pa.binary()) for image in images]
+    values = pa.concat_arrays(raw)
+    if not len(values):
+        return _Texts(raw, {})
+    held = kinds.look(values)
+    of_tables = {table.number: table for image in images for table in image.tables}
+    firsts, width = _number_columns(of_tables)
+    columns = np.concatenate([_columns_of(image, firsts) for image in images])
+    bits = np.zeros(width, np.uint8)
+    np.bitwise_or.at(bits, columns, held.bits)
+    now = {}
+    for number, table in of_tables.items():
+        mine = slice(firsts[number], firsts[number] + len(table.columns))
+        widened = tables.widen(table, bits[mine].tolist())
+        bits[mine] = widened.bits
+        if widened is not table:
+            now[number] = widened
+    texts = kinds.to_text_forms(held, bits[columns])
+    return _Texts((texts[: len(raw[0])], texts[len(raw[0]) :]), now)
+
+
+def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:
+    """The columns of all tables one behind the other: where those of each begin, and how many there are."""
+    firsts, total = {}, 0
+    for number, table in of_tables.items():
+        firsts[number] = total
+        total += len(table.columns)
+    return firsts, total
+
+
+def _columns_of(image: _Images, firsts: dict[int, int]) -> Index:
+    """For each cell which column it is of."""
+    begins = np.array(image.begins, np.int64)
+    first = np.array([firsts[table.number] for table in image.tables], np.int64)
+    found: Index = np.repeat(first - begins[:-1], np.diff(begins)) + np.arange(int(begins[-1]))
+    return found
+
+
+def _tuples(image: _Images, texts: pa.Array) -> Tuples:
+    absent = None
+    if image.absent:
+        absent = np.zeros(len(texts), np.bool_)
+        absent[image.absent] = True
+    return Tuples(np.array(image.rows, np.int64), np.array(image.begins, np.int64), texts, absent)
+
+
+def _of_table(truncate: Truncate, table: Table) -> Truncate:
+    assert table.relation is not None  # noqa: S101 - every table that is used has been settled
+    return replace(truncate, relation=table.relation)
+
+
+def _commit(parsed: Parsed, message: Message) -> int:
+    return message.offset() if parsed.commit is None else parsed.commit
+
+
+def _seq(parsed: Parsed, message: Message) -> int:
+    """A record that does not say it is told from others of its transaction by its offset."""
+    return message.offset() if parsed.seq is None else parsed.seq
+
+
+def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
+    places = np.array(given, np.uint64)
+    return None if (places == NO_PLACE).all() else places
+
+
+def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
+    return np.array(given, "S36") if any(given) else None

@@ -1,0 +1,1 @@
+"""The `kafka` source: topics that other instances write, as micro-batches."""

@@ -1,0 +1,72 @@
+"""What `check` looks at before a Kafka source is started. Changes nothing at the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata  # type: ignore[attr-defined]  # exported
+
+from psql_streamer.interfaces import Finding, Severity
+from sources.kafka.errors import REFUSED, UNREACHABLE
+from sources.kafka.options import PATTERN_MARK, KafkaSourceOptions
+
+
+def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
+    """Findings about the brokers, the topics, and the group's offsets."""
+    admin = AdminClient(options.client_properties())
+    try:
+        found = admin.list_topics(timeout=options.timeout).topics
+    except KafkaException as error:
+        yield _unreachable(options, error.args[0])
+        return
+    there: dict[str, TopicMetadata] = {}
+    for topic in options.topics:
+        if topic.startswith(PATTERN_MARK):
+            continue
+        if topic not in found:
+            problem, remedy = f'topic "{topic}" does not exist', "create it, or correct topics"
+            yield Finding(Severity.ERROR, problem, remedy)
+        elif (denied := found[topic].error) is not None:
+            yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', REFUSED.get(denied.code(), "look at it"))
+        else:
+            there[topic] = found[topic]
+    if options.dead_letter_topic and options.dead_letter_topic not in found:
+        problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
+        yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
+    yield from _offsets(admin, options, there)
+
+
+def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:
+    """Whether what the group has not read yet is still there."""
+    asked = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+    if not asked:
+        return
+    try:
+        of_group = ConsumerGroupTopicPartitions(options.group_id, asked)
+        (listed,) = admin.list_consumer_group_offsets([of_group], request_timeout=options.timeout).values()
+        stored = [one for one in listed.result().topic_partitions if one.offset >= 0]
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked_oldest = {TopicPartition(one.topic, one.partition): earliest for one in stored}
+        oldest = admin.list_offsets(asked_oldest, request_timeout=options.timeout) if stored else {}
+        lows = {(one.topic, one.partition): found.result().offset for one, found in oldest.items()}
+    except KafkaException as error:
+        said: KafkaError = error.args[0]
+        remedy = REFUSED.get(said.code(), "look at the brokers' log")
+        yield Finding(Severity.ERROR, f"the offsets of group {options.group_id} cannot be read: {said.str()}", remedy)
+        return
+    for one in stored:
+        low = lows[one.topic, one.partition]
+        if one.offset < low:
+            yield Finding(
+                Severity.ERROR,
+                f"{one.topic}[{one.partition}]: the records {one.offset} to {low - 1} are not on the brokers any more",
+                f"to go on without them, set the offsets of group {options.group_id} "
+                "(kafka-consumer-groups.sh --reset-offsets)",
+            )
+
+
+def _unreachable(options: KafkaSourceOptions, error: KafkaError) -> Finding:
+    remedy = REFUSED.get(error.code()) or UNREACHABLE.get(error.code()) or UNREACHABLE[KafkaError._TRANSPORT]
+    problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {error.str()}"
+    return Finding(Severity.ERROR, problem, remedy)

@@ -1,0 +1,457 @@
+"""A member of a consumer group: it holds records until somebody takes them. It gives a partition up when what was taken
+of it is durable.
+
+One thread speaks with the client. It polls, also while nobody takes anything, so that the group does not give the
+member up (max.poll.interval.ms). The client calls the functions of a rebalance from within a poll, in that thread.
+
+Offsets are committed for records that every sink has. A commit carries a mark in its metadata. Where an operator has
+set the group's offset there is none, and that offset is followed, also backwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
+from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
+from psql_streamer.event_reader import parsed
+from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.offsets import Offsets, Partition, list_partitions
+from sources.kafka.options import KafkaSourceOptions
+
+_POLL_SECONDS = 0.1
+"""How long one poll waits; commits are due at least as often."""
+
+_PAUSE_AFTER_SECONDS = 3.0
+"""The time that the member does without polling while it holds as much as it may. A pause costs fetching anew what the
+client has fetched already."""
+
+_LAG_SECONDS = 1.0
+"""Between two looks at how far the partitions' ends are away."""
+
+_OUR_COMMIT = "psql-streamer"
+
+_ENDS = {*REFUSED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+"""Errors of a topic behind which there is nothing to wait for in this session."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """partitions: that the member has, each with the records between it and the partition's end (-1: not known yet).
+    problem: what is wrong at the moment, or what a rebalance waits for. rebalances: that gave or took partitions.
+    """
+
+    partitions: Mapping[Partition, int]
+    problem: str
+    rebalances: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records that came together. size: bytes of their values. offsets: of each partition the one behind its last."""
+
+    messages: list[parsed.Message]
+    size: int
+    offsets: dict[Partition, int]
+
+    @classmethod
+    def of(cls, messages: list[parsed.Message]) -> Taken:
+        """These records."""
+        behind = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
+        return cls(messages, sum(map(len, messages)), {Partition(*place): offset for place, offset in behind.items()})
+
+    def followed_by(self, more: Taken) -> Taken:
+        """With others behind them."""
+        return Taken(self.messages + more.messages, self.size + more.size, self.offsets | more.offsets)
+
+    def cut(self, most: int) -> Iterator[Taken]:
+        """In pieces of at most so many bytes each, but for single records."""
+        if self.size <= most or len(self.messages) == 1:
+            if self.messages:
+                yield self
+            return
+        middle = len(self.messages) // 2
+        for half in (self.messages[:middle], self.messages[middle:]):
+            yield from Taken.of(half).cut(most)
+
+    def without(self, partitions: AbstractSet[Partition]) -> Taken:
+        """But those of some partitions."""
+        if not self.offsets.keys() & partitions:
+            return self
+        return Taken.of(
+            [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
+        )
+
+
+class GroupMember:
+    """name: of the source. reached: offsets behind which it goes on, where the group's are not newer."""
+
+    def __init__(self, name: str, options: KafkaSourceOptions, reached: Offsets) -> None:
+        self._name = name
+        self._options = options
+        self._lock = threading.Condition()
+        self._held: deque[Taken] = deque()
+        self._held_bytes = 0
+        self._reached = dict(reached)
+        self._delivered: dict[Partition, int] = {}
+        self._confirmed: dict[Partition, int] = {}
+        self._sent: dict[Partition, int] = {}
+        self._assigned: dict[Partition, int] = {}
+        self._error: SourceError | None = None
+        self._problem = ""
+        self._rebalances = 0
+        self._fast = False
+        self._stopping = threading.Event()
+        self._consumer: Consumer | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{name}.consumer", daemon=True)
+
+    def start(self) -> None:
+        """Ask the brokers for the topics, and join. SourceUnavailable when they do not answer."""
+        options = self._options
+        settings = {**options.consumer_properties(), "error_cb": self._note_trouble, "on_commit": self._note_commit}
+        self._consumer = Consumer(settings, logger=log)
+        try:
+            found = self._consumer.list_topics(timeout=options.timeout).topics
+        except KafkaException as error:
+            raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+        missing = [topic for topic in options.topics if not topic.startswith("^") and topic not in found]
+        if missing:
+            raise SourceUnavailable(f"topics do not exist: {', '.join(missing)}", "create them, or correct topics")
+        self._consumer.subscribe(
+            list(options.topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
+        )
+        self._thread.start()
+
+    def take(self, timeout: float) -> Taken | None:
+        """Records in the order of their partitions, about a batch of them; None when nothing came for so long.
+
+        Raises what went wrong in the thread.
+        """
+        with self._lock:
+            if not self._lock.wait_for(lambda: self._held or self._error, timeout):
+                return None
+            if self._fast:
+                linger = min(LINGER_SECONDS, self._options.batch_flush_interval)
+                self._lock.wait_for(lambda: self._held_bytes >= LINGER_BYTES or self._error, linger)
+            if self._error is not None:
+                raise self._error
+            taken = self._take_held()
+            self._lock.notify_all()
+        return taken
+
+    def confirm(self, offsets: Offsets) -> None:
+        """Every sink has what lies in front of these. From any thread; does not wait."""
+        with self._lock:
+            self._confirmed.update(offsets)
+            self._lock.notify_all()
+
+    def fail(self, error: SourceError) -> None:
+        """Make `take` raise this. From any thread."""
+        with self._lock:
+            self._error = self._error or error
+            self._lock.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Commit what is confirmed, and leave the group; with an instanceId it keeps its partitions for a while."""
+        self._stopping.set()
+        with self._lock:
+            self._lock.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        elif self._consumer is not None:
+            self._consumer.close()
+
+    @property
+    def state(self) -> GroupState:
+        """How it is doing. From any thread."""
+        with self._lock:
+            return GroupState(dict(self._assigned), self._problem, self._rebalances)
+
+    def _take_held(self) -> Taken:
+        """At least one chunk, and more while they fit into a batch."""
+        taken = self._held.popleft()
+        while self._held and self._fits(taken, self._held[0]):
+            taken = taken.followed_by(self._held.popleft())
+        self._held_bytes -= taken.size
+        self._delivered |= taken.offsets
+        self._fast = taken.size >= READ_AHEAD_BYTES
+        return taken
+
+    def _fits(self, taken: Taken, more: Taken) -> bool:
+        return (
+            len(taken.messages) + len(more.messages) <= self._options.batch_size
+            and taken.size + more.size <= self._options.batch_bytes
+        )
+
+    # In the thread of the client.
+
+    def _run(self) -> None:
+        consumer = self._client
+        try:
+            while not self._stopping.is_set() and self._error is None:
+                self._commit(consumer)
+                self._look_at_lag(consumer)
+                if self._has_room(consumer):
+                    self._poll(consumer)
+        except KafkaException as error:
+            self.fail(source_error(f"group {self._options.group_id}", error.args[0]))
+        except SourceError as error:
+            self.fail(error)
+        finally:
+            self._leave(consumer)
+
+    @property
+    def _client(self) -> Consumer:
+        assert self._consumer is not None  # noqa: S101 - start made it
+        return self._consumer
+
+    def _poll(self, consumer: Consumer) -> None:
+        first = consumer.poll(_POLL_SECONDS)
+        if first is None:
+            return
+        self._hold([first, *consumer.consume(self._options.batch_size, 0)])
+
+    def _hold(self, messages: Sequence[Message]) -> None:
+        """Records of partitions that were given up in the same poll belong to others by now."""
+        good = [cast("parsed.Message", message) for message in messages if not self._is_error(message)]
+        with self._lock:
+            chunk = Taken.of(good)
+            if not chunk.offsets.keys() <= self._assigned.keys():
+                chunk = chunk.without(chunk.offsets.keys() - self._assigned.keys())
+            self._held.extend(chunk.cut(self._options.batch_bytes))
+            self._held_bytes += chunk.size
+            self._lock.notify_all()
+
+    def _is_error(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise PositionRefused(
+                f"{message.topic()}[{message.partition()}]: {error.str()}", _gap_remedy(self._options.group_id)
+            )
+        if error.code() in _ENDS:
+            raise source_error(f"topic {message.topic()}", error)
+        log.warning("source.%s: %s", self._name, error.str())
+        return True
+
+    def _has_room(self, consumer: Consumer) -> bool:
+        """Wait until there is. A member that waits long must poll all the same, with its partitions paused."""
+        most = 2 * self._options.batch_bytes
+
+        def has_room() -> bool:
+            return self._held_bytes < most or self._stopping.is_set() or self._error is not None
+
+        with self._lock:
+            if self._lock.wait_for(has_room, _POLL_SECONDS):
+                return not self._stopping.is_set()
+            self._full_since = self._full_since or time.monotonic()
+            if time.monotonic() - self._full_since < _PAUSE_AFTER_SECONDS:
+                return False
+        consumer.pause(consumer.assignment())
+        try:
+            while not has_room():
+                self._commit(consumer)
+                if (message := consumer.poll(_POLL_SECONDS)) is not None:
+                    self._hold([message])
+        finally:
+            self._full_since = 0.0
+            consumer.resume(consumer.assignment())
+        return True
+
+    _full_since = 0.0
+
+    def _commit(self, consumer: Consumer, wait: bool = False) -> None:
+        with self._lock:
+            due = {
+                partition: offset
+                for partition, offset in self._confirmed.items()
+                if partition in self._assigned and offset > self._sent[partition]
+            }
+            self._sent |= due
+        if not due:
+            return
+        offsets = [TopicPartition(topic, number, offset, _OUR_COMMIT) for (topic, number), offset in due.items()]
+        if wait:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        else:
+            consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _note_commit(self, error: KafkaError | None, _: Sequence[TopicPartition]) -> None:
+        """A commit that failed is made again with the next record, or its records are read again."""
+        if error is not None:
+            log.warning("source.%s: offsets were not committed: %s", self._name, error.str())
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() in REFUSED:
+            self.fail(source_error(f"group {self._options.group_id}", error))
+        with self._lock:
+            self._problem = error.str()
+        log.warning("source.%s: %s", self._name, error.str())
+
+    _look_at = 0.0
+
+    def _look_at_lag(self, consumer: Consumer) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LAG_SECONDS
+        for partition in list(self._assigned):
+            _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+            with self._lock:
+                if end >= 0 and partition in self._assigned:
+                    self._assigned[partition] = max(0, end - self._delivered.get(partition, self._sent[partition]))
+        self._look_for_brokers(consumer)
+
+    def _look_for_brokers(self, consumer: Consumer) -> None:
+        """Whether what was wrong with the brokers has passed."""
+        if not self._problem:
+            return
+        try:
+            consumer.list_topics(timeout=_LAG_SECONDS)
+        except KafkaException:
+            return
+        with self._lock:
+            self._problem = ""
+
+    # Called by the client from within a poll.
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            placed = self._place(consumer, partitions)
+            consumer.incremental_assign(placed)
+            begun = [one for one in placed if one.offset >= 0]
+            if begun:
+                consumer.commit(offsets=begun, asynchronous=False)
+        except KafkaException as error:
+            self.fail(source_error("partitions cannot be read", error.args[0]))
+        except SourceError as error:
+            self.fail(error)
+
+    def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Where each partition is read from."""
+        placed = []
+        for committed in consumer.committed(partitions, timeout=self._options.timeout):
+            partition = Partition(committed.topic, committed.partition)
+            start, why = self._begin(consumer, partition, committed)
+            log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
+            with self._lock:
+                self._assigned[partition] = -1
+                self._sent[partition] = max(start, 0)
+                self._confirmed.pop(partition, None)
+            placed.append(TopicPartition(*partition, start, _OUR_COMMIT))
+        with self._lock:
+            self._rebalances += 1
+        return placed
+
+    def _begin(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
+        """The first offset to read, and whose it is."""
+        options = self._options
+        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
+        reached = self._reached.get(partition, -1)
+        if committed.offset >= 0 and (committed.metadata != _OUR_COMMIT or committed.offset >= reached):
+            offset, why = committed.offset, "which is the group's"
+        elif reached >= 0:
+            offset, why = reached, "where this source has got"
+        else:
+            return self._begin_anew(consumer, partition, low, high)
+        if offset < low:
+            what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
+            raise PositionRefused(what, _gap_remedy(options.group_id))
+        if offset > high:
+            what = f"{partition} ends at {high}, before offset {offset}, which was read already"
+            raise PositionRefused(what, "was the topic made anew? " + _gap_remedy(options.group_id))
+        return offset, why
+
+    def _begin_anew(self, consumer: Consumer, partition: Partition, low: int, high: int) -> tuple[int, str]:
+        start_at = self._options.start_at
+        if isinstance(start_at, datetime):
+            sought = TopicPartition(*partition, int(start_at.timestamp() * 1000))
+            (found,) = consumer.offsets_for_times([sought], timeout=self._options.timeout)
+            return (found.offset if found.offset >= 0 else high), f"for startAt = {start_at.isoformat()}"
+        why = f'for startAt = "{start_at}"'
+        # The oldest record may be gone before the first fetch, so the brokers are asked for what is the oldest then.
+        return (high if start_at == "latest" else OFFSET_BEGINNING if low else 0), why
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Others get these partitions: they must find committed what the sinks have by then."""
+        given_up = {Partition(one.topic, one.partition) for one in partitions}
+        self._forget(given_up)
+        if not self._stopping.is_set() and self._error is None:
+            self._drain(given_up)
+        try:
+            self._commit(consumer, wait=True)
+        except KafkaException as error:
+            log.warning("source.%s: offsets were not committed: %s", self._name, error.args[0].str())
+        self._drop(given_up)
+
+    def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Others have them already: what was taken of these and is not committed is read again there."""
+        lost = {Partition(one.topic, one.partition) for one in partitions}
+        log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
+        self._forget(lost)
+        self._drop(lost)
+
+    def _forget(self, partitions: set[Partition]) -> None:
+        """Drop the records of these that nobody has taken."""
+        with self._lock:
+            kept = (chunk.without(partitions) for chunk in self._held)
+            self._held = deque(chunk for chunk in kept if chunk.messages)
+            self._held_bytes = sum(chunk.size for chunk in self._held)
+
+    def _drain(self, partitions: set[Partition]) -> None:
+        def left() -> list[Partition]:
+            return [
+                partition
+                for partition in partitions
+                if self._delivered.get(partition, -1) > self._confirmed.get(partition, -1)
+            ]
+
+        deadline = time.monotonic() + self._options.drain_timeout
+        with self._lock:
+            while (waiting := left()) and not self._stopping.is_set() and self._error is None:
+                self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
+                self._lock.wait(min(1.0, max(0.0, deadline - time.monotonic())))
+                if time.monotonic() > deadline:
+                    message = "source.%s: gives up %s with records that not every sink has: the group reads them again"
+                    log.warning(message, self._name, list_partitions(waiting))
+                    break
+            self._problem = ""
+
+    def _drop(self, partitions: set[Partition]) -> None:
+        with self._lock:
+            for partition in partitions:
+                for known in (self._assigned, self._delivered, self._confirmed, self._sent):
+                    known.pop(partition, None)
+            self._rebalances += 1
+        log.info("source.%s: gave up %s", self._name, list_partitions(partitions))
+
+    def _leave(self, consumer: Consumer) -> None:
+        try:
+            self._commit(consumer, wait=True)
+        except KafkaException as error:
+            log.warning("source.%s: offsets were not committed: %s", self._name, error.args[0].str())
+        consumer.close()
+
+
+def _show(offset: int) -> str:
+    return f"offset {offset}" if offset >= 0 else "its oldest record"
+
+
+def _gap_remedy(group: str) -> str:
+    return (
+        f"to go on without them, stop every instance and set the offsets of group {group} "
+        "(kafka-consumer-groups.sh --reset-offsets)"
+    )

@@ -1,0 +1,71 @@
+"""Positions of a Kafka source: of each partition the offset of the record that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from psql_streamer.event_reader.parsed import Message
+from psql_streamer.model import Position
+
+_MOST_SHOWN = 3
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.number}]"
+
+
+Offsets = Mapping[Partition, int]
+
+
+def to_position(offsets: Offsets) -> Position:
+    """As it is stored, and shown: `orders[0]@1234, orders[1]@99`."""
+    data: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        data.setdefault(topic, {})[str(number)] = offset
+    return Position(data, _shown(offsets))
+
+
+def of_position(position: Position | None) -> dict[Partition, int]:
+    """What a position holds."""
+    if position is None:
+        return {}
+    return {
+        Partition(topic, int(number)): int(offset)
+        for topic, partitions in position.data.items()
+        for number, offset in partitions.items()
+    }
+
+
+def has_reached(offsets: Offsets, mark: Offsets) -> bool:
+    """Whether everything in front of the mark lies in front of the offsets."""
+    return all(offsets.get(partition, -1) >= offset for partition, offset in mark.items())
+
+
+def advance(offsets: Offsets, messages: Iterable[Message]) -> dict[Partition, int]:
+    """The offsets behind these records, which follow the offsets."""
+    found = dict(offsets)
+    for message in messages:
+        found[Partition(message.topic(), message.partition())] = message.offset() + 1
+    return found
+
+
+def _shown(offsets: Offsets) -> str:
+    if not offsets:
+        return "no partitions"
+    listed = [f"{partition}@{offset}" for partition, offset in sorted(offsets.items())]
+    more = f" and {len(listed) - _MOST_SHOWN} more" if len(listed) > _MOST_SHOWN else ""
+    return ", ".join(listed[:_MOST_SHOWN]) + more
+
+
+def list_partitions(partitions: Iterable[Partition]) -> str:
+    """`orders[0], orders[1] and 5 more`."""
+    listed = [str(partition) for partition in sorted(partitions)]
+    more = f" and {len(listed) - _MOST_SHOWN} more" if len(listed) > _MOST_SHOWN else ""
+    return ", ".join(listed[:_MOST_SHOWN]) + more

@@ -1,0 +1,154 @@
+"""The `[source.NAME]` section of a Kafka source, and what it means in librdkafka's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
+
+from confluent_kafka import Consumer, KafkaException
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from psql_streamer.events.options import require_items
+from psql_streamer.events.routing import check_topic
+from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
+from sinks.kafka.options import Hosts, Property
+
+_MOST_RECORDS = 1_000_000
+
+PATTERN_MARK = "^"
+"""What a topic begins with that is a regular expression, as librdkafka has it."""
+
+_OURS = {
+    "bootstrap.servers": "hosts sets it",
+    "metadata.broker.list": "hosts sets it",
+    "group.id": "groupID sets it",
+    "group.instance.id": "instanceId sets it",
+    "group.protocol": "partitions are given up one by one, which this source does in the classic protocol",
+    "partition.assignment.strategy": "partitions that stay with an instance are not taken from it for a rebalance",
+    "enable.auto.commit": "offsets are committed when every sink has the records, and not before",
+    "auto.commit.enable": "offsets are committed when every sink has the records, and not before",
+    "enable.auto.offset.store": "offsets are committed when every sink has the records, and not before",
+    "auto.offset.reset": "records that the broker does not have any more would be skipped without a word; see startAt",
+    "enable.partition.eof": "the source does not ask for it",
+    "test.mock.num.brokers": "records would come from brokers inside this process",
+}
+"""Properties that a section cannot pass through, and why."""
+
+
+def _moment(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value
+    elif value in ("earliest", "latest"):
+        return value
+    else:
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            raise ValueError('is not "earliest", "latest" or a time such as "2026-11-22T10:00:00Z"') from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _is_topic(name: str) -> str:
+    if not name.startswith(PATTERN_MARK):
+        check_topic("topics", name)
+    return name
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names a topic twice")
+    return names
+
+
+StartAt = Annotated[str | datetime, BeforeValidator(_moment)]
+Topics = Annotated[
+    tuple[Annotated[str, AfterValidator(_is_topic)], ...], AfterValidator(require_items), AfterValidator(_distinct)
+]
+
+
+class KafkaSourceOptions(SourceOptions):
+    """[source.NAME] type = "kafka".
+
+    topics: names, or regular expressions that begin with ^. batch_size, batch_bytes: upper bounds of a micro-batch in
+    records and bytes. batch_flush_interval: the longest wait of a record for more of them. instance_id: a name of this
+    instance in its group that stays over restarts. start_at: where partitions are read from that the group has no
+    offset of. drain_timeout: how long a rebalance waits for the sinks.
+    """
+
+    hosts: Hosts
+    topics: Topics
+    group_id: str = Field(alias="groupID", min_length=1, max_length=255)
+    instance_id: str = Field(default="", max_length=255, pattern=r"^[A-Za-z0-9._-]*$")
+    batch_size: int = Field(default=10_000, gt=0, le=_MOST_RECORDS)
+    batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
+    batch_flush_interval: PositiveDuration = 1.0
+    start_at: StartAt = "earliest"
+    dead_letter_topic: str = ""
+    timeout: Annotated[PositiveDuration, no_longer_than("5m", "librdkafka")] = 10.0
+    drain_timeout: Annotated[PositiveDuration, no_longer_than("4m", "max.poll.interval.ms")] = 60.0
+    kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
+
+    def client_properties(self) -> dict[str, Property]:
+        """librdkafka's configuration of every client: a consumer, and what asks the brokers."""
+        ours: dict[str, Property] = {
+            "bootstrap.servers": ",".join(self.hosts),
+            "client.id": "psql-streamer",
+            # Errors reach the log through error_cb.
+            "log_level": 6 if self.debug else 0,
+        }
+        return ours | dict(self.kafka)
+
+    def consumer_properties(self) -> dict[str, Property]:
+        """The same for the consumer."""
+        ours: dict[str, Property] = {
+            "group.id": self.group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            # A stored offset that the broker does not have is an error, and never a jump.
+            "auto.offset.reset": "error",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 30_000 if self.instance_id else 10_000,
+            "fetch.wait.max.ms": 100,
+            "fetch.queue.backoff.ms": 10,
+            "queued.max.messages.kbytes": max(1024, self.batch_bytes * 2 >> 10),
+            "queued.min.messages": self.batch_size * 2,
+        }
+        if self.instance_id:
+            ours["group.instance.id"] = self.instance_id
+        return ours | self.client_properties()
+
+    def reads(self) -> Iterator[str]:
+        """See SourceOptions.reads."""
+        for host in self.hosts:
+            yield from (f"{host}/{topic}" for topic in self.topics)
+
+    def resources(self) -> Iterable[str]:
+        """Each topic, which one source of the group reads: a second one would have other partitions of it."""
+        for topic in self.topics:
+            yield f'topic "{topic}" in group "{self.group_id}" on {",".join(self.hosts)}'
+
+    @model_validator(mode="after")
+    def _dead_letters_have_one_topic(self) -> Self:
+        if self.dead_letter_topic:
+            check_topic("deadLetterTopic", self.dead_letter_topic)
+        if self.dead_letter_topic in self.topics:
+            raise ValueError("deadLetterTopic is one of the topics: its records would be put there again and again")
+        return self
+
+    @model_validator(mode="after")
+    def _client_takes_the_properties(self) -> Self:
+        for name in self.kafka:
+            if name in _OURS:
+                raise ValueError(f'kafka."{name}" cannot be set: {_OURS[name]}')
+        # Without brokers a client validates its properties and connects nowhere.
+        properties = self.consumer_properties() | {"log_level": 0}
+        del properties["bootstrap.servers"]
+        try:
+            consumer = Consumer(properties)
+        except KafkaException as error:
+            raise ValueError(f"kafka: {error.args[0].str()}") from None
+        with suppress(KafkaException, RuntimeError):
+            consumer.close()
+        return self

@@ -1,0 +1,180 @@
+"""The `kafka` source: topics that other instances write, as micro-batches."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.event_reader.reader import EventReader, Refused
+from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.model import Batch, Position, Relation, Stats
+from psql_streamer.options import SourceOptions
+from sources.kafka.check import findings
+from sources.kafka.dead_letters import DeadLetters
+from sources.kafka.errors import source_error
+from sources.kafka.group import GroupMember
+from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position
+from sources.kafka.options import KafkaSourceOptions
+
+log = logging.getLogger(__name__)
+
+_LEAVE_SECONDS = 5.0
+"""The time that the client gets to commit and to leave the group."""
+
+
+class KafkaSource(Source):
+    """A member of a consumer group. Its position is the offset of each partition; the group's offsets follow it."""
+
+    Options: ClassVar[type[SourceOptions]] = KafkaSourceOptions
+
+    def __init__(self, name: str, options: SourceOptions) -> None:
+        super().__init__(name, options)
+        assert isinstance(options, KafkaSourceOptions)  # noqa: S101 - it is of type Options
+        self._settings = options
+        self._reader = EventReader(name)
+        self._offsets: dict[Partition, int] = {}
+        self._group: GroupMember | None = None
+        self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
+        self._refused: Sequence[Refused] = ()
+        self._ready: deque[Batch] = deque()
+        self._refusal: SourceRefused | None = None
+        self._interrupted = False
+        self._starts = self._records = self._tombstones = self._dead_lettered = 0
+
+    def check(self) -> Iterable[Finding]:
+        return findings(self._settings)
+
+    def stream_identity(self) -> Mapping[str, str]:
+        """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""
+        options = self._settings
+        admin = AdminClient(options.client_properties())
+        try:
+            metadata = admin.list_topics(timeout=options.timeout)
+            topics = [topic for topic in options.topics if topic in metadata.topics]
+            described = admin.describe_topics(TopicCollection(topics), request_timeout=options.timeout)
+            ids = {topic: str(found.result().topic_id) for topic, found in described.items()} if topics else {}
+        except KafkaException as error:
+            raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+        return {
+            "cluster": str(metadata.cluster_id),
+            "group": options.group_id,
+            **{f"topic {topic}": ids[topic] for topic in topics},
+        }
+
+    def remember(self, relations: Iterable[Relation]) -> None:
+        self._reader.remember(relations)
+
+    def has_reached(self, position: Position, mark: Position) -> bool:
+        return has_reached(of_position(position), of_position(mark))
+
+    def start(self, position: Position | None) -> None:
+        self.stop()
+        self._offsets = of_position(position)
+        self._ready.clear()
+        self._refused, self._refusal, self._interrupted = (), None, False
+        self._group = GroupMember(self.name, self._settings, self._offsets)
+        self._group.start()
+        self._starts += 1
+
+    def read(self, timeout: float) -> Batch | None:
+        if self._interrupted:
+            raise SourceUnavailable("interrupted")
+        if self._refused and not self._put_aside(timeout):
+            return None
+        if self._ready:
+            return self._ready.popleft()
+        if self._refusal is not None:
+            raise self._refusal
+        assert self._group is not None  # noqa: S101 - start was called
+        taken = self._group.take(timeout)
+        if taken is None:
+            return None
+        messages = taken.messages
+        received_at = time.monotonic()
+        before = self._offsets
+
+        def behind(count: int) -> Position:
+            self._offsets = {**before, **taken.offsets} if count == len(messages) else advance(before, messages[:count])
+            return to_position(self._offsets)
+
+        stops = not self._settings.dead_letter_topic
+        read = self._reader.read(messages, to_position(before), behind, received_at, stops)
+        self._records += read.records
+        self._tombstones += read.tombstones
+        self._ready.extend(read.batches)
+        if read.refused and stops:
+            self._refusal = _refusal(read.refused[0], self._settings.group_id)
+        elif read.refused:
+            self._refused = read.refused
+            self._letters.add(read.refused)
+            if not self._put_aside(timeout):
+                return None
+        return self._ready.popleft()
+
+    def _put_aside(self, timeout: float) -> bool:
+        """Whether the dead letters are durable. The batches that hold the place of these records wait for them."""
+        if not self._letters.settle(timeout):
+            return False
+        count, self._refused = len(self._refused), ()
+        self._dead_lettered += count
+        topic = self._settings.dead_letter_topic
+        log.warning("source.%s: %d records that are no events were written to %s", self.name, count, topic)
+        return True
+
+    def confirm(self, position: Position) -> None:
+        if self._group is not None:
+            self._group.confirm(of_position(position))
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+        if self._group is not None:
+            self._group.fail(SourceUnavailable("interrupted while it waited for records"))
+
+    def stop(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close(_LEAVE_SECONDS)
+        self._letters.close()
+
+    def status(self) -> Status:
+        group = self._group
+        if group is None:
+            return Status(False, "not started")
+        if self._letters.problem:
+            return Status(False, self._letters.problem)
+        state = group.state
+        if state.problem:
+            return Status(False, state.problem)
+        if not state.partitions:
+            return Status(True, f"group {self._settings.group_id} has not given it a partition; others may have all")
+        lag = sum(state.partitions.values())
+        return Status(True, f"reads {list_partitions(state.partitions)}, {lag} records behind")
+
+    def stats(self) -> Stats:
+        group = self._group
+        state = group.state if group is not None else None
+        known = {str(partition): lag for partition, lag in state.partitions.items() if lag >= 0} if state else {}
+        return {
+            "records": self._records,
+            "tombstones": self._tombstones,
+            "dead_lettered": self._dead_lettered,
+            "lag_records": sum(known.values()),
+            "partitions": known,
+            "rebalances": state.rebalances if state else 0,
+            "reconnects": max(0, self._starts - 1),
+        }
+
+
+def _refusal(refused: Refused, group: str) -> SourceRefused:
+    message = refused.message
+    return SourceRefused(
+        f"the record {message.topic()}[{message.partition()}]@{message.offset()} is no event: {refused.reason}",
+        f"set deadLetterTopic, or set the offset of group {group} behind it",
+    )

@@ -1,0 +1,1 @@
+"""The `mysql` source: the binary log of MySQL and MariaDB."""

@@ -1,0 +1,193 @@
+"""What `check` looks at before a `mysql` source is started; nothing is changed on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pymysql
+
+from psql_streamer.errors import SourceError
+from psql_streamer.interfaces import Finding, Severity
+from sources.mysql.connection import Connector
+from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
+from sources.mysql.published_tables import unreadable_tables
+from sources.mysql.replication import register
+from sources.mysql.server import Session, session
+from sources.mysql.server_errors import from_pymysql
+
+_SHORTEST_RETENTION_SECONDS = 24 * 3600
+
+_KEYLESS = """
+    SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t
+    WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN ({}) AND NOT EXISTS (
+        SELECT 1 FROM information_schema.STATISTICS s
+        WHERE s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY'
+    )
+    ORDER BY 1, 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A variable of the server. fits: whether a value is right."""
+
+    name: str
+    fits: Callable[[str], bool]
+    severity: Severity
+    problem: str
+    remedy: str
+
+
+def _is(*values: str) -> Callable[[str], bool]:
+    return lambda value: value.upper() in values
+
+
+_OFF = _is("OFF", "0", "")
+
+_SETTINGS = (
+    _Setting(
+        "binlog_format",
+        _is("ROW"),
+        Severity.ERROR,
+        "binlog_format is {}: changes of rows are not in the binary log",
+        "SET GLOBAL binlog_format = 'ROW', for sessions that begin afterwards, and the same in the server's my.cnf",
+    ),
+    _Setting(
+        "binlog_row_metadata",
+        _is("FULL"),
+        Severity.ERROR,
+        "binlog_row_metadata is {}: the binary log does not name the columns",
+        "SET GLOBAL binlog_row_metadata = 'FULL', and the same in the server's my.cnf",
+    ),
+    _Setting(
+        "binlog_row_image",
+        _is("FULL"),
+        Severity.WARNING,
+        "binlog_row_image is {}: events lack the columns that a change did not touch",
+        "SET GLOBAL binlog_row_image = 'FULL', for sessions that begin afterwards, and the same in the server's my.cnf",
+    ),
+    _Setting(
+        "binlog_row_value_options",
+        _OFF,
+        Severity.ERROR,
+        "binlog_row_value_options is {}: documents come as differences, which are not read",
+        "SET GLOBAL binlog_row_value_options = '', and the same in the server's my.cnf",
+    ),
+)
+
+
+def findings(options: MysqlOptions, connector: Connector, wanted: Wanted, server_id: int) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise."""
+    try:
+        with session(connector) as asking:
+            yield from _server(asking)
+            yield from _privileges(asking, connector, server_id)
+            yield from _server_ids(asking, options.server_id)
+            yield from _tables(asking, wanted)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _server(asking: Session) -> Iterator[Finding]:
+    try:
+        asking.require_binary_log()
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    settings = asking.settings
+    for setting in _SETTINGS:
+        value = settings.get(setting.name)
+        if value is not None and not setting.fits(value):
+            yield Finding(setting.severity, setting.problem.format(value), setting.remedy)
+    yield from _kept(asking)
+    yield from _history(asking)
+
+
+def _kept(asking: Session) -> Iterator[Finding]:
+    """For how long the server keeps its binary log; 0 is for ever."""
+    settings = asking.settings
+    seconds = float(settings.get("binlog_expire_logs_seconds", 0))
+    seconds = seconds or float(settings.get("expire_logs_days", 0)) * 24 * 3600
+    if 0 < seconds < _SHORTEST_RETENTION_SECONDS:
+        yield Finding(
+            Severity.WARNING,
+            f"the server removes its binary log after {seconds / 3600:g} hours: a stop for longer loses changes",
+            "SET GLOBAL binlog_expire_logs_seconds = 604800, and the same in the server's my.cnf",
+        )
+
+
+def _history(asking: Session) -> Iterator[Finding]:
+    if not asking.has_gtids:
+        yield Finding(
+            Severity.WARNING,
+            f"gtid_mode is {asking.settings.get('gtid_mode', 'OFF')}: positions are files of this server, and a "
+            "failover to another one cannot be followed",
+            "turn GTIDs on (gtid_mode = ON, enforce_gtid_consistency = ON)",
+        )
+    for name in ("binlog_do_db", "binlog_ignore_db"):
+        if filtered := _filtered(asking, name):
+            yield Finding(
+                Severity.WARNING,
+                f"{name} is {filtered}: changes of other databases, or of these, are not in the binary log",
+                "remove it from the server's my.cnf, if they should be streamed",
+            )
+
+
+def _filtered(asking: Session, name: str) -> str:
+    """SHOW MASTER STATUS has the databases that are filtered, in its third and fourth column."""
+    command = "SHOW MASTER STATUS" if asking.is_mariadb or asking.numbers < (8, 2, 0) else "SHOW BINARY LOG STATUS"
+    try:
+        row = asking.rows(command)[0]
+    except (pymysql.Error, IndexError):
+        return ""  # _privileges says so
+    return str(row[2 if name == "binlog_do_db" else 3])
+
+
+def _privileges(asking: Session, connector: Connector, server_id: int) -> Iterator[Finding]:
+    """By trying: roles and privileges of other names give the same rights."""
+    account = str(asking.value("SELECT CURRENT_USER()"))
+    user, _, host = account.rpartition("@")
+    grant = f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'{host}'"
+    for what, attempt in (
+        ("read the binary log", lambda: _try_to_register(connector, server_id)),
+        ("see where the binary log ends", asking.end),
+    ):
+        try:
+            attempt()
+        except IndexError:
+            return  # there is no binary log
+        except (SourceError, pymysql.Error) as error:
+            told = from_pymysql(error, str(connector.address)) if isinstance(error, pymysql.Error) else error
+            yield Finding(Severity.ERROR, f"the account {account} may not {what}: {told.what}", grant)
+
+
+def _try_to_register(connector: Connector, server_id: int) -> None:
+    with connector.connection() as connection:
+        register(connection, server_id)
+
+
+def _server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
+    if not server_id:
+        return
+    if str(server_id) == asking.settings.get("server_id"):
+        yield Finding(Severity.ERROR, f"serverId {server_id} is the server's own", "set serverId to another number")
+    if server_id in asking.replica_ids():
+        yield Finding(
+            Severity.WARNING,
+            f"a client with serverId {server_id} is connected: the service is running, or another one has the same",
+            "nothing to do if the service is running; else set serverId to another number",
+        )
+
+
+def _tables(asking: Session, wanted: Wanted) -> Iterator[Finding]:
+    for error in unreadable_tables(asking, wanted):
+        yield Finding(Severity.ERROR, error.what, error.remedy or "leave the table out (excludeTables)")
+    schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
+    for schema, table in asking.rows(_KEYLESS.format(schemas)):
+        if wanted(schema, table):
+            yield Finding(
+                Severity.WARNING,
+                f"{schema}.{table} has no primary key: its events have no key",
+                f"ALTER TABLE {schema}.{table} ADD PRIMARY KEY (...), or leave the table out (excludeTables)",
+            )

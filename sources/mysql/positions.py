@@ -1,0 +1,188 @@
+"""What the position of a `mysql` source holds, and whether a server can go on there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psql_streamer.binlog.decoded import OpenTransaction, Standing
+from psql_streamer.binlog.events import Gtid
+from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.model import Position
+from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
+from sources.mysql.server import Place, Session
+
+_NUMBER = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogPosition:
+    """Where a stream goes on.
+
+    executed: the transactions that lie wholly behind; None where they have no GTIDs: then it is the place that counts.
+    place: where the last of them ends, on the server that it was read from. server: that one's uuid, where it has one.
+    open: of the transaction after them, what is delivered already. counts: how many changes of each table that is, by
+    Relation.id; empty where nobody wants to know.
+    """
+
+    executed: str | None
+    place: Place
+    server: str = ""
+    open: OpenTransaction | None = None
+    counts: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, position: Position) -> BinlogPosition:
+        """What a position holds. KeyError, TypeError or ValueError for one that another kind of source made."""
+        data = position.data
+        executed = data["executed"]
+        if executed is not None:
+            parse_executed(executed)
+        held = data["open"]
+        counts = () if held is None else tuple((str(name), int(count)) for name, count in held["tables"].items())
+        return cls(executed, Place(str(data["file"]), int(data["offset"])), str(data["server"]), _open(held), counts)
+
+    @property
+    def position(self) -> Position:
+        """The same for the core, which does not look inside."""
+        held = self.open
+        inside = held and {
+            "source": held.gtid.source if held.gtid else None,
+            "commit": held.commit,
+            "changes": held.changes,
+            "tables": dict(self.counts),
+        }
+        return Position(
+            {
+                "executed": self.executed,
+                "file": self.place.file,
+                "offset": self.place.offset,
+                "server": self.server,
+                "open": inside,
+            },
+            str(self),
+        )
+
+    def moved(self, standing: Standing, executed: str | None, counts: Mapping[str, int]) -> BinlogPosition:
+        """The same source later."""
+        held = tuple(counts.items()) if standing.open else ()
+        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open, held)
+
+    def has_reached(self, mark: BinlogPosition) -> bool:
+        """Whether everything up to the mark lies before this."""
+        if self.executed is None or mark.executed is None:
+            return self._place_order() >= mark._place_order()
+        kind = type(parse_executed(self.executed or mark.executed))
+        mine = kind.parse(self.executed)
+        return mine.includes(kind.parse(mark.executed)) and self._has_changes(mine, mark.open)
+
+    def _has_changes(self, mine: Executed, wanted: OpenTransaction | None) -> bool:
+        if wanted is None or wanted.gtid is None or mine.holds(*wanted.gtid):
+            return True
+        held = self.open
+        return held is not None and held.gtid == wanted.gtid and held.changes >= wanted.changes
+
+    def _place_order(self) -> tuple[int, int, int]:
+        found = _NUMBER.search(self.place.file)
+        return (int(found[1]) if found else 0, self.place.offset, self.open.changes if self.open else 0)
+
+    def __str__(self) -> str:
+        where = str(self.place) if self.executed is None else self.executed or "the first transaction"
+        return f"{where}, and {self.open.changes} changes of the next transaction" if self.open else where
+
+
+def parse_executed(text: str) -> Executed:
+    """Whichever of the two it is. ValueError when it is neither. An empty one is MariaDB's and MySQL's alike."""
+    return DomainPositions.parse(text) if re.match(r"\s*\d+-\d+-\d+\s*(,|$)", text) else GtidSet.parse(text)
+
+
+def _open(data: Mapping[str, Any] | None) -> OpenTransaction | None:
+    if data is None:
+        return None
+    commit = int(data["commit"])
+    gtid = None if data["source"] is None else Gtid(str(data["source"]), commit)
+    return OpenTransaction(gtid, commit, int(data["changes"]))
+
+
+def read_position(source: str, position: Position) -> BinlogPosition:
+    """PositionRefused when another kind of source made it."""
+    try:
+        return BinlogPosition.of(position)
+    except (KeyError, TypeError, ValueError):
+        raise PositionRefused(
+            f"the stored position {position} is not one in a binary log: a source of another kind had this name",
+            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+        ) from None
+
+
+def resume_position(source: str, position: Position | None, asking: Session) -> BinlogPosition:
+    """Where to start: the position, or the end of the binary log. PositionRefused when the server cannot go on."""
+    if position is None:
+        executed = str(asking.executed()) if asking.has_gtids else None
+        return BinlogPosition(executed, asking.end(), asking.uuid)
+    stored = read_position(source, position)
+    if stored.executed is None:
+        _require_place(source, stored, asking)
+    else:
+        _require_transactions(source, stored.executed, asking)
+    return stored
+
+
+def _require_transactions(source: str, text: str, asking: Session) -> None:
+    here = type(asking.executed())
+    try:
+        stored = here.parse(text)
+    except ValueError:
+        raise PositionRefused(
+            f"the stored position {text} is not one of {asking.product}",
+            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+        ) from None
+    executed = asking.executed()
+    if ahead := executed.lacking(stored):
+        what = (
+            f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
+        )
+        if asking.is_replica():
+            raise SourceUnavailable(f"{what}: it is a replica that has not got so far")
+        raise PositionRefused(
+            f"{what}, and the stored position {stored}: it is another server, or a failover has lost them",
+            _choices(source),
+        )
+    if gap := stored.lacking(asking.purged()):
+        raise PositionRefused(
+            f"{gap} transactions behind the stored position {stored} are no longer in the server's binary log: they "
+            "were removed (PURGE BINARY LOGS, binlog_expire_logs_seconds)",
+            _choices(source),
+        )
+
+
+def _require_place(source: str, stored: BinlogPosition, asking: Session) -> None:
+    if stored.server and asking.uuid and stored.server != asking.uuid:
+        raise PositionRefused(
+            f"the stored position {stored} is a place in the binary log of the server {stored.server}, and this one is "
+            f"{asking.uuid}",
+            _choices(source),
+        )
+    files = asking.files()
+    sizes = dict(files)
+    if stored.place.file not in sizes:
+        raise PositionRefused(
+            f"the stored position {stored} is in a file that the server does not have any more: the oldest is "
+            f"{files[0][0] if files else 'none'}, and what lies between is lost to this source",
+            _choices(source),
+        )
+    if stored.place.offset > sizes[stored.place.file]:
+        raise PositionRefused(
+            f"the stored position {stored} is behind the end of its file, which has {sizes[stored.place.file]} bytes: "
+            "it belongs to another server, or to another state of this one",
+            _choices(source),
+        )
+
+
+def _choices(source: str) -> str:
+    return (
+        "take a new copy of the tables, then forget the stored position "
+        f"(psql-streamer position forget {source}) to start at the end of the binary log"
+    )

@@ -1,0 +1,143 @@
+"""The tables of a server, as its catalog has them now: what the binary log's TABLE_MAP events would say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+from psql_streamer.binlog.cell_types import form_of
+from psql_streamer.binlog.charsets import BINARY
+from psql_streamer.binlog.table_map import Field, FieldType, TableMap
+from psql_streamer.errors import ProtocolError
+from psql_streamer.model import Column, Relation
+from sources.mysql.options import SYSTEM_SCHEMAS
+from sources.mysql.server import Session
+
+_COLUMNS = """
+    SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE, c.COLUMN_TYPE, c.CHARACTER_OCTET_LENGTH,
+        c.NUMERIC_PRECISION, c.NUMERIC_SCALE, c.DATETIME_PRECISION, c.COLLATION_NAME, c.COLUMN_KEY
+    FROM information_schema.COLUMNS c
+    JOIN information_schema.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+    WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN ({})
+    ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION
+"""
+_COLLATIONS = "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
+_FULL_COLLATIONS = (
+    "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
+)
+_MARIADB_FULL_COLLATIONS = (10, 10, 1)
+
+_INTEGERS = {
+    "tinyint": FieldType.TINY,
+    "smallint": FieldType.SHORT,
+    "mediumint": FieldType.INT24,
+    "int": FieldType.LONG,
+    "bigint": FieldType.LONGLONG,
+}
+_BLOBS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
+_GEOMETRY = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"}
+_GEOMETRY |= {"geometrycollection", "geomcollection"}
+_FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
+_TEMPORAL = {"datetime": FieldType.DATETIME2, "timestamp": FieldType.TIMESTAMP2, "time": FieldType.TIME2}
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def published_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[Relation]:
+    """The tables that are wanted, and that the account may see, by schema and name.
+
+    A table with a column whose type cannot be read is left out: `check` and the stream name it.
+    """
+    return list(_relations(session, wanted, lambda _: None))
+
+
+def unreadable_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[ProtocolError]:
+    """What keeps tables from being streamed."""
+    found: list[ProtocolError] = []
+    for _ in _relations(session, wanted, found.append):
+        pass
+    return found
+
+
+def tables_seen(session: Session) -> set[tuple[str, str]]:
+    """Every table that the account may see."""
+    rows = session.rows(
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'"
+    )
+    return {(str(schema), str(table)) for schema, table in rows}
+
+
+def _relations(
+    session: Session, wanted: Callable[[str, str], bool], refuse: Callable[[ProtocolError], None]
+) -> Iterator[Relation]:
+    schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
+    collations = {str(name): int(number) for name, number in session.rows(_COLLATIONS)}
+    if session.is_mariadb and session.numbers >= _MARIADB_FULL_COLLATIONS:
+        collations |= {str(name): int(number) for name, number in session.rows(_FULL_COLLATIONS)}
+    for (schema, table), rows in groupby(session.rows(_COLUMNS.format(schemas)), key=lambda row: row[:2]):
+        if not wanted(schema, table):
+            continue
+        shown = TableMap(schema, table)
+        try:
+            columns = tuple(_column(row[2:], shown, collations) for row in rows)
+        except ProtocolError as error:
+            refuse(error)
+        else:
+            yield Relation(f"{schema}.{table}", schema, table, columns)
+
+
+def _column(row: tuple[Any, ...], table: TableMap, collations: dict[str, int]) -> Column:
+    name, kind, shown, octets, precision, scale, digits, collation, key = row
+    field = _field(str(kind).lower(), str(shown), octets, precision, scale, digits)
+    if field is None:
+        raise ProtocolError(f"column {name!r} of {table} has the type {shown}, which cannot be read")
+    field.name, field.key = str(name), key == "PRI"
+    if field.collation is None and collation is not None:
+        field.collation = collations.get(str(collation))
+    return Column(field.name, form_of(field, table, False).type, field.key)
+
+
+def _field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digits: Any) -> Field | None:
+    """As TABLE_MAP has it; None for a type that is not known."""
+    unsigned = "unsigned" in shown
+    if kind in _INTEGERS:
+        return Field(_INTEGERS[kind], 0, unsigned=unsigned)
+    if kind in ("float", "double"):
+        return Field(FieldType[kind.upper()], 4 if kind == "float" else 8, unsigned=unsigned)
+    if kind == "decimal":
+        return Field(FieldType.NEWDECIMAL, int(precision) | int(scale) << 8, unsigned=unsigned)
+    if kind == "bit":
+        return Field(FieldType.BIT, (int(precision) // 8) << 8 | int(precision) % 8)
+    if kind in ("date", "year"):
+        return Field(FieldType[kind.upper()], 0)
+    if kind in _TEMPORAL:
+        return Field(_TEMPORAL[kind], int(digits or 0))
+    return _field_of_texts(kind, shown, octets)
+
+
+def _field_of_texts(kind: str, shown: str, octets: Any) -> Field | None:
+    if kind in ("char", "binary"):
+        return Field(FieldType.STRING, int(octets), collation=BINARY if kind == "binary" else None)
+    if kind in ("varchar", "varbinary"):
+        return Field(FieldType.VARCHAR, int(octets), collation=BINARY if kind == "varbinary" else None)
+    if kind in _FIXED_BYTES:
+        return Field(FieldType.STRING, _FIXED_BYTES[kind], collation=BINARY)
+    if kind.endswith(("blob", "text")):
+        size = _BLOBS[kind.removesuffix("blob").removesuffix("text")]
+        return Field(FieldType.BLOB, size, collation=BINARY if kind.endswith("blob") else None)
+    if kind in ("enum", "set"):
+        labels = tuple(label.replace("''", "'").encode() for label in _LABEL.findall(shown))
+        many = len(labels) > 255 if kind == "enum" else False
+        return Field(
+            FieldType[kind.upper()], (2 if many else 1) if kind == "enum" else _set_bytes(labels), labels=labels
+        )
+    if kind in ("json", "vector"):
+        return Field(FieldType[kind.upper()], 4)
+    return Field(FieldType.GEOMETRY, 4) if kind in _GEOMETRY else None
+
+
+def _set_bytes(labels: tuple[bytes, ...]) -> int:
+    """1, 2, 3, 4 or 8."""
+    size = (len(labels) + 7) // 8
+    return 8 if size > 4 else size

@@ -1,0 +1,162 @@
+"""What a source asks the server: which it is, how it is set, how far it has got, and what its tables look like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pymysql
+
+from psql_streamer.errors import SourceRefused
+from sources.mysql.connection import Connector
+from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
+
+OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
+
+_ACCESS_DENIED = {1227, 1142, 1044, 1045}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the binary log something is: the file, and the bytes before it there."""
+
+    file: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+def bytes_behind(place: Place, files: Sequence[tuple[str, int]]) -> int | None:
+    """From a place to the end of a binary log of these files; None when the place's file is not among them."""
+    names = [name for name, _ in files]
+    if place.file not in names:
+        return None
+    at = names.index(place.file)
+    return max(0, files[at][1] - place.offset) + sum(size for _, size in files[at + 1 :])
+
+
+class Session:
+    """Questions over one connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """All rows of an answer."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, arguments or None)
+            return list(cursor.fetchall())
+
+    def value(self, sql: str, *arguments: Any) -> Any:
+        """The one value of an answer."""
+        return self.rows(sql, *arguments)[0][0]
+
+    @cached_property
+    def version(self) -> str:
+        """As the server writes it: 10.11.19-MariaDB-0+deb12u1-log."""
+        return str(self.value("SELECT VERSION()"))
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """(10, 11, 19). Some MariaDB servers put 5.5.5- in front."""
+        found = re.search(r"(\d+)\.(\d+)\.(\d+)", self.version.removeprefix("5.5.5-"))
+        return tuple(map(int, found.groups())) if found else (0, 0, 0)
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether it is MariaDB, and not MySQL."""
+        return "mariadb" in self.version.lower()
+
+    @property
+    def product(self) -> str:
+        """MariaDB or MySQL."""
+        return "MariaDB" if self.is_mariadb else "MySQL"
+
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """The global variables, by name."""
+        return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether every transaction has a GTID. MariaDB's always have."""
+        return self.is_mariadb or self.settings.get("gtid_mode", "OFF").upper() == "ON"
+
+    @property
+    def uuid(self) -> str:
+        """MySQL's server_uuid; empty for MariaDB, which has none."""
+        return "" if self.is_mariadb else self.settings.get("server_uuid", "")
+
+    def require_binary_log(self) -> None:
+        """SourceRefused when nothing can be streamed from the server as it is set."""
+        oldest = OLDEST_MARIADB if self.is_mariadb else OLDEST_MYSQL
+        if self.numbers < oldest:
+            shown = ".".join(map(str, oldest))
+            raise SourceRefused(
+                f"the server is {self.product} {self.version}",
+                f"{self.product} {shown} is the oldest that is supported",
+            )
+        if not is_on(self.settings.get("log_bin", "OFF")):
+            raise SourceRefused(
+                "the server writes no binary log",
+                "start it with log_bin = binlog, binlog_format = ROW and binlog_row_metadata = FULL",
+            )
+
+    def executed(self) -> Executed:
+        """Every transaction that is in the binary log, or was."""
+        if self.is_mariadb:
+            return DomainPositions.parse(str(self.value("SELECT @@GLOBAL.gtid_binlog_pos")))
+        return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_executed")).replace("\n", ""))
+
+    def purged(self) -> Executed:
+        """The transactions that are in the binary log no more."""
+        if not self.is_mariadb:
+            return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_purged")).replace("\n", ""))
+        files = self.files()
+        state = self.value("SELECT BINLOG_GTID_POS(%s, 4)", files[0][0]) if files else ""
+        return DomainPositions.parse(str(state or ""))
+
+    def end(self) -> Place:
+        """Where the binary log ends."""
+        command = "SHOW MASTER STATUS" if self.is_mariadb or self.numbers < (8, 2, 0) else "SHOW BINARY LOG STATUS"
+        file, offset, *_ = self.rows(command)[0]
+        return Place(str(file), int(offset))
+
+    def files(self) -> list[tuple[str, int]]:
+        """The files of the binary log, in their order, each with its bytes."""
+        return [(str(name), int(size)) for name, size, *_ in self.rows("SHOW BINARY LOGS")]
+
+    def is_replica(self) -> bool:
+        """Whether it gets its changes from another server; False where the account may not know."""
+        old = self.is_mariadb or self.numbers < (8, 0, 22)
+        return bool(self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS"))
+
+    def replica_ids(self) -> Sequence[int]:
+        """Server ids of the replicas that are connected; none where the account may not know."""
+        old = self.is_mariadb or self.numbers < (8, 0, 22)
+        return [int(row[0]) for row in self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")]
+
+    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.rows(sql)
+        except pymysql.Error as error:
+            if error.args and error.args[0] in _ACCESS_DENIED:
+                return []
+            raise
+
+
+def is_on(value: str) -> bool:
+    """Whether a variable is set: SHOW VARIABLES has ON, SELECT @@x 1."""
+    return value.upper() in ("ON", "1", "YES", "TRUE")
+
+
+@contextmanager
+def session(connector: Connector) -> Iterator[Session]:
+    """Questions for the length of a `with`; errors are SourceErrors."""
+    with connector.connection() as connection:
+        yield Session(connection)

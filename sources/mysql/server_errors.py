@@ -1,0 +1,98 @@
+"""The servers' errors as ours: what passes by itself is unavailable, what needs somebody is refused.
+
+Numbers: MySQL 8.4 Reference Manual, "Server Error Message Reference"; MariaDB Knowledge Base, "MariaDB Error Codes".
+"""
+
+from __future__ import annotations
+
+import re
+
+import pymysql
+
+from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.redaction import redact
+
+_ACCOUNT = "check user and password in the dsn, and the hosts that the account may come from"
+_GRANT = (
+    "grant what reading the binary log takes: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account of the "
+    "dsn"
+)
+_REFUSED = {
+    1044: _GRANT,
+    1045: _ACCOUNT,
+    1130: _ACCOUNT,
+    1142: _GRANT,
+    1227: _GRANT,
+    1251: "the account uses a plugin that is not supported: ALTER USER ... IDENTIFIED VIA mysql_native_password",
+    1698: _ACCOUNT,
+    1193: "use MySQL 8.0.14, MariaDB 10.5 or later",
+    1064: "use MySQL 8.0.14, MariaDB 10.5 or later",
+    2026: "check ssl-mode and ssl-ca in the dsn, and the server's certificate",
+    2059: "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account",
+    2061: "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account",
+    3159: "the server takes TLS alone (require_secure_transport): leave out ssl-mode in the dsn, or set REQUIRED",
+}
+"""Errors that come again until somebody changes something."""
+
+_BINLOG = 1236
+"""ER_MASTER_FATAL_ERROR_READING_BINLOG: whatever keeps a dump thread from going on."""
+
+_SAME_ID_NUMBER = 4052
+"""MariaDB's ER_SLAVE_SAME_ID; MySQL says it with 1236."""
+
+_SAME_ID = re.compile("same server_(uu)?id", re.IGNORECASE)
+_PURGED = re.compile(
+    "purged|could not find first log file|could not find gtid state|not in the master's binlog|"
+    "not in the source's binlog|could not open log file",
+    re.IGNORECASE,
+)
+_NOT_THERE = re.compile("impossible position|position > file size|requires? .* that .* not yet|diverge", re.IGNORECASE)
+_CERTIFICATE = re.compile("certificate|SSL|TLS", re.IGNORECASE)
+
+
+class SameServerId(SourceRefused):
+    """Another client with this server id has connected, and the server ended this one."""
+
+
+def from_pymysql(error: pymysql.Error, where: str) -> SourceError:
+    """Our error for one of PyMySQL's. where: host:port."""
+    number, text = _taken_apart(error)
+    if number is None or 2000 <= number < 3000:
+        return _from_client(number, text, where)
+    return from_fields(number, text)
+
+
+def from_fields(number: int, text: str) -> SourceError:
+    """Our error for an error packet of the server's."""
+    message = f"{redact(text).strip().rstrip('.')} (error {number})"
+    if number in (_BINLOG, _SAME_ID_NUMBER):
+        return _from_dump(message)
+    if number in _REFUSED:
+        return SourceRefused(message, _REFUSED[number])
+    return SourceUnavailable(message)
+
+
+def _from_dump(message: str) -> SourceError:
+    if _SAME_ID.search(message):
+        return SameServerId(
+            "the server ended the stream, because another client with the same server id has connected",
+            "stop that one, or give this source a serverId of its own",
+        )
+    if _PURGED.search(message) or _NOT_THERE.search(message):
+        return PositionRefused(message, "take a new copy of the tables, then forget the position to start at the end")
+    return SourceRefused(message, "see the server's error log")
+
+
+def _from_client(number: int | None, text: str, where: str) -> SourceError:
+    """What PyMySQL says of its own accord."""
+    if number is not None and number in _REFUSED:
+        return SourceRefused(f"{where}: {redact(text)}", _REFUSED[number])
+    if _CERTIFICATE.search(text) and "EOF" not in text:
+        return SourceRefused(f"no TLS session with {where} ({redact(text)})", _REFUSED[2026])
+    return SourceUnavailable(f"{where}: {redact(text) or 'the connection was lost'}", "check host and port in the dsn")
+
+
+def _taken_apart(error: pymysql.Error) -> tuple[int | None, str]:
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else None
+    text = " ".join(str(one) for one in (error.args[1:] if number is not None else error.args))
+    return number, text

@@ -1,0 +1,74 @@
+"""What `check` looks at before a `sql` source is started; nothing is changed in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy.engine import Connection
+
+from psql_streamer.errors import SourceError
+from psql_streamer.interfaces import Finding, Severity
+from sources.sql.database import Database
+from sources.sql.options import SqlOptions
+from sources.sql.polled_table import PolledTable
+
+
+def findings(options: SqlOptions, database: Database) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise."""
+    try:
+        yield from database.look(lambda connection: list(_server(connection, database)), "connecting")
+        schema = database.look(lambda connection: connection.dialect.default_schema_name or "", "asking for the schema")
+        for entry in options.tables:
+            table = PolledTable(entry, database.kind, schema)
+            yield from _table(table, options, database)
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+    finally:
+        database.close()
+
+
+def _server(connection: Connection, database: Database) -> Iterator[Finding]:
+    if database.kind.recommends:
+        yield Finding(
+            Severity.WARNING,
+            "rows are found by polling: UPDATE and DELETE are not seen",
+            f'for this server the source type = "{database.kind.recommends}" sees every change; stay with this one if '
+            "rows are only added, or its rights are not to be had",
+        )
+    yield from database.kind.check(connection)
+
+
+def _table(table: PolledTable, options: SqlOptions, database: Database) -> Iterator[Finding]:
+    try:
+        yield from database.look(
+            lambda connection: list(_of_table(table, options, database, connection)), f"looking at table {table.id}"
+        )
+    except SourceError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+
+
+def _of_table(table: PolledTable, options: SqlOptions, database: Database, connection: Connection) -> Iterator[Finding]:
+    table.look(connection)
+    table.require_unique_key(connection)
+    table.largest(connection)  # which needs the right to read it
+    if unsafe := table.unsafe_sequence(connection):
+        refused = options.unsafe_sequences == "refuse"
+        yield Finding(
+            Severity.ERROR if refused else Severity.WARNING,
+            f"table {table.id}: {unsafe}, and rows are committed out of the order of their keys",
+            'ALTER SEQUENCE ... CACHE 1 INCREMENT 1 NO CYCLE, or set settle long enough and unsafeSequences = "accept"',
+        )
+    if nullable := table.nullable_key():
+        yield Finding(
+            Severity.WARNING,
+            f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
+            f"ALTER TABLE {table.id} ALTER COLUMN ... SET NOT NULL, or name other columns as its key",
+        )
+    if not table.has_index(connection):
+        yield Finding(
+            Severity.WARNING,
+            f"table {table.id} has no index on its key ({', '.join(table.key)}): every poll reads the whole table",
+            f"CREATE INDEX ON {table.id} ({', '.join(table.key)})",
+        )
+    if not table.is_query:
+        yield from database.kind.check_table(connection, table.name, table.key)

@@ -1,0 +1,97 @@
+"""The database of a source: looks at it that take no longer than `timeout`, each a transaction of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+from psql_streamer.bounded import Call
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from sources.sql.engines.kinds import engine_of
+from sources.sql.server_errors import from_sqlalchemy, is_about_columns
+
+Result = TypeVar("Result")
+
+_GRACE_SECONDS = 1.0
+"""A server that keeps the time limit itself says better what it waited for, and gets this much longer."""
+
+
+class ColumnsDiffer(SourceRefused):
+    """A statement names a column that is not there, or not of that type."""
+
+
+class Database:
+    """Opened when it is looked at. For one thread; `interrupt` may be called from any.
+
+    timeout: seconds for each look.
+    """
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        self.kind = engine_of(url, timeout)
+        self._url = url
+        self._timeout = timeout
+        self._engine: Engine | None = None
+        self._driver: Any = None
+        self._interrupted = threading.Event()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether nobody wants to wait any more."""
+        return self._interrupted.is_set()
+
+    def look(self, work: Callable[[Connection], Result], doing: str) -> Result:
+        """What `work` gives, in a transaction that ends with it. doing: what is done, for messages.
+
+        SourceUnavailable when it takes too long, or the server is away; SourceRefused when it will not do it.
+        """
+        call = Call(lambda: self._transact(work), doing)
+        if not call.wait(self._timeout + _GRACE_SECONDS, self._interrupted):
+            self._cancel()
+            call.abandon(lambda _: None)
+            self.close()
+            if self.interrupted:
+                raise SourceUnavailable(f"interrupted while {doing}")
+            raise SourceUnavailable(
+                f"{doing} took longer than {self._timeout:g} s",
+                "look for locks and a missing index in the database, or raise timeout",
+            )
+        try:
+            return call.result()
+        except sa.exc.SQLAlchemyError as error:
+            refused = from_sqlalchemy(error, self._url, doing)
+            raise (ColumnsDiffer(refused.what, refused.remedy) if is_about_columns(error) else refused) from None
+
+    def interrupt(self) -> None:
+        """End the look that is under way, and every later one."""
+        self._interrupted.set()
+        self._cancel()
+
+    def close(self) -> None:
+        """Give up the connection. It is made anew by the next look."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def _transact(self, work: Callable[[Connection], Result]) -> Result:
+        engine = self._engine = self._engine or self.kind.create()
+        dbapi = engine.dialect.loaded_dbapi
+        try:
+            with engine.connect() as connection:
+                self._driver = connection.connection.driver_connection
+                return work(connection)  # what is left open is rolled back
+        except dbapi.Error as error:
+            # From a cursor that is read without SQLAlchemy.
+            raise sa.exc.DBAPIError(None, None, error, hide_parameters=True) from None
+        finally:
+            self._driver = None
+
+    def _cancel(self) -> None:
+        driver = self._driver
+        if driver is not None:
+            with contextlib.suppress(Exception):  # whatever the driver says, nobody waits for it
+                self.kind.cancel(driver)

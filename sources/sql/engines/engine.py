@@ -1,0 +1,179 @@
+"""A kind of database, as far as the source must know it; what is here goes for any that SQLAlchemy reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+from psql_streamer.interfaces import Finding
+from psql_streamer.model import TextType
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.builtin import OIDS
+from psql_streamer.pgtypes.modifiers import VARHDRSZ
+from sources.sql import values
+from sources.sql.names import TableName
+from sources.sql.values import Render
+
+OTHER_SETTLE_SECONDS = 5.0
+
+
+def as_it_is(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """The column itself."""
+    return column
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A column, as the database describes it.
+
+    select: the column -> what is asked of the server for it. render: what the driver gives for it -> text forms.
+    ordered: whether rows can be read in the order of its values, none left out. bind: a value in a key -> what the
+    column is compared with.
+    """
+
+    name: str
+    type: TextType
+    nullable: bool = True
+    select: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]] = as_it_is
+    render: Render = values.as_text
+    ordered: bool = True
+    bind: Callable[[int | str], sa.ColumnElement[Any]] = sa.literal
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether all values are whole numbers."""
+        return self.type.like.oid in _INTEGERS or self.type.native.startswith("bigint unsigned")
+
+
+_INTEGERS = {OIDS["int2"], OIDS["int4"], OIDS["int8"]}
+
+
+def like(name: str, typmod: int = -1) -> PostgresType:
+    """A built-in type of PostgreSQL's."""
+    return PostgresType(OIDS[name], typmod)
+
+
+def numeric_like(precision: int | None, scale: int | None) -> PostgresType:
+    """numeric(precision, scale), or numeric alone where the precision is not known."""
+    return like("numeric", VARHDRSZ + (precision << 16 | (scale or 0) & 0x7FF) if precision else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Transactions that may have written to a table, by what the server calls them.
+
+    looked_at: when, by time.monotonic(). successors: those of them into which one that is seen no more may have turned.
+    known: whether the server has looked; if not, it is to be asked again.
+    """
+
+    names: frozenset[str]
+    looked_at: float
+    successors: frozenset[str] = field(default_factory=frozenset)
+    known: bool = True
+
+
+class AnyEngine:
+    """What goes for every database.
+
+    settle_seconds: for how long a row is watched before it is read, where nobody says which transactions write.
+    first_look_seconds: how much later than a row it is said who writes, where somebody says it. recommends: the
+    source that sees every change of such a server. compares_rows: whether an index serves (a, b) > (1, 2).
+    """
+
+    settle_seconds: ClassVar[float] = OTHER_SETTLE_SECONDS
+    first_look_seconds: ClassVar[float] = 0.0
+    recommends: ClassVar[str] = ""
+    compares_rows: ClassVar[bool] = False
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        self._url = url
+        self._timeout = timeout
+
+    def create(self) -> Engine:
+        """SQLAlchemy's engine. It has one connection, which no transaction outlives."""
+        return sa.create_engine(
+            self._url,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=self._timeout,
+            pool_pre_ping=True,
+            connect_args=dict(self.connect_arguments()),
+            hide_parameters=True,
+        )
+
+    def connect_arguments(self) -> Mapping[str, Any]:
+        """What the driver's `connect` is given beside the URL."""
+        return {}
+
+    def cancel(self, connection: Any) -> None:
+        """Make the driver's connection give up what another thread waits for in it."""
+
+    def identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - for servers that have one
+        """What tells this database from another one under the same address."""
+        return {}
+
+    def require_the_same_file(self) -> None:
+        """PositionRefused when the database is a file, and another one has its name."""
+
+    def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
+        """The columns of a table or view, as they are in this transaction."""
+        found = sa.inspect(connection).get_columns(table.table, schema=table.schema or None)
+        return [_described(one) for one in found]
+
+    def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
+        """The columns of a query."""
+        with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
+            names = list(result.keys())
+        return [Described(name, TextType("unknown", like("json")), render=values.any_json) for name in names]
+
+    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
+        """Transactions that are open now and may have written to a table; None where it cannot be said."""
+        return None
+
+    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
+        """The largest value that the server has given a key, whether its row is there or not; None: it does not say."""
+        return None
+
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
+        """Why the values of a key are not given in ascending order; empty where they are, or nobody says."""
+        return ""
+
+    def check(self, connection: Connection) -> Iterable[Finding]:  # noqa: ARG002 - for servers that can be asked
+        """What may surprise, whatever the tables."""
+        return ()
+
+    def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:  # noqa: ARG002
+        """What may surprise of a table."""
+        return ()
+
+
+def _described(column: Mapping[str, Any]) -> Described:
+    """A column of SQLAlchemy's reflection."""
+    kind = column["type"]
+    native = str(kind).lower()
+    nullable = bool(column.get("nullable", True))
+    for known, form, render, ordered in _BY_CLASS:
+        if isinstance(kind, known):
+            return Described(column["name"], TextType(native, form), nullable, render=render, ordered=ordered)
+    if isinstance(kind, sa.Numeric):
+        form = numeric_like(kind.precision, kind.scale)
+        return Described(column["name"], TextType(native, form), nullable, render=values.numbers(kind.scale or 0))
+    if isinstance(kind, sa.DateTime):
+        form = like("timestamptz" if kind.timezone else "timestamp")
+        return Described(column["name"], TextType(native, form), nullable)
+    return Described(column["name"], TextType(native, like("text")), nullable)
+
+
+_BY_CLASS: tuple[tuple[type[Any], PostgresType, Render, bool], ...] = (
+    (sa.Boolean, like("bool"), values.flags, False),
+    (sa.Integer, like("int8"), values.digits, True),
+    (sa.JSON, like("json"), values.documents, False),
+    (sa.LargeBinary, like("bytea"), values.hexes, False),
+    (sa.Date, like("date"), values.as_text, True),
+    (sa.Time, like("time"), values.as_text, True),
+    (sa.Float, like("float8"), values.floats, False),
+)

@@ -1,0 +1,209 @@
+"""MySQL and MariaDB: values as their text protocol gives them, writers by information_schema.innodb_trx."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.model import TextType
+from psql_streamer.pgtype import PostgresType
+from sources.sql import values
+from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like, numeric_like
+from sources.sql.names import TableName
+from sources.sql.values import Render
+
+_COLUMNS = sa.text("""
+SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale
+FROM information_schema.columns
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+ORDER BY ordinal_position
+""")
+
+_OPEN = """
+SELECT trx_mysql_thread_id, trx_started,
+    trx_rows_modified > 0 OR trx_tables_locked > 0 OR trx_lock_structs > 0, CONNECTION_ID()
+FROM information_schema.innodb_trx
+"""
+
+_HIGHEST = sa.text("""
+SELECT auto_increment - 1 FROM information_schema.tables
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+""")
+
+_FORMS: Mapping[str, tuple[PostgresType, Render, bool]] = {
+    "tinyint": (like("int2"), values.as_text, True),
+    "smallint": (like("int2"), values.as_text, True),
+    "mediumint": (like("int4"), values.as_text, True),
+    "int": (like("int4"), values.as_text, True),
+    "bigint": (like("int8"), values.as_text, True),
+    "year": (like("int4"), values.as_text, True),
+    "float": (like("float4"), values.short_floats, False),
+    "double": (like("float8"), values.floats, False),
+    "date": (like("date"), values.as_text, True),
+    "time": (like("time"), values.moments(), True),
+    "datetime": (like("timestamp"), values.moments(), True),
+    "timestamp": (like("timestamptz"), values.moments("+00"), True),
+    "json": (like("json"), values.documents, False),
+    "uuid": (like("uuid"), values.as_text, False),
+    "char": (like("text"), values.strings, True),
+    "varchar": (like("text"), values.strings, True),
+    "tinytext": (like("text"), values.strings, True),
+    "text": (like("text"), values.strings, True),
+    "mediumtext": (like("text"), values.strings, True),
+    "longtext": (like("text"), values.strings, True),
+    "enum": (like("text"), values.strings, False),
+    "set": (like("text"), values.strings, False),
+}
+
+_UNSIGNED: Mapping[str, PostgresType] = {
+    "smallint": like("int4"),
+    "int": like("int8"),
+    "bigint": numeric_like(20, 0),
+}
+
+_PROCESS_MISSING = (1227, 1142, 1044)
+
+_LOOK_SECONDS = 0.15
+"""Between two looks at innodb_trx: more than the time that it must not be read to be refreshed."""
+
+
+class MysqlEngine(AnyEngine):
+    """A transaction that writes is in innodb_trx. InnoDB refreshes that list when it has not been read for 0.1 s
+    (MySQL source, trx0i_s.cc, CACHE_MIN_IDLE_TIME), so that a look counts when it shows a transaction of this
+    connection that has just begun.
+    """
+
+    first_look_seconds: ClassVar[float] = 0.25
+    recommends: ClassVar[str] = "mysql"
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        super().__init__(url, timeout)
+        self._writers = Writers(frozenset(), -math.inf, known=False)
+
+    def create(self) -> Engine:
+        engine = super().create()
+
+        def set_forms(connection: Any, _: object) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("SET time_zone = '+00:00'")
+            connection.commit()
+
+        sa.event.listen(engine, "connect", set_forms)
+        return engine
+
+    def connect_arguments(self) -> Mapping[str, Any]:
+        seconds = max(2, int(self._timeout))
+        if self._url.get_driver_name() != "pymysql":
+            return {}
+        from pymysql.converters import encoders
+
+        # Values stay what the server sent: a date of zeros has no type in Python.
+        return {"conv": dict(encoders), "connect_timeout": seconds, "read_timeout": seconds + 5, "charset": "utf8mb4"}
+
+    def cancel(self, connection: Any) -> None:
+        if hasattr(connection, "_force_close"):
+            connection._force_close()
+
+    def identity(self, connection: Connection) -> Mapping[str, str]:
+        found = connection.exec_driver_sql("SHOW GLOBAL VARIABLES LIKE 'server_uuid'").first()
+        return {"server uuid": str(found[1])} if found else {}
+
+    def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
+        found = connection.execute(_COLUMNS, {"schema": table.schema or None, "table": table.table}).all()
+        if not found:
+            raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
+        return [
+            _described(_str(name), _str(kind), _str(native), _str(nullable) == "YES", precision, scale)
+            for name, kind, native, nullable, precision, scale in found
+        ]
+
+    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
+        """None, too, where this user may not ask, and on a replica, which may commit in another order than it should.
+
+        One look is for all tables.
+        """
+        if time.monotonic() - self._writers.looked_at >= _LOOK_SECONDS:
+            found = self._look(connection)
+            if found is None:
+                return None
+            self._writers = found
+        return self._writers
+
+    def _look(self, connection: Connection) -> Writers | None:
+        if _is_replica(connection):
+            return None
+        connection.rollback()
+        began = time.monotonic()
+        try:
+            connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            found = connection.exec_driver_sql(_OPEN).all()
+        except sa.exc.DBAPIError as error:
+            if getattr(error.orig, "args", (0,))[0] in _PROCESS_MISSING:
+                return None
+            raise
+        finally:
+            connection.rollback()
+        names = frozenset(
+            f"{thread} since {started}"
+            for thread, started, writes, own in found
+            if str(writes) == "1" and str(thread) != str(own)
+        )
+        return Writers(names, began, known=any(str(thread) == str(own) for thread, _, _, own in found))
+
+    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
+        found = connection.execute(_HIGHEST, {"schema": table.schema or None, "table": table.table}).scalar()
+        return None if found is None else int(found)
+
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
+        step = int(str(connection.exec_driver_sql("SELECT @@auto_increment_increment").scalar()))
+        return f"auto_increment_increment is {step}: other servers give keys, too" if step > 1 else ""
+
+    def check(self, connection: Connection) -> Iterable[Finding]:
+        if _is_replica(connection):
+            yield Finding(
+                Severity.WARNING,
+                "the server is a replica (read_only), which may commit in another order: rows are read after `settle`",
+                "let the url name the primary, or set settle longer than the longest transaction and the replica's lag",
+            )
+        elif self.writers(connection, TableName("", ""), ()) is None:
+            yield Finding(
+                Severity.WARNING,
+                "this user may not see who writes (information_schema.innodb_trx): rows are read after `settle`",
+                "GRANT PROCESS ON *.* TO this user, or set settle longer than the longest transaction",
+            )
+
+
+def _is_replica(connection: Connection) -> bool:
+    return str(connection.exec_driver_sql("SELECT @@global.read_only").scalar()) not in ("0", "OFF", "False")
+
+
+def _str(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _described(name: str, kind: str, native: str, nullable: bool, precision: Any, scale: Any) -> Described:
+    form, render, ordered = _FORMS.get(kind, (like("bytea"), values.hexes, False))
+    select: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]] = as_it_is
+    if "unsigned" in native:
+        form = _UNSIGNED.get(kind, form)
+    if kind == "decimal":
+        form, render, ordered = numeric_like(int(precision), int(scale)), values.as_text, True
+    if kind == "bit":
+        form, render = like("bit", int(precision)), values.bit_strings(int(precision))
+    if kind == "float":
+        select = _as_double
+    if kind in ("inet4", "inet6"):
+        form, render = like("text"), values.as_text
+    return Described(name, TextType(native, form), nullable, select, render, ordered)
+
+
+def _as_double(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """The server writes a FLOAT with six digits, and a DOUBLE with all that it has."""
+    return column + sa.literal_column("0e0")

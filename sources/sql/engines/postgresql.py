@@ -1,0 +1,228 @@
+"""PostgreSQL: text forms by the server, writers by their locks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.model import TextType
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
+from sources.sql import values
+from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like
+from sources.sql.names import TableName
+
+_SETTINGS = """
+SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex';
+SET extra_float_digits = 1; SET lc_monetary = 'C'; SET client_encoding = 'UTF8';
+SET default_transaction_read_only = on; SET statement_timeout = {milliseconds}
+"""
+
+_COLUMNS = sa.text("""
+SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE a.atttypid END::bigint,
+    CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END, format_type(a.atttypid, a.atttypmod), a.attnotnull
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(:table) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+""")
+
+_FAMILY = """
+WITH RECURSIVE family(oid) AS (
+    SELECT to_regclass(:table)::oid
+    UNION
+    SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
+), sequences AS (
+    SELECT s.oid, c.attname
+    FROM family f
+    JOIN pg_attribute c ON c.attrelid = f.oid AND c.attname = ANY (:key)
+    LEFT JOIN pg_attrdef e ON e.adrelid = f.oid AND e.adnum = c.attnum
+    JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = f.oid AND d.refobjsubid = c.attnum AND d.deptype IN ('a', 'i')
+        OR d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid AND d.refclassid = 'pg_class'::regclass
+    JOIN pg_class s ON s.relkind = 'S'
+        AND s.oid = CASE d.classid WHEN 'pg_class'::regclass THEN d.objid ELSE d.refobjid END
+)
+"""
+
+_TELLS = sa.text(
+    _FAMILY
+    + """
+SELECT bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery() FROM family JOIN pg_class c USING (oid)
+"""
+)
+"""Writers to what is behind a view or a foreign table hold no lock on it; a standby shows no lock of its primary."""
+
+_WRITERS = sa.text(
+    _FAMILY  # noqa: S608 - both are texts of this file
+    + """
+SELECT DISTINCT l.virtualtransaction FROM pg_locks l
+WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.relation IN (SELECT oid FROM family UNION ALL SELECT oid FROM sequences)
+"""
+)
+
+_SEQUENCES = sa.text(
+    _FAMILY
+    + """
+SELECT DISTINCT s.oid::regclass::text, q.seqcache, q.seqincrement, q.seqcycle
+FROM sequences s JOIN pg_sequence q ON q.seqrelid = s.oid
+"""
+)
+
+_HIGHEST = sa.text(
+    _FAMILY
+    + """
+SELECT max(pg_sequence_last_value(s.oid)) FROM sequences s
+WHERE has_sequence_privilege(s.oid, 'USAGE') OR has_sequence_privilege(s.oid, 'SELECT')
+"""
+)
+
+_CASTS_DIFFER = {OIDS["bool"], OIDS["bpchar"], OIDS["inet"]}
+"""Types whose cast to text is not their text form (PostgreSQL source, src/include/catalog/pg_cast.dat)."""
+
+_UNORDERED = {OIDS[name] for name in ("bool", "bytea", "float4", "float8", "json", "jsonb", "xml", "money", "point")}
+
+_PREPARED = "-1/"
+"""What the virtualtransaction of a prepared transaction begins with (PostgreSQL source, lockfuncs.c)."""
+
+
+class PostgresqlEngine(AnyEngine):
+    """A transaction that writes to a table holds RowExclusiveLock on it, and one that has taken a value of a sequence
+    holds it on the sequence, both to its end (PostgreSQL documentation, "Explicit Locking"; sequence.c, init_sequence).
+    """
+
+    recommends: ClassVar[str] = "postgres"
+    compares_rows: ClassVar[bool] = True
+
+    def create(self) -> Engine:
+        engine = super().create()
+        settings = _SETTINGS.format(milliseconds=max(1, int(self._timeout * 1000)))
+
+        def set_forms(connection: Any, _: object) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(settings)
+            connection.commit()
+
+        sa.event.listen(engine, "connect", set_forms)
+        return engine
+
+    def connect_arguments(self) -> Mapping[str, Any]:
+        return {} if "connect_timeout" in self._url.query else {"connect_timeout": max(2, int(self._timeout))}
+
+    def cancel(self, connection: Any) -> None:
+        connection.cancel()
+
+    def identity(self, connection: Connection) -> Mapping[str, str]:
+        may = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+        if not connection.exec_driver_sql(may).scalar():
+            return {}
+        return {"system identifier": str(connection.exec_driver_sql(_SYSTEM).scalar())}
+
+    def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
+        found = connection.execute(_COLUMNS, {"table": _quoted(table)}).all()
+        if not found:
+            raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
+        return [
+            _described(name, PostgresType(oid, modifier), native, not required)
+            for name, oid, modifier, native, required in found
+        ]
+
+    def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
+        with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
+            columns = [(one[0], one[1]) for one in result.cursor.description or ()]
+        names = connection.execute(_TYPE_NAMES, {"oids": [oid for _, oid in columns]}).all()
+        by_oid = {oid: (PostgresType(base), native) for oid, base, native in names}
+        return [_described(name, *by_oid[oid], True) for name, oid in columns]
+
+    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
+        what = {"table": _quoted(table), "key": list(key)}
+        if not connection.execute(_TELLS, what).scalar():
+            return None
+        found = connection.execute(_WRITERS, what).scalars()
+        names = frozenset(map(str, found))
+        return Writers(names, time.monotonic(), frozenset(name for name in names if name.startswith(_PREPARED)))
+
+    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:
+        found = connection.execute(_HIGHEST, {"table": _quoted(table), "key": [key]}).scalar()
+        return None if found is None else int(found)
+
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:
+        for name, cache, increment, cycles in connection.execute(_SEQUENCES, {"table": _quoted(table), "key": [key]}):
+            if cache > 1:
+                return f"sequence {name} has CACHE {cache}: sessions use values that they took earlier"
+            if increment < 0:
+                return f"sequence {name} has INCREMENT {increment}: its values descend"
+            if cycles:
+                return f"sequence {name} has CYCLE: its values start over"
+        return ""
+
+    def check(self, connection: Connection) -> Iterable[Finding]:
+        if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
+            yield Finding(
+                Severity.WARNING,
+                "the server is a standby, which does not show who writes to a table: rows are read after `settle`",
+                "let the url name the primary, or set settle longer than the longest transaction and the standby's lag",
+            )
+
+
+_SYSTEM = "SELECT system_identifier FROM pg_control_system()"
+
+_TYPE_NAMES = sa.text("""
+SELECT oid::bigint, CASE typtype WHEN 'd' THEN typbasetype ELSE oid END::bigint, format_type(oid, NULL)
+FROM pg_type WHERE oid = ANY (CAST(:oids AS oid[]))
+""")
+
+
+def _described(name: str, form: PostgresType, native: str, nullable: bool) -> Described:
+    selected = form.oid
+    if form.oid not in BY_OID:
+        form = like("text")
+    return Described(
+        name,
+        TextType(native, form),
+        nullable,
+        select=_formatted if selected in _CASTS_DIFFER else as_it_is if selected in _TEXTS else _cast,
+        render=values.known,
+        ordered=form.oid not in _UNORDERED and BY_OID[form.oid].element is None,
+        bind=sa.literal if selected in _COMPARED_AS_THEY_ARE else partial(_bind, native),
+    )
+
+
+_TEXTS = {OIDS["text"], OIDS["varchar"]}
+_COMPARED_AS_THEY_ARE = _TEXTS | {OIDS["int2"], OIDS["int4"], OIDS["int8"]}
+
+
+class _Native(sa.types.UserDefinedType[Any]):
+    """A type by its name in SQL."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.name
+
+
+def _bind(native: str, value: int | str) -> sa.ColumnElement[Any]:
+    return sa.cast(sa.literal(value), _Native(native))
+
+
+def _cast(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return sa.cast(column, sa.Text)
+
+
+def _formatted(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return sa.case((column.is_not(None), sa.func.format("%s", column)))
+
+
+def _quoted(table: TableName) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.table) if part)

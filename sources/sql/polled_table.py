@@ -1,0 +1,370 @@
+"""A table that is polled: the statements, and what is known of its columns and its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.model import Column, Relation, TextType
+from psql_streamer.pgtypes.builtin import OIDS
+from sources.sql import values
+from sources.sql.engines.engine import AnyEngine, Described, like
+from sources.sql.names import TableName
+from sources.sql.options import TableOptions
+from sources.sql.settling import Key
+from sources.sql.values import Misfit, text_of
+
+_BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
+"""What SQLAlchemy's text takes for a parameter."""
+
+_QUERY_ALIAS = "polled"
+
+_MOMENTS = {OIDS["date"], OIDS["timestamp"], OIDS["timestamptz"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What tells the rows of a table apart. key: the columns that it is read by. identity: those of events' keys."""
+
+    key: tuple[str, ...]
+    identity: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table in one shape, in the order of their keys. key: its columns, each with a value for each row."""
+
+    relation: Relation
+    arrays: tuple[pa.Array, ...]
+    key: Sequence[Sequence[int | str]]
+    times: pa.Array | None
+
+    def __len__(self) -> int:
+        return len(self.key[0])
+
+    @property
+    def last(self) -> Key:
+        """The key of the last row."""
+        return tuple(column[-1] for column in self.key)
+
+
+class ShapeChanged(Exception):
+    """The columns are not those that were asked for."""
+
+
+class PolledTable:
+    """One entry of `tables`. Its methods run in a transaction of their caller's.
+
+    default_schema: that of a table whose name has none.
+    """
+
+    def __init__(self, options: TableOptions, engine: AnyEngine, default_schema: str) -> None:
+        self.options = options
+        self.name = TableName.parse(options.called)
+        self.id = str(TableName(self.name.schema or default_schema, self.name.table))
+        self._schema = self.name.schema or default_schema
+        self._engine = engine
+        self._described: tuple[Described, ...] = ()
+        self._keyed = Keyed(options.key, options.key)
+        self._query = sa.text(f"({_literal(options.query)}) {_QUERY_ALIAS}")
+        self._from: sa.FromClause = sa.table(self.name.table, schema=self.name.schema or None)
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it is a query, of which the database says nothing but its columns."""
+        return bool(self.options.query)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that it is read by."""
+        return self._keyed.key
+
+    @property
+    def has_integer_key(self) -> bool:
+        """Whether its key is one column of whole numbers."""
+        return len(self.key) == 1 and self._find(self.key[0]).is_integer
+
+    def look(self, connection: Connection) -> Relation:
+        """Ask for its columns and its key; its shape now, version 1. SourceRefused when it cannot be read."""
+        self._described = tuple(self._describe(connection))
+        columns: list[sa.ColumnClause[Any]] = [sa.column(one.name) for one in self._described]
+        if self.is_query:
+            self._from = sa.text(_literal(self.options.query)).columns(*columns).subquery(_QUERY_ALIAS)
+        else:
+            self._from = sa.table(self.name.table, *columns, schema=self.name.schema or None)
+        self._keyed = self._find_key(connection)
+        for name in (*self.key, *self.options.columns, *self.options.text, *filter(None, [self.options.timestamp])):
+            self._find(name)
+        for name in self.key:
+            self._require_order(self._find(name))
+        if self.options.timestamp:
+            self._require_moments(self._find(self.options.timestamp))
+        return self._shape()
+
+    def require_unique_key(self, connection: Connection) -> None:
+        """SourceRefused when several rows may have the same key: a batch could end between them."""
+        if self.is_query or self._is_view(connection):
+            return
+        inspector, place = sa.inspect(connection), (self.name.table, self.name.schema or None)
+        unique: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
+        unique += [one["column_names"] for one in inspector.get_unique_constraints(*place)]
+        unique += [one["column_names"] for one in inspector.get_indexes(*place) if _is_unique(one)]
+        if not any(columns and set(columns) <= set(self.key) for columns in unique):
+            raise SourceRefused(
+                f"table {self.id}: its key ({', '.join(self.key)}) is not unique, and rows with equal keys could be "
+                "left out",
+                "add the columns of the primary key to it",
+            )
+
+    def has_index(self, connection: Connection) -> bool:
+        """Whether an index begins with the key, so that a poll need not read the whole table."""
+        if self.is_query or self._is_view(connection):
+            return True  # nobody can say
+        inspector, place = sa.inspect(connection), (self.name.table, self.name.schema or None)
+        leading: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
+        leading += [one["column_names"] for one in inspector.get_unique_constraints(*place)]
+        leading += [one["column_names"] for one in inspector.get_indexes(*place)]
+        return any(tuple(columns[: len(self.key)]) == self.key for columns in leading)
+
+    def unsafe_sequence(self, connection: Connection) -> str:
+        """Why the values of its key are not given in ascending order; empty where they are, or nobody says."""
+        if self.is_query or not self.has_integer_key:
+            return ""
+        return self._engine.unsafe_sequence(connection, self.name, self.key[0])
+
+    def nullable_key(self) -> list[str]:
+        """Columns of the key that may be NULL."""
+        return [] if self.is_query else [name for name in self.key if self._find(name).nullable]
+
+    def largest(self, connection: Connection) -> Key | None:
+        """The largest key; None when there are no rows."""
+        return self._key_of(
+            connection, self._select_key().order_by(*(one.desc() for one in self._key_columns())).limit(1)
+        )
+
+    def smallest(self, connection: Connection) -> Key | None:
+        """The smallest key; None when there are no rows."""
+        return self._key_of(connection, self._select_key().order_by(*self._key_columns()).limit(1))
+
+    def has_rows_behind(self, connection: Connection, cursor: Key) -> bool:
+        """Whether there are larger keys than this one."""
+        return self._key_of(connection, self._select_key().where(self._behind(cursor)).limit(1)) is not None
+
+    def key_at(self, connection: Connection, cursor: Key | None, to: Key, place: int) -> Key | None:
+        """The key of the row at this place (from 0) behind the cursor; None when there are not so many up to `to`."""
+        chosen = self._select_key().where(*self._between(cursor, to)).order_by(*self._key_columns())
+        return self._key_of(connection, chosen.offset(place).limit(1))
+
+    def count(self, connection: Connection, cursor: Key | None, most: int) -> int:
+        """How many rows are behind the cursor; `most` if there are more."""
+        chosen: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(self._from)
+        if cursor is not None:
+            chosen = chosen.where(self._behind(cursor))
+        return int(
+            connection.execute(sa.select(sa.func.count()).select_from(chosen.limit(most).subquery())).scalar_one()
+        )
+
+    def rows_statement(self, cursor: Key | None, to: Key, most: int) -> sa.Select[Any]:
+        """Rows behind the cursor, up to a key, at most so many."""
+        columns = [self._find(name) for name in (*self._names, *self.key)]
+        selected = [one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
+        chosen = sa.select(*selected).select_from(self._from).where(*self._between(cursor, to))
+        if self.options.where:
+            chosen = chosen.where(sa.text(f"({_literal(self.options.where)})"))
+        return chosen.order_by(*self._key_columns()).limit(most)
+
+    def rows(self, connection: Connection, cursor: Key | None, to: Key, most: int) -> Rows | None:
+        """Rows behind the cursor, up to a key; None for none. ShapeChanged when the columns are others by now."""
+        with connection.execute(self.rows_statement(cursor, to, most)) as result:
+            found = result.cursor.fetchall() if result.cursor is not None else []
+        if not found:
+            return None
+        # What was read holds a lock, or a snapshot, in which the columns cannot change.
+        before = self._described
+        if not self.is_query and [(one.name, one.type) for one in self._describe(connection)] != [
+            (one.name, one.type) for one in before
+        ]:
+            raise ShapeChanged
+        return self._rows(list(zip(*found, strict=True)))
+
+    def _rows(self, columns: Sequence[Sequence[Any]]) -> Rows:
+        names = self._names
+        keys = [self._key_values(name, column) for name, column in zip(self.key, columns[len(names) :], strict=True)]
+        arrays = tuple(
+            self._render(self._find(name), column, keys) for name, column in zip(names, columns, strict=False)
+        )
+        times = None
+        if self.options.timestamp in names:
+            times = arrays[names.index(self.options.timestamp)]
+        return Rows(self._shape(), arrays, keys, times)
+
+    def _render(self, column: Described, given: Sequence[Any], keys: Sequence[Sequence[int | str]]) -> pa.Array:
+        try:
+            return column.render(given)
+        except Misfit as misfit:
+            key = ", ".join(f"{name} {values[misfit.row]}" for name, values in zip(self.key, keys, strict=True))
+            raise SourceRefused(
+                f"table {self.id}: column {column.name} of the row with {key} holds {misfit.kind}, and is declared "
+                f"{column.type.native}",
+                f'correct the row, or have the column given as text (text = ["{column.name}"]), or leave it out with '
+                "columns",
+            ) from None
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The columns that events have."""
+        return self.options.columns or tuple(one.name for one in self._described)
+
+    def _shape(self) -> Relation:
+        columns = tuple(Column(name, self._find(name).type, name in self._keyed.identity) for name in self._names)
+        return Relation(self.id, self._schema, self.name.table, columns)
+
+    def _describe(self, connection: Connection) -> list[Described]:
+        if self.is_query:
+            found = self._engine.describe_query(connection, self._query)
+        else:
+            found = self._engine.describe(connection, self.name)
+        return [_as_text(one) if one.name in self.options.text else one for one in found]
+
+    def _find(self, name: str) -> Described:
+        for one in self._described:
+            if one.name == name:
+                return one
+        raise SourceRefused(
+            f"table {self.id} has no column {name}", f"correct its entry in tables: {_listed(self._described)}"
+        )
+
+    def _find_key(self, connection: Connection) -> Keyed:
+        if self.is_query:
+            return Keyed(self.options.key, self.options.key)
+        primary = tuple(
+            sa.inspect(connection).get_pk_constraint(self.name.table, self.name.schema or None)["constrained_columns"]
+        )
+        key = self.options.key or primary
+        if not key:
+            raise SourceRefused(
+                f"table {self.id} has no primary key to read it by",
+                'name columns that are unique and ascend: { table = "...", key = "..." }',
+            )
+        shown = set(self._names)
+        return Keyed(key, primary if primary and set(primary) <= shown else key)
+
+    def _is_view(self, connection: Connection) -> bool:
+        inspector, schema = sa.inspect(connection), self.name.schema or None
+        views = inspector.get_view_names(schema)
+        if connection.dialect.name == "postgresql":
+            views = [*views, *inspector.get_materialized_view_names(schema)]
+        return self.name.table in views
+
+    def _require_moments(self, column: Described) -> None:
+        if column.type.like.oid not in _MOMENTS or column.name not in self._names:
+            raise SourceRefused(
+                f"table {self.id}: {column.name}, which is {column.type.native}, cannot be the time of its events",
+                "name a date or a timestamp among its columns, or take timestamp away",
+            )
+
+    def _require_order(self, column: Described) -> None:
+        if not column.ordered:
+            raise SourceRefused(
+                f"table {self.id}: rows cannot be read in the order of {column.name}, which is {column.type.native}",
+                "name other columns as its key: integers, texts, dates or decimals",
+            )
+
+    def _column(self, name: str) -> sa.ColumnElement[Any]:
+        return self._from.c[name]
+
+    def _key_columns(self) -> list[sa.ColumnElement[Any]]:
+        return [self._column(name) for name in self.key]
+
+    def _select_key(self) -> sa.Select[Any]:
+        """Keys; without rows in which a part of it is NULL, which some servers take for the largest value."""
+        columns = [self._find(name) for name in self.key]
+        keys = [one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
+        known = [self._column(one.name).is_not(None) for one in columns if one.nullable]
+        return sa.select(*keys).select_from(self._from).where(*known)
+
+    def _key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
+        if self._find(name).is_integer:
+            return list(map(int, column))
+        return [value if isinstance(value, int | str) else self._key_text(name, value) for value in column]
+
+    def _key_text(self, name: str, value: Any) -> str:
+        """What the database compares as the value. Of a query nobody says beforehand what a column holds."""
+        if isinstance(value, float | bytes | bytearray | memoryview | None):
+            kind = "NULL" if value is None else "floats" if isinstance(value, float) else "blobs"
+            raise SourceRefused(
+                f"table {self.id}: rows cannot be read in the order of {name}, which holds {kind}",
+                "name other columns as its key: integers, texts, dates or decimals",
+            )
+        return text_of(value)
+
+    def _key_of(self, connection: Connection, statement: sa.Select[Any]) -> Key | None:
+        with connection.execute(statement) as result:
+            row = result.cursor.fetchone() if result.cursor is not None else None
+        return None if row is None else tuple(map(self._key_value, self.key, row))
+
+    def _key_value(self, name: str, value: Any) -> int | str:
+        return self._key_values(name, (value,))[0]
+
+    def _between(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
+        upper = sa.or_(self._compare(to, ahead=False), self._equals(to))
+        if self._engine.compares_rows or len(self.key) == 1:
+            upper = self._tuple() <= self._bound(to)
+        return [*([] if cursor is None else [self._behind(cursor)]), upper]
+
+    def _behind(self, cursor: Key) -> sa.ColumnElement[bool]:
+        if self._engine.compares_rows or len(self.key) == 1:
+            behind: sa.ColumnElement[bool] = self._tuple() > self._bound(cursor)
+            return behind
+        return self._compare(cursor, ahead=True)
+
+    def _tuple(self) -> sa.ColumnElement[Any]:
+        columns = self._key_columns()
+        return columns[0] if len(columns) == 1 else sa.tuple_(*columns)
+
+    def _bound(self, key: Key) -> Any:
+        bound = self._literals(key)
+        return bound[0] if len(key) == 1 else sa.tuple_(*bound)
+
+    def _literals(self, key: Key) -> list[sa.ColumnElement[Any]]:
+        return [self._find(name).bind(value) for name, value in zip(self.key, key, strict=True)]
+
+    def _compare(self, key: Key, ahead: bool) -> sa.ColumnElement[bool]:
+        """(a, b) > (x, y) without row values, for servers that have none or find no index for them."""
+        columns, bound = self._key_columns(), self._literals(key)
+        cases = []
+        for at, (column, value) in enumerate(zip(columns, bound, strict=True)):
+            equal = [one == of for one, of in zip(columns[:at], bound[:at], strict=True)]
+            cases.append(sa.and_(*equal, column > value if ahead else column < value))
+        return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
+
+    def _equals(self, key: Key) -> sa.ColumnElement[bool]:
+        return sa.and_(*(column == of for column, of in zip(self._key_columns(), self._literals(key), strict=True)))
+
+
+def _is_unique(index: Any) -> bool:
+    """Of all rows, and of columns alone."""
+    partial = any(name.endswith("_where") for name in index.get("dialect_options", {}))
+    return bool(index["unique"]) and None not in index["column_names"] and not partial
+
+
+def _as_text(column: Described) -> Described:
+    return Described(
+        column.name, TextType(column.type.native, like("text")), column.nullable, column.select, values.as_text, False
+    )
+
+
+def _listed(columns: Sequence[Described]) -> str:
+    return "its columns are " + ", ".join(one.name for one in columns)
+
+
+def _literal(sql: str) -> str:
+    """SQL in which nothing is a parameter."""
+    return _BIND.sub(r"\\:\1", sql)

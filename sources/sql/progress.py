@@ -1,0 +1,104 @@
+"""How far a source has got, and what it reads next: what its position holds. Pure.
+
+Commit numbers must increase in the whole source and be the same when rows are sent again. Which rows are found together
+depends on when one looks, so what was found is written down first: a plan says which keys of which tables are read, in
+which order, with which commit numbers. Its rows are given when the plan is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from psql_streamer.model import Position
+from sources.sql.settling import Key
+
+PIECE_ROWS = 250_000
+"""The most rows that a plan has of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a table behind its cursor, up to a key.
+
+    shift: what is added to an integer key, or (ranked) to a row's place among the piece's, to make the commit number.
+    done: how many of its rows were given.
+    """
+
+    table: str
+    to: Key
+    shift: int
+    ranked: bool
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """cursors: of each table, the key of the last row that was given; None before the first one.
+
+    commit: the largest commit number that is given away. plans: how many were made. moment: when the last one was,
+    microseconds since 1970-01-01 UTC. pieces: what is left of it.
+    """
+
+    cursors: Mapping[str, Key | None] = field(default_factory=dict)
+    commit: int = 0
+    plans: int = 0
+    moment: int = 0
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        """As it is stored."""
+        data = {
+            "commit": self.commit,
+            "plans": self.plans,
+            "moment": self.moment,
+            "tables": {name: None if key is None else list(key) for name, key in self.cursors.items()},
+            "pieces": [
+                {"table": one.table, "to": list(one.to), "shift": one.shift, "ranked": one.ranked, "done": one.done}
+                for one in self.pieces
+            ],
+        }
+        return Position(data, ", ".join(f"{name}={_shown(key)}" for name, key in self.cursors.items()) or "nowhere")
+
+    @classmethod
+    def of(cls, position: Position) -> Self:
+        """What a position holds."""
+        data = position.data
+        return cls(
+            {name: None if key is None else tuple(key) for name, key in data["tables"].items()},
+            data["commit"],
+            data["plans"],
+            data["moment"],
+            tuple(Piece(**{**piece, "to": tuple(piece["to"])}) for piece in data["pieces"]),
+        )
+
+    def with_plan(self, pieces: Sequence[Piece], commit: int, moment: int) -> Self:
+        """Behind a look at the tables."""
+        return replace(self, pieces=tuple(pieces), commit=commit, moment=moment, plans=self.plans + 1)
+
+    def with_cursors(self, cursors: Mapping[str, Key | None]) -> Self:
+        """Tables that it did not know before."""
+        return replace(self, cursors={**self.cursors, **cursors})
+
+    def behind(self, rows: int, last: Key) -> Self:
+        """Behind so many rows of the first piece."""
+        piece = replace(self.pieces[0], done=self.pieces[0].done + rows)
+        return replace(self, cursors={**self.cursors, piece.table: last}, pieces=(piece, *self.pieces[1:]))
+
+    def behind_piece(self) -> Self:
+        """Behind all rows of the first piece."""
+        piece = self.pieces[0]
+        return replace(self, cursors={**self.cursors, piece.table: piece.to}, pieces=self.pieces[1:])
+
+    def reached(self, mark: Self) -> bool:
+        """Whether everything up to `mark` lies before this."""
+        return self._order() >= mark._order()
+
+    def _order(self) -> tuple[int, int, int]:
+        return self.plans, -len(self.pieces), self.pieces[0].done if self.pieces else 0
+
+
+def _shown(key: Key | None) -> str:
+    return "(beginning)" if key is None else ",".join(map(str, key))

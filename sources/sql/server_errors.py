@@ -1,0 +1,106 @@
+"""What drivers raise as our errors: what passes by itself is unavailable, what needs somebody is refused.
+
+A message is what the server said, on one line: never the statement, its parameters or the URL.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.redaction import gives_away, redact
+
+_LOGIN = "check user and password in the url, and whom the server lets in"
+_DATABASE = "check the database in the url"
+_GRANT = "give this user the right: GRANT SELECT ON the table"
+_TABLES = "correct tables in the configuration, or create what is missing"
+
+_BY_STATE = {
+    "28": _LOGIN,
+    "3D000": _DATABASE,
+    "42501": _GRANT,
+    "42P01": _TABLES,
+    "42703": _TABLES,
+    "3F000": _TABLES,
+    "42": _TABLES,
+}
+"""The beginning of PostgreSQL's SQLSTATE -> what to do. Source: its documentation, "PostgreSQL Error Codes"."""
+
+_BY_NUMBER = {
+    1044: _DATABASE,
+    1045: _LOGIN,
+    1049: _DATABASE,
+    1054: _TABLES,
+    1064: _TABLES,
+    1142: _GRANT,
+    1143: _GRANT,
+    1146: _TABLES,
+    1698: _LOGIN,
+}
+"""MySQL's and MariaDB's error numbers. Source: MySQL documentation, "Server Error Message Reference"."""
+
+_BY_TEXT = {
+    "authentication failed|no password supplied|pg_hba.conf|role .* does not exist": _LOGIN,
+    "database .* does not exist": _DATABASE,
+    "no such (table|column)|has no column": _TABLES,
+    "unable to open database file": "check the path in the url, and the rights of this user on the file and its folder",
+    "file is not a database|malformed": "check the file with sqlite3 FILE 'PRAGMA integrity_check'",
+    "could not decode to utf-8": "a text in it is no UTF-8: correct the row, or leave the column out with columns",
+}
+"""For drivers and moments that give nothing but a text, in lower case."""
+
+_COLUMN_STATES, _COLUMN_NUMBERS, _COLUMN_TEXT = ("42703", "42883", "42846"), (1054,), "no such column"
+
+
+def is_about_columns(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether a statement failed because the columns of a table are not what they were."""
+    return _state(error) in _COLUMN_STATES or _number(error) in _COLUMN_NUMBERS or _COLUMN_TEXT in _said(error).lower()
+
+
+def from_sqlalchemy(error: sa.exc.SQLAlchemyError, url: URL, doing: str) -> SourceError:
+    """Our error for one of SQLAlchemy's, or of a driver's in it. doing: what failed, in words."""
+    said, remedy = _said(error), _remedy(error)
+    if url.password and gives_away(said, str(url.password)):
+        said = "what the driver says of it may hold a part of the password and is not shown"
+    kind = SourceRefused if remedy else SourceUnavailable
+    return kind(f"{doing}: {redact(said)}", remedy)
+
+
+def _remedy(error: sa.exc.SQLAlchemyError) -> str:
+    """What somebody has to change; empty for what may pass."""
+    state = _state(error)
+    if state:
+        return next((remedy for prefix, remedy in _BY_STATE.items() if state.startswith(prefix)), "")
+    if remedy := _BY_NUMBER.get(_number(error)):
+        return remedy
+    said = _said(error).lower()
+    return next((remedy for pattern, remedy in _BY_TEXT.items() if re.search(pattern, said)), "")
+
+
+def _said(error: sa.exc.SQLAlchemyError) -> str:
+    """The driver's own text; that of SQLAlchemy holds the statement. A driver's second line quotes the statement."""
+    original = getattr(error, "orig", None)
+    if original is None:
+        return type(error).__name__ if isinstance(error, sa.exc.StatementError) else _first_line(str(error))
+    arguments: tuple[Any, ...] = getattr(original, "args", ())
+    if len(arguments) > 1 and isinstance(arguments[0], int):
+        return _first_line(str(arguments[1]))
+    return _first_line(str(original)) or type(original).__name__
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.strip().partition("\n")[0].split())
+
+
+def _state(error: sa.exc.SQLAlchemyError) -> str:
+    original = getattr(error, "orig", None)
+    return str(getattr(original, "pgcode", None) or getattr(original, "sqlstate", None) or "")
+
+
+def _number(error: sa.exc.SQLAlchemyError) -> int:
+    arguments: tuple[Any, ...] = getattr(getattr(error, "orig", None), "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else 0

@@ -1,0 +1,269 @@
+"""Reading topics that other instances wrote, from a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import Source
+from psql_streamer.testing import SourceContract
+from sources.kafka.source import KafkaSource
+from tests.event_topics import commits, event, make_topic, read_rows, source_of, started, wait_for, write
+from tests.kafka_reader import consume
+
+
+class TestContract(SourceContract):
+    @pytest.fixture(autouse=True)
+    def _topic(self, kafka: str, topic_prefix: str) -> None:
+        self._kafka, self._name, self._next = kafka, topic_prefix, 1
+        make_topic(kafka, topic_prefix)
+
+    def make_source(self) -> Source:
+        return source_of(self._kafka, self._name, group=self._name, instanceId="one")
+
+    def make_changes(self) -> None:
+        first = self._next
+        self._next += 4
+        write(self._kafka, self._name, [event(number, note="n") for number in range(first, first + 4)])
+
+
+@pytest.fixture
+def topic(kafka: str, topic_prefix: str) -> str:
+    make_topic(kafka, topic_prefix)
+    return topic_prefix
+
+
+def committed(kafka: str, group: str, topic: str, partition: int = 0) -> int:
+    """The group's offset."""
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+    admin = AdminClient({"bootstrap.servers": kafka})
+    (found,) = admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
+    return int(found.offset)
+
+
+@pytest.mark.behaviour("G2")
+def test_offsets_are_committed_when_the_position_is_confirmed_and_not_before(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        (batch,) = read_rows(source, 5)
+        time.sleep(0.5)  # several polls, each of which commits what is due
+        assert committed(kafka, topic, topic) == 0
+        source.confirm(batch.position)
+        wait_for(lambda: committed(kafka, topic, topic) == 5, "the commit")
+
+
+def test_a_source_that_was_not_confirmed_reads_the_records_again(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 4)])
+    for _ in range(2):
+        with started(source_of(kafka, topic, group=topic)) as source:
+            assert commits(read_rows(source, 3)) == [1, 2, 3]
+
+
+def test_a_clean_stop_commits_and_the_next_start_repeats_nothing(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 4)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        source.confirm(read_rows(source, 3)[-1].position)
+    write(kafka, topic, [event(4)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        assert commits(read_rows(source, 1)) == [4]
+
+
+@pytest.mark.behaviour("G4")
+def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        position = read_rows(source, 5)[-1].position
+        source.confirm(position)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
+    admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    with started(source_of(kafka, topic, group=topic), position) as source:
+        assert commits(read_rows(source, 3)) == [3, 4, 5]
+
+
+@pytest.mark.behaviour("G4")
+def test_records_that_the_broker_does_not_have_any_more_stop_it_with_the_gap(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        source.confirm(read_rows(source, 5)[-1].position)
+    write(kafka, topic, [event(number) for number in range(6, 10)])
+    admin, place = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, 8)
+    admin.delete_records([place])[place].result(30)
+    said = rf"{topic}\[0\]: the records 5 to 7 are not on the brokers any more"
+    with started(source_of(kafka, topic, group=topic)) as source, pytest.raises(PositionRefused, match=said):
+        read_rows(source, 1)
+    assert any("5 to 7" in str(finding) for finding in source_of(kafka, topic, group=topic).check())
+
+
+@pytest.mark.parametrize(("start_at", "expected"), [("earliest", [1, 2, 3]), ("latest", [3])])
+def test_it_starts_where_start_at_says_and_a_restart_goes_on_there(
+    kafka: str, topic: str, start_at: str, expected: list[int]
+) -> None:
+    write(kafka, topic, [event(1), event(2)])
+    source = source_of(kafka, topic, group=topic, startAt=start_at)
+    with started(source):
+        wait_for(lambda: source.stats()["partitions"] or source.read(0.1), "the partitions")
+    write(kafka, topic, [event(3)])
+    with started(source_of(kafka, topic, group=topic, startAt=start_at)) as again:
+        assert commits(read_rows(again, len(expected))) == expected
+
+
+@pytest.mark.behaviour("G3")
+def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(1), b'{"id": 7}', event(2)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        (batch,) = read_rows(source, 1)
+        assert commits([batch]) == [1]
+        assert batch.position.data == {topic: {"0": 1}}
+        with pytest.raises(SourceRefused, match=rf"{topic}\[0\]@1 is no event: .*formats") as raised:
+            source.read(1.0)
+        assert "7" not in str(raised.value).replace(topic, "")
+
+
+@pytest.mark.behaviour("G3")
+def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_goes_on(kafka: str, topic: str) -> None:
+    dead = f"{topic}-dead"
+    make_topic(kafka, dead)
+    write(kafka, topic, [event(1), b'{"id": 7}', event(2)])
+    with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
+        batches = read_rows(source, 2)
+        assert commits(batches) == [1, 2]
+        assert batches[-1].position.data == {topic: {"0": 3}}
+        assert source.stats()["dead_lettered"] == 1
+    (letter,) = consume(kafka, [dead])
+    assert letter.value == b'{"id": 7}'
+    assert letter.key == b"{}"
+    assert (letter.headers["dead_letter_topic"], letter.headers["dead_letter_offset"]) == (topic.encode(), b"1")
+    assert letter.headers["dead_letter_partition"] == b"0"
+    assert b"formats" in (letter.headers["dead_letter_reason"] or b"")
+
+
+@pytest.mark.behaviour("G2")
+def test_two_instances_share_the_partitions_and_a_rebalance_waits_for_the_sinks(kafka: str, topic_prefix: str) -> None:
+    make_topic(kafka, topic_prefix, partitions=2)
+    for partition in range(2):
+        numbers = range(1 + partition, 21, 2)
+        write(kafka, topic_prefix, [event(number) for number in numbers], partition)
+    first = source_of(kafka, topic_prefix, group=topic_prefix)
+    second = source_of(kafka, topic_prefix, group=topic_prefix)
+    with started(first):
+        mine = read_rows(first, 20)
+        with started(second):
+            wait_for(lambda: "rebalance waits" in first.status().reason, "the first instance to drain")
+            assert second.read(0.5) is None
+            first.confirm(mine[-1].position)
+            wait_for(lambda: len(first.stats()["partitions"]) == len(second.stats()["partitions"]) == 1, "shares")
+            for partition in range(2):
+                write(kafka, topic_prefix, [event(21 + partition)], partition)
+            found = commits([*read_rows(first, 1), *read_rows(second, 1)])
+    assert sorted(found) == [21, 22]
+
+
+def test_a_restart_with_an_instance_id_has_its_partitions_back_at_once(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(1)])
+    killed = source_of(kafka, topic, group=topic, instanceId="a")
+    killed.stream_identity()
+    killed.start(None)
+    read_rows(killed, 1)  # and it never leaves: as if it had been killed
+    began = time.monotonic()
+    with started(source_of(kafka, topic, group=topic, instanceId="a")) as again:
+        read_rows(again, 1)
+        assert time.monotonic() - began < 6.0
+        with pytest.raises(SourceRefused, match="give each its own"):
+            _read_on(killed)
+    killed.stop()
+
+
+def _read_on(source: KafkaSource) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        source.read(0.2)
+
+
+def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(kafka: str, topic: str) -> None:
+    note = "x" * 1000
+    write(kafka, topic, [event(number, note=note) for number in range(1, 3000)])
+    source = source_of(
+        kafka, topic, group=topic, batchBytes="100kB", kafka={"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
+    )
+    with started(source):
+        first = read_rows(source, 1)
+        assert first[-1].nbytes < 1 << 20
+        time.sleep(8)
+        assert source.stats()["rebalances"] == 1
+        rest = read_rows(source, 2999 - sum(map(len, first)))
+    assert commits([*first, *rest]) == list(range(1, 3000))
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
+    source = source_of(kafka, "nowhere")
+    with pytest.raises(SourceUnavailable, match="topics do not exist: nowhere"):
+        source.start(None)
+    source.stop()
+    assert [str(finding) for finding in source.check()] == [
+        'error: topic "nowhere" does not exist: create it, or correct topics'
+    ]
+
+
+def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
+    make_topic(kafka, f"{topic_prefix}.one")
+    write(kafka, f"{topic_prefix}.one", [event(1)])
+    fast = {"topic.metadata.refresh.interval.ms": 500}
+    with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
+        assert commits(read_rows(source, 1)) == [1]
+        make_topic(kafka, f"{topic_prefix}.two")
+        write(kafka, f"{topic_prefix}.two", [event(2)])
+        assert commits(read_rows(source, 1)) == [2]
+
+
+def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) -> None:
+    source = source_of(kafka, topic)
+    identity = source.stream_identity()
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
+    make_topic(kafka, topic)
+    assert source.stream_identity() != identity
+
+
+def test_nobody_answers() -> None:
+    source = source_of("127.0.0.1:1", "orders", timeout="1s")
+    with pytest.raises(SourceUnavailable, match=r"no answer from 127\.0\.0\.1:1"):
+        source.stream_identity()
+    (finding,) = source.check()
+    assert "no answer from 127.0.0.1:1 within 1 s" in str(finding)
+
+
+def test_an_interrupt_ends_a_read(kafka: str, topic: str) -> None:
+    with started(source_of(kafka, topic)) as source:
+        threading.Timer(0.3, source.interrupt).start()
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailable, match="interrupted"):
+            source.read(20.0)
+        assert time.monotonic() - began < 10.0
+
+
+def test_records_of_transactions_that_were_aborted_are_never_seen(kafka: str, topic: str) -> None:
+    _in_transactions(kafka, topic, [(event(1), False), (event(2), True)])
+    with started(source_of(kafka, topic)) as source:
+        assert commits(read_rows(source, 1)) == [2]
+
+
+def _in_transactions(kafka: str, topic: str, events: Iterable[tuple[dict[str, object], bool]]) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(30)
+    for one, good in events:
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps(one).encode(), b'{"id":1}')
+        producer.flush(30)
+        if good:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)

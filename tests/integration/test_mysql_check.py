@@ -1,0 +1,167 @@
+"""What `check` finds on a server, and how accounts and TLS are dealt with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.embedded.binlog_server import BinlogServer
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.embedded.mysql import EmbeddedMysql
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from tests.mariadb import Schema, fresh_schema
+from tests.mysql_source import read_all, seen, source_of, streaming
+
+
+def findings(schema: Schema, **options: object) -> list[str]:
+    """What `check` says of a source of this schema."""
+    return [str(finding) for finding in source_of(schema, **options).check()]
+
+
+def dsn_of(schema: Schema, user: str, password: str = "", query: str = "") -> str:
+    """The dsn of an account."""
+    return f"mysql://{user}:{password}@{schema.host}:{schema.port}/{query}"
+
+
+def test_a_server_that_is_ready_gives_nothing_to_say(every_schema: Schema) -> None:
+    every_schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    assert findings(every_schema) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("binlog_row_metadata", "MINIMAL", "error: binlog_row_metadata is MINIMAL: .* SET GLOBAL binlog_row_metadata"),
+        ("binlog_format", "STATEMENT", "error: binlog_format is STATEMENT: .* SET GLOBAL binlog_format = 'ROW'"),
+        ("binlog_row_image", "MINIMAL", "warning: binlog_row_image is MINIMAL: events lack"),
+        ("binlog_expire_logs_seconds", "3600", "warning: the server removes its binary log after 1 hours"),
+    ],
+)
+@pytest.mark.behaviour("B6")
+def test_a_setting_that_is_wrong_is_named_with_its_remedy(
+    own_server: BinlogServer, setting: str, value: str, told: str
+) -> None:
+    with fresh_schema(own_server.host, own_server.port, own_server.version, "s") as schema:
+        before = schema.value(f"SELECT @@GLOBAL.{setting}")
+        schema.execute(
+            f"SET GLOBAL {setting} = '{value}'" if not value.isdigit() else f"SET GLOBAL {setting} = {value}"
+        )
+        try:
+            [found] = findings(schema)
+        finally:
+            schema.execute(f"SET GLOBAL {setting} = " + (f"'{before}'" if isinstance(before, str) else str(before)))
+        assert re.search(told, found), found
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[BinlogServer]:
+    """A server whose settings the tests of this module change."""
+    with EmbeddedMariadb() as server:
+        yield server
+
+
+@pytest.mark.behaviour("B6")
+def test_a_server_without_a_binary_log_is_refused() -> None:
+    settings = {"skip_log_bin": "1", "log_slave_updates": "OFF"}
+    server = EmbeddedMariadb(settings=settings)
+    del server.settings["log_bin"]
+    with server, fresh_schema(server.host, server.port, server.version, "s") as schema:
+        assert any("the server writes no binary log: start it with log_bin" in found for found in findings(schema))
+        with pytest.raises(SourceRefused, match="no binary log"):
+            source_of(schema).start(None)
+
+
+@pytest.mark.behaviour("B6")
+def test_tables_without_a_key_are_named(every_schema: Schema) -> None:
+    every_schema.execute("CREATE TABLE keyless (id INT)")
+    [found] = findings(every_schema)
+    assert f"warning: {every_schema.name}.keyless has no primary key: its events have no key" in found
+
+
+@pytest.mark.behaviour("B6")
+def test_an_account_without_privileges_is_told_what_to_grant(every_schema: Schema) -> None:
+    schema = every_schema
+    schema.execute("DROP USER IF EXISTS poor@'%'", "CREATE USER poor@'%' IDENTIFIED BY 'secret-of-poor'")
+    found = findings(schema, dsn=dsn_of(schema, "poor", "secret-of-poor"))
+    assert any("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'poor'@'%'" in one for one in found), found
+    assert "secret-of-poor" not in "".join(found)
+
+
+def test_an_account_that_may_only_replicate_is_enough(every_schema: Schema) -> None:
+    schema = every_schema
+    schema.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "DROP USER IF EXISTS cdc@'%'",
+        "CREATE USER cdc@'%' IDENTIFIED BY 'p@ss/ü'",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO cdc@'%'",
+    )
+    dsn = dsn_of(schema, "cdc", "p%40ss%2F%C3%BC")
+    assert findings(schema, dsn=dsn) == []
+    with streaming(schema, dsn=dsn) as source:
+        assert source.published() is None
+        schema.execute("INSERT INTO t VALUES (1)")
+        assert [change.after for change in seen(read_all(source, schema))] == [{"id": "1"}]
+
+
+def test_a_wrong_password_is_refused_and_not_shown(every_schema: Schema) -> None:
+    source = source_of(every_schema, dsn=dsn_of(every_schema, "root", "wrong-password-9"))
+    with pytest.raises(SourceRefused, match="check user and password in the dsn") as failure:
+        source.start(None)
+    assert "wrong-password-9" not in str(failure.value)
+    assert "wrong-password-9" not in repr(source.options)
+
+
+def test_a_server_that_is_not_there_is_waited_for(schema: Schema) -> None:
+    with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1:1: .*check host and port in the dsn"):
+        source_of(schema, dsn="mysql://root@127.0.0.1:1/").start(None)
+
+
+@pytest.mark.parametrize("mode", ["DISABLED", "REQUIRED", "VERIFY_CA"])
+def test_caching_sha2_password_works_with_tls_and_without(mysql: EmbeddedMysql, mode: str) -> None:
+    ca = mysql.data_dir / "ca.pem"
+    with fresh_schema(mysql.host, mysql.port, mysql.version, f"tls_{mode.lower()}") as schema:
+        schema.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY)",
+            f"CREATE USER {schema.name}@'%' IDENTIFIED WITH caching_sha2_password BY 'secret'",
+            f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {schema.name}@'%'",
+        )
+        query = f"?ssl-mode={mode}" + (f"&ssl-ca={ca}" if mode == "VERIFY_CA" else "")
+        with streaming(schema, dsn=dsn_of(schema, schema.name, "secret", query)) as source:
+            schema.execute("INSERT INTO t VALUES (1)")
+            assert len(seen(read_all(source, schema))) == 1
+            with source._connector.connection() as connection, connection.cursor() as cursor:
+                cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
+                assert bool(cursor.fetchone()[1]) == (mode != "DISABLED")
+
+
+def test_a_certificate_of_another_authority_is_refused(mysql: EmbeddedMysql, tmp_path: Path) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "tls_other") as schema:
+        other = mysql.data_dir / "client-cert.pem"
+        with pytest.raises(SourceRefused, match=r"no TLS session with .*check ssl-mode"):
+            source_of(schema, dsn=dsn_of(schema, "root", "", f"?ssl-ca={other}")).start(None)
+        with pytest.raises(SourceRefused, match="no TLS session"):
+            source_of(schema, dsn=dsn_of(schema, "root", "", f"?ssl-ca={tmp_path}/none.pem")).start(None)
+
+
+def test_a_server_id_that_is_the_servers_own_is_refused(every_schema: Schema) -> None:
+    number = every_schema.value("SELECT @@server_id")
+    assert any(f"serverId {number} is the server's own" in found for found in findings(every_schema, serverId=number))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "told"),
+    [
+        ("postgresql://u:hunter2@h/", "is not the URL of a server"),
+        ("mysql://u:hunter2@h/shop", "names a database"),
+        ("mysql://u:hunter2@h/?ssl-mod=x", "has the unknown parameter ssl-mod"),
+        ("mysql://u:hunter2@h/?ssl-mode=x", "has an unknown ssl-mode"),
+        ("mysql://h/", "is not the URL of a server"),
+    ],
+)
+def test_a_dsn_that_is_none_is_refused_without_being_shown(schema: Schema, dsn: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as failure:
+        source_of(schema, dsn=dsn)
+    assert "hunter2" not in str(failure.value)

@@ -1,0 +1,252 @@
+"""A `sql` source on MariaDB and MySQL: no row is left out, and values are what the server sends."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+import pytest
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch
+from sources.sql.source import SqlSource
+from tests.encoding import encoder_of
+from tests.mariadb import Schema
+from tests.mysql_source import read_all, streaming
+from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started
+
+
+def url_of(schema: Schema, user: str = "root") -> str:
+    return f"mysql+pymysql://{user}@{schema.host}:{schema.port}/{schema.name}"
+
+
+@contextmanager
+def polling(schema: Schema, *tables: Any, **options: Any) -> Iterator[SqlSource]:
+    with started(sql_source(url_of(schema), *(tables or ("orders",)), **options)) as source:
+        yield source
+
+
+@contextmanager
+def transaction(schema: Schema) -> Iterator[Any]:
+    """A cursor in a transaction that is not committed by itself."""
+    with schema.session() as cursor:
+        cursor.execute("START TRANSACTION")
+        yield cursor
+
+
+@pytest.fixture
+def orders(every_schema: Schema) -> Schema:
+    every_schema.execute("CREATE TABLE orders (id bigint AUTO_INCREMENT PRIMARY KEY, note varchar(20))")
+    return every_schema
+
+
+def notes(source: SqlSource, count: int) -> list[str | None]:
+    return [row["note"] for row in read_rows(source, count)]
+
+
+def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Schema) -> None:
+    with transaction(orders) as late, polling(orders) as source:
+        late.execute("INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source, 1.0)) == []
+        assert "wait for 1 transactions" in source.status().reason
+        late.execute("COMMIT")
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_transaction_that_reads_holds_nothing_up_and_every_poll_sees_what_is_new(orders: Schema) -> None:
+    with transaction(orders) as reader, polling(orders) as source:
+        reader.execute("SELECT * FROM orders")
+        for note in ("a", "b"):
+            orders.execute(f"INSERT INTO orders (note) VALUES ('{note}')")
+            assert notes(source, 1) == [note]
+
+
+@pytest.mark.parametrize("process", [True, False], ids=["PROCESS", "by time"])
+def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Schema, process: bool) -> None:
+    """Without the right PROCESS rows are read after `settle`, which is longer than any transaction here.
+
+    MySQL's versions are below 10, and MariaDB's are not.
+    """
+    ended = threading.Event()
+
+    def write(seed: int) -> None:
+        moments = random.Random(seed)
+        with orders.session() as cursor:
+            while not ended.is_set():
+                cursor.execute("START TRANSACTION")
+                for _ in range(moments.randint(1, 4)):
+                    cursor.execute("INSERT INTO orders (note) VALUES ('a'), ('b'), ('c')")
+                    time.sleep(moments.uniform(0, 0.01) if moments.random() < 0.9 else 0.3)
+                cursor.execute("ROLLBACK" if moments.random() < 0.2 else "COMMIT")
+
+    user = "root"
+    if not process and orders.version[0] < 10:
+        pytest.skip("as on MariaDB")
+    if not process:
+        user = f"poor{orders.name[-8:]}"
+        orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{orders.name}`.* TO '{user}'@'%'")
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
+    try:
+        options = {} if process else {"settle": "2s"}
+        with started(sql_source(url_of(orders, user), "orders", pollInterval="10ms", **options)) as source:
+            assert ("does not say who writes" in source.status().reason) is not process
+            for writer in writers:
+                writer.start()
+            batches = read_quiet(source, 1.5)
+            ended.set()
+            for writer in writers:
+                writer.join()
+            count = orders.value("SELECT count(*) FROM orders")
+            batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
+            batches += read_quiet(source, 0.5)
+    finally:
+        ended.set()
+        if not process:
+            orders.execute(f"DROP USER '{user}'@'%'")
+    found = [int(row["id"] or 0) for row in rows_of(batches)]
+    assert len(found) > 50
+    assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]
+
+
+VALUES = {
+    "tinyint": ("-128", "-128"),
+    "tinyint unsigned": ("255", "255"),
+    "boolean": ("true", "1"),
+    "int unsigned": ("4294967295", "4294967295"),
+    "bigint": ("-9223372036854775808", "-9223372036854775808"),
+    "bigint unsigned": ("18446744073709551615", "18446744073709551615"),
+    "decimal(30, 10)": ("'12345678901234567890.5'", "12345678901234567890.5000000000"),
+    "float": ("1.2345678", "1.2345678"),
+    "double": ("0.1", "0.1"),
+    "date": ("'2026-01-31'", "2026-01-31"),
+    "datetime": ("'2026-01-31 10:00:10'", "2026-01-31 10:00:10"),
+    "datetime(6)": ("'2026-01-31 10:00:00.500000'", "2026-01-31 10:00:00.5"),
+    "timestamp(3) NULL": ("'2026-01-31 10:00:00.250'", "2026-01-31 10:00:00.25+00"),
+    "time": ("'-838:59:59'", "-838:59:59"),
+    "time(2)": ("'10:00:00.50'", "10:00:00.5"),
+    "year": ("2026", "2026"),
+    "varchar(20)": ("'Zoë \U0001f600'", "Zoë \U0001f600"),
+    "char(5)": ("'a'", "a"),
+    "longtext": ("''", ""),
+    "enum('a', 'b')": ("'b'", "b"),
+    "set('a', 'b')": ("'a,b'", "a,b"),
+    "varbinary(10)": ("x'00ff'", "\\x00ff"),
+    "blob": ("x'dead'", "\\xdead"),
+    "bit(5)": ("b'101'", "00101"),
+}
+
+
+def checksums(batches: list[Batch]) -> list[tuple[str, object]]:
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    values = [value for batch in batches if len(batch) for value in encoder.encode(batch).values.to_pylist()]
+    return [(event["Checksum"], event["Columns"]) for event in map(json.loads, values)]
+
+
+def test_values_are_those_of_the_server(every_schema: Schema) -> None:
+    columns = [f"c{at}" for at in range(len(VALUES))]
+    declared = ", ".join(f"{name} {kind}" for name, kind in zip(columns, VALUES, strict=True))
+    every_schema.execute(f"CREATE TABLE orders (id int PRIMARY KEY, {declared}) CHARACTER SET utf8mb4")
+    with streaming(every_schema) as log:
+        every_schema.execute(
+            "SET time_zone = '+00:00'",
+            f"INSERT INTO orders VALUES (1, {', '.join(sql for sql, _ in VALUES.values())})",
+            f"INSERT INTO orders VALUES (2{', NULL' * len(VALUES)})",
+        )
+        logged = read_all(log, every_schema)
+    with polling(every_schema) as source:
+        polled = read(source, lambda batches: any(map(len, batches)))
+    given, nothing = rows_of(polled)
+    assert {kind: given[name] for name, kind in zip(columns, VALUES, strict=True)} == {
+        kind: text for kind, (_, text) in VALUES.items()
+    }
+    assert set(nothing.values()) == {"2", None}
+    assert checksums(polled) == checksums(logged), "equal rows have equal checksums, however they are read"
+
+
+def test_a_date_of_zeros_is_what_it_is(every_schema: Schema) -> None:
+    every_schema.execute(
+        "SET sql_mode = ''",
+        "CREATE TABLE orders (id int PRIMARY KEY, d date, t datetime)",
+        "INSERT INTO orders VALUES (1, '0000-00-00', '2026-00-00 00:00:00')",
+    )
+    with polling(every_schema) as source:
+        assert read_rows(source, 1) == [{"id": "1", "d": "0000-00-00", "t": "2026-00-00 00:00:00"}]
+
+
+def test_keys_of_several_columns_use_the_index(every_schema: Schema) -> None:
+    every_schema.execute(
+        "CREATE TABLE visits (shop varchar(10), at datetime(6), n bigint unsigned, PRIMARY KEY (shop, at, n))",
+        *(f"INSERT INTO visits VALUES ('s{at % 3}', '2026-01-01 10:00:0{at % 2}.5', {at})" for at in range(20)),
+    )
+    with polling(every_schema, "visits", batchSize=3) as source:
+        found = [row["n"] for row in read_rows(source, 20)]
+        statement = source._tables[f"{every_schema.name}.visits"].rows_statement(
+            ("s1", "2026-01-01 10:00:00.5", 1), ("s1", "2026-01-01 10:00:01.5", 7), 100
+        )
+        sql = str(statement.compile(dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}))
+    assert found == [str(n) for (n,) in every_schema.query("SELECT n FROM visits ORDER BY shop, at, n")]
+    plan = every_schema.query(f"EXPLAIN {sql.replace('%%', '%')}")
+    assert "PRIMARY" in str(plan)
+    assert "filesort" not in str(plan)
+
+
+def test_columns_that_come_and_go_are_followed(orders: Schema) -> None:
+    with polling(orders) as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        batches = read(source, lambda batches: any(map(len, batches)))
+        orders.execute("ALTER TABLE orders ADD COLUMN more int", "INSERT INTO orders (note, more) VALUES ('b', 7)")
+        batches += read(source, lambda batches: any(map(len, batches)))
+        orders.execute("ALTER TABLE orders DROP COLUMN note", "INSERT INTO orders (more) VALUES (8)")
+        batches += read(source, lambda batches: any(map(len, batches)))
+    assert rows_of(batches)[1:] == [{"id": "2", "note": "b", "more": "7"}, {"id": "3", "more": "8"}]
+
+
+def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(orders: Schema) -> None:
+    with polling(orders) as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
+        read_rows(source, 2)
+        orders.execute("DELETE FROM orders")
+        assert rows_of(read_quiet(source, 0.3)) == []
+        orders.execute("INSERT INTO orders (note) VALUES ('c')")
+        assert notes(source, 1) == ["c"]
+
+
+def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> None:
+    user = f"poor{orders.name[-8:]}"
+    orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{orders.name}`.* TO '{user}'@'%'")
+    try:
+        found = "\n".join(map(str, sql_source(url_of(orders, user), "orders", "nowhere").check()))
+    finally:
+        orders.execute(f"DROP USER '{user}'@'%'")
+    assert 'type = "mysql"' in found
+    assert "nowhere does not exist" in found
+    assert "GRANT PROCESS" in found
+
+
+def test_a_replica_is_read_by_time(orders: Schema) -> None:
+    with pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own, own.cursor() as root:
+        root.execute("SET GLOBAL read_only = 1")
+        try:
+            assert "is a replica" in "\n".join(map(str, sql_source(url_of(orders), "orders").check()))
+            with polling(orders) as source:
+                assert "are read 5 s after they were seen" in source.status().reason
+        finally:
+            root.execute("SET GLOBAL read_only = 0")
+
+
+def test_servers_that_share_keys_are_refused(orders: Schema) -> None:
+    with pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own, own.cursor() as root:
+        root.execute("SET GLOBAL auto_increment_increment = 2")
+        try:
+            with pytest.raises(SourceRefused, match="auto_increment_increment is 2"):
+                sql_source(url_of(orders), "orders").start(None)
+        finally:
+            root.execute("SET GLOBAL auto_increment_increment = 1")

@@ -1,0 +1,356 @@
+"""A `sql` source on PostgreSQL: no row is left out, whatever the order in which transactions commit."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from psycopg2.extensions import connection
+from sqlalchemy.engine import Connection
+
+from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import Finding, Severity
+from sources.sql.polled_table import PolledTable
+from sources.sql.settling import Key
+from sources.sql.source import SqlSource
+from tests.database import Database, fresh_database
+from tests.source_at_work import wait_for
+from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started, url_of
+
+
+@pytest.fixture
+def orders(database: Database) -> Database:
+    database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
+    return database
+
+
+@contextmanager
+def polling(database: Database, *tables: object, **options: object) -> Iterator[SqlSource]:
+    with started(sql_source(url_of(database), *(tables or ("orders",)), **options)) as source:
+        yield source
+
+
+def run(session: connection, sql: str) -> None:
+    with session.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def notes(source: SqlSource, count: int) -> list[str | None]:
+    return [row["note"] for row in read_rows(source, count)]
+
+
+def findings(source: SqlSource) -> list[str]:
+    return [finding.problem for finding in source.check() if isinstance(finding, Finding)]
+
+
+def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Database) -> None:
+    with orders.session() as late, polling(orders) as source:
+        run(late, "INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source)) == []
+        assert "wait for 1 transactions" in source.status().reason
+        assert source.stats()["unsettled_rows"] == 1
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+        assert source.stats()["unsettled_rows"] == 0
+
+
+def test_a_transaction_that_begins_during_a_poll_is_waited_for(
+    orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks are looked at behind the largest key: whoever holds a smaller one took his lock before."""
+    look_for_largest = PolledTable.largest
+    begun: list[str] = []
+
+    with orders.session() as late, polling(orders) as source:
+
+        def largest(table: PolledTable, session: Connection) -> Key | None:
+            if not begun:
+                begun.append("late")
+                run(late, "INSERT INTO orders (note) VALUES ('late')")
+                orders.execute("INSERT INTO orders (note) VALUES ('early')")
+            return look_for_largest(table, session)
+
+        monkeypatch.setattr(PolledTable, "largest", largest)
+        assert rows_of(read_quiet(source)) == []
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_transaction_that_has_taken_a_key_and_written_nothing_is_waited_for(orders: Database) -> None:
+    with orders.session() as late, polling(orders) as source:
+        run(late, "SELECT nextval('orders_id_seq')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source)) == []
+        run(late, "INSERT INTO orders VALUES (currval('orders_id_seq'), 'late')")
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_default_of_another_tables_sequence_is_watched(database: Database) -> None:
+    database.execute(
+        "CREATE SEQUENCE ids; CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT nextval('ids'), note text)"
+    )
+    with database.session() as late, polling(database) as source:
+        run(late, "SELECT nextval('ids')")
+        database.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source)) == []
+        late.rollback()
+        assert notes(source, 1) == ["early"]
+
+
+def test_a_partition_that_is_written_directly_is_watched(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, note text) PARTITION BY RANGE (id);"
+        "CREATE TABLE few PARTITION OF orders FOR VALUES FROM (0) TO (10);"
+        "CREATE TABLE more PARTITION OF orders FOR VALUES FROM (10) TO (1000)"
+    )
+    with database.session() as late, polling(database) as source:
+        run(late, "INSERT INTO few (id, note) VALUES (5, 'late')")
+        database.execute("INSERT INTO more (id, note) VALUES (20, 'early')")
+        assert rows_of(read_quiet(source)) == []
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_transaction_that_reads_and_one_that_writes_elsewhere_hold_nothing_up(orders: Database) -> None:
+    orders.execute("CREATE TABLE others (id int)")
+    with orders.session() as reader, orders.session() as writer, polling(orders) as source:
+        run(reader, "SELECT * FROM orders")
+        run(writer, "INSERT INTO others VALUES (1)")
+        orders.execute("INSERT INTO orders (note) VALUES ('now')")
+        assert notes(source, 1) == ["now"]
+
+
+def test_a_prepared_transaction_is_waited_for() -> None:
+    binaries = server_binaries()
+    settings = {"max_prepared_transactions": "5"}
+    with (
+        EmbeddedPostgres(binaries[max(binaries)], settings=settings) as server,
+        fresh_database(server.dsn(), "shop") as database,
+    ):
+        database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
+        with database.session() as late, polling(database) as source:
+            run(late, "INSERT INTO orders (note) VALUES ('late')")
+            database.execute("INSERT INTO orders (note) VALUES ('early')")
+            assert rows_of(read_quiet(source)) == []
+            run(late, "PREPARE TRANSACTION 'later'")
+            late.commit()
+            assert rows_of(read_quiet(source)) == []
+            with database.session(autocommit=True) as other:
+                run(other, "COMMIT PREPARED 'later'")
+            assert notes(source, 2) == ["late", "early"]
+
+
+@pytest.mark.parametrize("batch_size", [7, 10_000])
+def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Database, batch_size: int) -> None:
+    ended = threading.Event()
+
+    def write(seed: int) -> None:
+        moments = random.Random(seed)
+        with orders.session() as session:
+            while not ended.is_set():
+                for _ in range(moments.randint(1, 4)):
+                    run(session, "INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 3)")
+                    time.sleep(moments.uniform(0, 0.01) if moments.random() < 0.95 else 0.1)
+                session.rollback() if moments.random() < 0.2 else session.commit()
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
+    with polling(orders, pollInterval="10ms", batchSize=batch_size) as source:
+        for writer in writers:
+            writer.start()
+        batches = read_quiet(source, 1.5)
+        ended.set()
+        for writer in writers:
+            writer.join()
+        count = orders.value("SELECT count(*) FROM orders")
+        batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
+        batches += read_quiet(source, 0.3)
+    found = [int(row["id"] or 0) for row in rows_of(batches)]
+    assert len(found) > 100
+    assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]
+    assert max(map(len, batches)) <= batch_size
+
+
+def test_no_transaction_is_open_between_polls(orders: Database) -> None:
+    orders.execute("INSERT INTO orders (note) VALUES ('a')")
+    with polling(orders, pollInterval="1h") as source:
+        read_rows(source, 1)
+        read_quiet(source, 0.1)
+        states = orders.query(
+            "SELECT state, xact_start IS NULL, backend_xmin IS NULL FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert states == [("idle", True, True)]
+
+
+def test_a_table_that_is_locked_is_tried_again(orders: Database) -> None:
+    with orders.session() as owner, polling(orders, timeout="300ms") as source:
+        run(owner, "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailable, match=r"public\.orders.*timeout"):
+            read_quiet(source, 5)
+        assert time.monotonic() - began < 3
+        assert "public.orders" in source.status().reason
+        owner.rollback()
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        source.start(None)
+        assert notes(source, 1) == ["a"]
+
+
+def test_a_lost_connection_is_made_anew(orders: Database) -> None:
+    with polling(orders) as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        assert notes(source, 1) == ["a"]
+        with orders.session(autocommit=True) as session:
+            run(session, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()")  # fmt: skip
+        orders.execute("INSERT INTO orders (note) VALUES ('b')")
+        assert notes(source, 1) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "named"),
+    [("CACHE 20", "CACHE 20"), ("INCREMENT -1", "INCREMENT -1"), ("MAXVALUE 100 CYCLE", "CYCLE")],
+)
+def test_a_sequence_that_does_not_ascend_is_refused_unless_it_is_accepted(
+    orders: Database, sequence: str, named: str
+) -> None:
+    orders.execute(f"ALTER SEQUENCE orders_id_seq {sequence} " + ("MINVALUE -100" if "-1" in sequence else ""))
+    source = sql_source(url_of(orders), "orders")
+    with pytest.raises(SourceRefused, match=named):
+        source.start(None)
+    [found] = [one for one in source.check() if isinstance(one, Finding) and one.severity is Severity.ERROR]
+    assert named in found.problem
+    with polling(orders, unsafeSequences="accept"):
+        pass
+
+
+def test_an_identity_column_with_a_cache_is_refused(database: Database) -> None:
+    database.execute("CREATE TABLE orders (id bigint GENERATED BY DEFAULT AS IDENTITY (CACHE 5) PRIMARY KEY)")
+    with pytest.raises(SourceRefused, match="CACHE 5"):
+        sql_source(url_of(database), "orders").start(None)
+
+
+def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE orders (id bigserial PRIMARY KEY, note text);"
+        "CREATE TABLE visits (shop text, at timestamptz, n int, PRIMARY KEY (shop, at, n));"
+        "INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 5000);"
+        "INSERT INTO visits SELECT 's' || n % 7, now(), n FROM generate_series(1, 5000) n; ANALYZE"
+    )
+    ends = {
+        "orders": ((4990,), (5000,)),
+        "visits": (("s6", "2026-01-01 00:00:00+00", 1), ("s7", "2026-01-01 00:00:00+00", 2)),
+    }
+    with polling(database, *ends) as source:
+        for name, (cursor, to) in ends.items():
+            table = source._tables[f"public.{name}"]
+            statement = table.rows_statement(cursor, to, 100).compile(
+                dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}
+            )
+            plan = database.query(f"EXPLAIN {statement}".replace("%%", "%"))
+            assert "Index" in str(plan), name
+            assert "Seq Scan" not in str(plan), name
+            assert "Sort" not in str(plan), name
+
+
+def test_check_recommends_the_wal_and_names_what_is_missing(orders: Database) -> None:
+    orders.execute("CREATE TABLE loose (a int, b text); CREATE TABLE old (at timestamptz NOT NULL, id int PRIMARY KEY)")
+    entries = ["orders", "nowhere", "loose", {"table": "old", "key": ["at", "id"]}]
+    found = findings(sql_source(url_of(orders), *entries))
+    assert [text for text in found if "UPDATE and DELETE are not seen" in text]
+    assert [text for text in found if "nowhere does not exist" in text]
+    assert [text for text in found if "public.loose has no primary key" in text]
+    assert [text for text in found if "public.old has no index on its key (at, id)" in text]
+    assert not [text for text in found if "public.orders" in text]
+
+
+def test_check_names_a_right_that_is_missing(orders: Database) -> None:
+    orders.execute(f"CREATE ROLE \"poor {orders.name}\" LOGIN PASSWORD 'secret-of-the-poor'")
+    try:
+        url = url_of(orders).replace("://postgres@", f"://poor%20{orders.name}:secret-of-the-poor@")
+        [found] = [one for one in sql_source(url, "orders").check() if one.severity is Severity.ERROR]
+        assert "permission denied" in str(found)
+        assert "GRANT SELECT" in str(found)
+        orders.execute(f'GRANT SELECT ON orders TO "poor {orders.name}"')
+        with orders.session() as late, started(sql_source(url, "orders")) as source:
+            run(late, "INSERT INTO orders (note) VALUES ('late')")
+            orders.execute("INSERT INTO orders (note) VALUES ('early')")
+            assert rows_of(read_quiet(source)) == [], "a role that may read nothing else sees the locks"
+            late.commit()
+            assert notes(source, 2) == ["late", "early"]
+    finally:
+        orders.execute(f'DROP OWNED BY "poor {orders.name}"; DROP ROLE "poor {orders.name}"')
+
+
+def test_two_services_on_one_table_do_not_disturb_each_other(orders: Database) -> None:
+    with polling(orders) as one, polling(orders) as other:
+        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
+        assert notes(one, 2) == ["a", "b"]
+        assert notes(other, 2) == ["a", "b"]
+
+
+def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop_where_the_sequence_goes_on(
+    orders: Database,
+) -> None:
+    with polling(orders) as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
+        read_rows(source, 2)
+        orders.execute("DELETE FROM orders")
+        assert rows_of(read_quiet(source, 0.3)) == []
+        orders.execute("INSERT INTO orders (note) VALUES ('c')")
+        assert notes(source, 1) == ["c"]
+
+
+def test_a_query_of_which_the_server_does_not_say_who_writes_is_read_by_time(orders: Database) -> None:
+    entry = {"query": "SELECT id, note FROM orders", "name": "view_of_orders", "key": "id"}
+    orders.execute("INSERT INTO orders (note) VALUES ('a')")
+    with polling(orders, entry, settle="400ms") as source:
+        began = time.monotonic()
+        assert notes(source, 1) == ["a"]
+        assert time.monotonic() - began >= 0.4
+        assert "400" in source.status().reason or "0.4 s" in source.status().reason
+
+
+def test_a_view_is_read_by_time_for_its_tables_are_not_known(orders: Database) -> None:
+    orders.execute("CREATE VIEW shown AS SELECT * FROM orders")
+    with orders.session() as late, polling(orders, {"table": "shown", "key": "id"}, settle="1s") as source:
+        run(late, "INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source, 0.3)) == []
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_database_that_is_away_is_unavailable_and_its_password_is_not_shown(orders: Database) -> None:
+    source = sql_source("postgresql+psycopg2://me:hunter2-of-mine@127.0.0.1:1/shop", "orders")
+    with pytest.raises(SourceUnavailable) as caught:
+        source.stream_identity()
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(source.options)
+
+
+def test_the_wait_for_a_hanging_server_ends(orders: Database) -> None:
+    with polling(orders) as source:
+        ended = threading.Event()
+
+        def read_on() -> None:
+            with orders.session() as owner:
+                run(owner, "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+                try:
+                    read_quiet(source, 20)
+                except SourceUnavailable:
+                    ended.set()
+
+        reading = threading.Thread(target=read_on)
+        reading.start()
+        wait_for(lambda: orders.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0, "a poll that waits")
+        source.interrupt()
+        assert ended.wait(3)
+        reading.join()

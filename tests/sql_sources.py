@@ -1,0 +1,103 @@
+"""Sources of type `sql`, and reading from them as the pipeline does."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from psycopg2.extensions import parse_dsn
+
+from psql_streamer.model import Batch, Position
+from sources.sql.options import SqlOptions
+from sources.sql.source import SqlSource
+from tests.database import Database
+
+Row = dict[str, str | None]
+"""Column -> text form."""
+
+
+def sql_source(url: str, *tables: Any, **options: Any) -> SqlSource:
+    """A source, not started, that polls ten times a second unless options say otherwise."""
+    given = {"type": "sql", "url": url, "tables": list(tables), "pollInterval": "100ms"}
+    return SqlSource("db1", SqlOptions.model_validate(given | options))
+
+
+def url_of(database: Database, driver: str = "postgresql+psycopg2") -> str:
+    """SQLAlchemy's URL of a test's database."""
+    given = parse_dsn(database.dsn)
+    user = quote(given.get("user", ""), safe="")
+    query = "&".join(f"{name}={quote(given[name], safe='')}" for name in ("host", "port") if name in given)
+    password = f":{quote(given['password'], safe='')}" if "password" in given else ""
+    return f"{driver}://{user}{password}@/{given['dbname']}?{query}"
+
+
+def execute(file: Path, *statements: str) -> None:
+    """Statements in a transaction of their own in a SQLite file."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@contextmanager
+def started(source: SqlSource, position: Position | None = None) -> Iterator[SqlSource]:
+    """As the pipeline starts it."""
+    try:
+        source.stream_identity()
+        source.start(position)
+        yield source
+    finally:
+        source.stop()
+
+
+def read(source: SqlSource, enough: Callable[[list[Batch]], bool], timeout: float = 30.0) -> list[Batch]:
+    """Batches, each confirmed at once, until there are enough."""
+    batches: list[Batch] = []
+    deadline = time.monotonic() + timeout
+    while not enough(batches):
+        assert time.monotonic() < deadline, f"{rows_of(batches)} after {timeout} s: {source.status()}"
+        batch = source.read(0.05)
+        if batch is not None:
+            source.confirm(batch.position)
+            batches.append(batch)
+    return batches
+
+
+def read_rows(source: SqlSource, count: int) -> list[Row]:
+    """So many rows."""
+    return rows_of(read(source, lambda batches: sum(map(len, batches)) >= count))
+
+
+def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:
+    """What comes within some seconds."""
+    until = time.monotonic() + seconds
+    return read(source, lambda _: time.monotonic() > until)
+
+
+def rows_of(batches: Sequence[Batch]) -> list[Row]:
+    """The rows of batches, in their order."""
+    found: list[Row] = []
+    for batch in batches:
+        for changes in batch.changes:
+            names = [column.name for column in changes.columns]
+            columns = [[_text(value) for value in array.to_pylist()] for array in changes.after.columns]
+            found += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def identities_of(batches: Sequence[Batch]) -> list[tuple[int, int]]:
+    """Commit number and seq of every row."""
+    return [
+        (int(batch.transactions.commit[tx]), int(seq))
+        for batch in batches
+        for changes in batch.changes
+        for tx, seq in zip(changes.tx.tolist(), changes.seq.tolist(), strict=True)
+    ]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

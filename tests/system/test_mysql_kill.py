@@ -1,0 +1,57 @@
+"""SIGKILL of the service and of a MariaDB server at any moment, under load: nothing is lost, order is kept."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from tests.delivered import assert_order_per_key, assert_tables, distinct_transactions
+from tests.kafka_reader import consume
+from tests.mariadb import Schema, fresh_schema
+from tests.mysql_load import TABLES, MysqlLoad, contents, make_tables
+from tests.sections import kafka_section, mysql_section
+from tests.service import Service
+
+_KILLS = 20
+
+
+def _until_durable(service: Service, schema: Schema) -> None:
+    """Wait until everything that is committed now has been stored as durable."""
+    end = str(schema.value("SELECT @@GLOBAL.gtid_binlog_pos"))
+    service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == end, f"GTID {end}")
+
+
+@pytest.mark.slow
+@pytest.mark.behaviour("B4")
+def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_order(
+    own_mariadb: EmbeddedMariadb, kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    server, moments = own_mariadb, random.Random(topic_prefix)
+    with fresh_schema(server.host, server.port, server.version, "shop") as schema:
+        make_tables(schema)
+        config = mysql_section(schema, startRetryInterval="100ms", batchSize=2000) + kafka_section(kafka, topic_prefix)
+        with Service(tmp_path, config) as service:
+            service.start()
+            with MysqlLoad(schema) as load:
+                for kill in range(_KILLS):
+                    if kill in (3, 10):
+                        load.large_transaction(50_000 if kill == 10 else 3_000)
+                    time.sleep(moments.uniform(0.2, 1.2))
+                    if kill in (5, 12):
+                        server.restart(kill=kill == 12)
+                    if kill in (7, 14):
+                        schema.execute("FLUSH BINARY LOGS")
+                    service.kill()
+                    service.start(wait=False)
+                load.stop()
+            service.until(lambda: service.status()[0] == 200, "the service to be well")
+            _until_durable(service, schema)
+            assert service.stop() == 0
+        records = consume(kafka, [f"{topic_prefix}.{schema.name}.{table}" for table in TABLES], timeout=60)
+        assert_tables(records, contents(schema))
+    assert_order_per_key(records)
+    assert distinct_transactions(records) >= load.committed

@@ -1,0 +1,101 @@
+"""A service that polls a SQLite file, killed under load: every row is in Kafka, and repeats are the same bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kafka_reader import consume
+from tests.sections import kafka_section
+from tests.service import Service
+from tests.sql_sources import execute
+
+_KILLS = 5
+
+
+def section(file: Path) -> str:
+    return f"""
+[source.db1]
+type = "sql"
+url = "sqlite:///{file}"
+tables = ["orders", {{ table = "visits", key = ["shop", "n"] }}]
+pollInterval = "20ms"
+batchSize = 50
+"""
+
+
+@contextmanager
+def adding(file: Path) -> Iterator[None]:
+    """Rows in both tables, some at once, until the end."""
+    ended = threading.Event()
+
+    def add() -> None:
+        count = 0
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
+            while not ended.wait(0.003):
+                count += 1
+                with connection:
+                    connection.executemany("INSERT INTO orders (note) VALUES (?)", [(str(count),)] * (count % 40))
+                    connection.execute("INSERT INTO visits VALUES ('a', ?)", (count,))
+
+    writer = threading.Thread(target=add)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+
+
+@pytest.mark.slow
+def test_a_service_killed_five_times_while_rows_are_added_loses_none(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.sqlite"
+    execute(
+        file,
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)",
+        "CREATE TABLE visits (shop TEXT, n INTEGER, PRIMARY KEY (shop, n))",
+    )
+    moments = random.Random(topic_prefix)
+    with Service(tmp_path, section(file) + kafka_section(kafka, topic_prefix)) as service:
+        with adding(file):
+            for _ in range(_KILLS):
+                service.start()
+                service.until(lambda: service.stats()["source.db1"]["rows"] > 0, "rows")
+                time.sleep(moments.uniform(0.05, 0.4))
+                service.kill()
+            service.start()
+        counts = [len(rows(file, table)) for table in ("orders", "visits")]
+        ends = f"main.orders={counts[0]}, main.visits=a,{counts[1]}"
+        service.until(lambda: service.stats()["source.db1"].get("stored_position") == ends, ends)
+        metrics = service.text("/metrics")
+        assert service.stop() == 0
+    assert f'psql_streamer_cursor{{source="db1",table="main.orders"}} {counts[0]}.0' in metrics
+    assert "psql_streamer_source_rows_total" in metrics
+
+    records = consume(kafka, [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"], timeout=60)
+    events = [json.loads(record.value or b"") for record in records]
+    by_uuid: dict[str, set[bytes | None]] = defaultdict(set)
+    for event, record in zip(events, records, strict=True):
+        by_uuid[event["UUID"]].add(record.value)
+    assert max(map(len, by_uuid.values())) == 1, "a repeat is the same bytes"
+    assert len({(event["Commit"], event["Seq"]) for event in events}) == len(by_uuid) == sum(counts)
+    for table in ("orders", "visits"):
+        sent = {tuple(event["Columns"].values()) for event in events if event["Table"] == table}
+        assert sent == set(rows(file, table))
+
+
+def rows(file: Path, table: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(f"SELECT * FROM {table}").fetchall()
