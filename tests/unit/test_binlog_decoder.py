@@ -370,3 +370,16 @@ def test_shapes_that_no_longer_hold_are_forgotten(flavor: str) -> None:
         assert changes_of([piece]) == changes_of([first])
     assert max(lengths) < 400
     assert versions == list(range(4, 4 + len(versions)))
+
+
+def test_times_of_tables_from_before_mysql_5_6_are_read() -> None:
+    (first, zero, last) = [new for *_, new in changes_of(decode(read_events("mariadb_old_times")))]
+    assert first == {
+        "id": b"1",
+        "d": b"2026-11-22 23:59:58",
+        "s": b"2026-11-22 20:59:58+00",
+        "t": b"-838:59:59",
+        "v": b"e",
+    }
+    assert list(zero.values()) == [b"2", b"0000-00-00 00:00:00", b"0000-00-00 00:00:00", b"00:00:01", b"f"]
+    assert list(last.values()) == [b"3", b"9999-12-31 23:59:59", None, b"838:59:59", b"g"]
