@@ -65,7 +65,7 @@ def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any,
     for number, piece in enumerate(pieces):
         for changes in piece.changes:
             names = [column.name for column in changes.columns]
-            rows = [{} for _ in range(len(changes))], [{} for _ in range(len(changes))]
+            rows = [{int(row): {} for row in image.rows} for image in (changes.before, changes.after)]
             for image, into in zip((changes.before, changes.after), rows, strict=True):
                 for column, name in enumerate(names):
                     gone = image.absent.get(column)
@@ -80,8 +80,8 @@ def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any,
                         RowOp(int(changes.op[row])).action,
                         int(piece.transactions.commit[tx]),
                         int(changes.seq[row]),
-                        rows[0][row] or None,
-                        rows[1][row] or None,
+                        rows[0].get(row),
+                        rows[1].get(row),
                         (number, int(changes.batch_order[row])),
                     )
                 )

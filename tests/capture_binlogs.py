@@ -103,6 +103,13 @@ IMAGES = [
     "DELETE FROM t WHERE id = 2",
 ]
 
+NO_COLUMNS = [
+    "CREATE TABLE e (a INT DEFAULT 5, b INT)",
+    "SET binlog_row_image=MINIMAL",
+    "INSERT INTO e () VALUES ()",
+    "INSERT INTO e (b) VALUES (1)",
+]
+
 COMPRESSED = [
     SMALL,
     "SET {compress}",
@@ -149,15 +156,27 @@ ANONYMOUS = [
     "COMMIT",
 ]
 
+OLD_TIMES = [
+    "SET GLOBAL mysql56_temporal_format=OFF",
+    "SET sql_mode='', time_zone='+03:00'",
+    "CREATE TABLE o (id INT, d DATETIME, s TIMESTAMP NULL, t TIME, v VARCHAR(3))",
+    (
+        "INSERT INTO o VALUES (1, '2026-11-22 23:59:58', '2026-11-22 23:59:58', '-838:59:59', 'e'), "
+        "(2, '0000-00-00', '0000-00-00', '00:00:01', 'f'), (3, '9999-12-31 23:59:59', NULL, '838:59:59', 'g')"
+    ),
+]
+
 SCENARIOS = {
     "rows": ROWS,
     "xa": XA,
     "shapes": SHAPES,
     "images": IMAGES,
+    "no_columns": NO_COLUMNS,
     "compressed": COMPRESSED,
     "statements": STATEMENTS,
     "unnamed": UNNAMED,
 }
+OF_MARIADB = {"old_times": OLD_TIMES}
 OF_MYSQL = {"partial_json": PARTIAL_JSON, "tagged": TAGGED, "anonymous": ANONYMOUS}
 
 WORDS = {
@@ -207,6 +226,7 @@ class Server:
         session.execute("SET GLOBAL binlog_row_metadata=FULL")
         if self.flavor == MARIADB:
             session.execute("SET GLOBAL log_bin_compress=OFF")
+            session.execute("SET GLOBAL mysql56_temporal_format=ON")
         else:
             session.execute("SET GLOBAL gtid_mode=ON_PERMISSIVE")
             session.execute("SET GLOBAL gtid_mode=ON")
@@ -241,7 +261,7 @@ def main() -> None:
     """The captures of one server."""
     flavor, socket, folder = sys.argv[1:]
     server = Server(flavor, socket, Path(folder))
-    for name, statements in (SCENARIOS | ({} if flavor == MARIADB else OF_MYSQL)).items():
+    for name, statements in (SCENARIOS | (OF_MARIADB if flavor == MARIADB else OF_MYSQL)).items():
         server.capture(name, statements)
     server.capture_types()
 

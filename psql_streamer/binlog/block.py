@@ -17,7 +17,7 @@ from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.texts import CellTexts
 from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
 from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
-from psql_streamer.cells import NO_CELLS, CellTable, Tuples, ragged
+from psql_streamer.cells import NO_CELLS, NO_TUPLES, CellTable, Tuples, ragged
 from psql_streamer.model import Index, Relation, RowOp, SchemaChange, TransactionMetadata, Transactions, Truncate
 
 
@@ -281,6 +281,8 @@ def _place_in_part(images: Index) -> Index:
 
 def _tuples(cells: Cells, texts: CellTexts, images: Index, row: Index) -> Tuples:
     """Some of the images. row: of each image which row it is of."""
+    if not len(images):
+        return NO_TUPLES
     widths = np.diff(cells.begins)[images]
     begins = np.append(0, np.cumsum(widths))
     which = ragged(cells.begins[:-1][images], begins)

@@ -302,6 +302,8 @@ class Decoder:
     def _finish(self) -> Decoded:
         made = self._block.finish(self._open is not None)
         self._changes = made.open_changes
+        if not self._rows.in_statement:
+            self._shapes.forget_old()
         completed, self._completed = tuple(self._completed), []
         return Decoded(
             self._source(self._identity),

@@ -65,6 +65,11 @@ class RowsReader:
         self._shapes = shapes
         self._tables: dict[int, Table] = {}
 
+    @property
+    def in_statement(self) -> bool:
+        """Whether ids of tables may still come in rows events."""
+        return bool(self._tables)
+
     def forget_tables(self) -> None:
         """Ids mean nothing beyond a file."""
         self._tables.clear()

@@ -26,15 +26,16 @@ class EventStream:
         for event in binlog:
             header = events.read_header(event)
             body = self._body(event, header)
-            if header.log_pos and header.type not in _WITHOUT_PLACE and not header.flags & events.ARTIFICIAL:
+            kind = header.type
+            if header.log_pos and kind not in _WITHOUT_PLACE and not header.flags & events.ARTIFICIAL:
                 # It has 32 bits, and a transaction may go beyond: places in a file only grow.
                 self.at += (header.log_pos - self.at) & _32_BITS
-            if header.type == EventType.TRANSACTION_PAYLOAD:
+            if kind == _PAYLOAD:
                 yield from self._read_payload(header, body)
-            else:
-                if header.type == EventType.ROTATE:
-                    self._rotate(header, body)
-                yield header, body
+                continue
+            if kind == _ROTATE:
+                self._rotate(header, body)
+            yield header, body
 
     def place(self, header: Header) -> int:
         """Where an event begins: the file's number and the place in it."""
@@ -43,7 +44,7 @@ class EventStream:
     def _body(self, event: bytes, header: Header) -> bytes:
         """What lies between header and checksum."""
         checksums = self._checksums
-        if header.type == EventType.FORMAT_DESCRIPTION:
+        if header.type == _FORMAT:
             checksums = True  # it has one, whatever it says of the others
             self._checksums = events.read_format_description(event, header).checksums
         elif checksums is None:
@@ -65,9 +66,14 @@ class EventStream:
             self._file_number = _number_of(file)
 
 
+# Looked at for every event: as integers, and looked up once.
+_FORMAT, _PAYLOAD, _ROTATE = (
+    int(kind) for kind in (EventType.FORMAT_DESCRIPTION, EventType.TRANSACTION_PAYLOAD, EventType.ROTATE)
+)
+
 _32_BITS = 0xFFFF_FFFF
 
-_WITHOUT_PLACE = {EventType.FORMAT_DESCRIPTION}
+_WITHOUT_PLACE = {_FORMAT}
 """It stands at the begin of a file, and comes first wherever a session begins."""
 
 

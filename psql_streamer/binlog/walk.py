@@ -93,6 +93,12 @@ def _walk_part(
     data: bytes, part: RowsPart, cursor: int, starts: list[int], variable: list[int], lengths: list[int]
 ) -> None:
     _, end, layouts, name = part
+    if not any(layout.nulls for layout in layouts):
+        # Of rows without columns (INSERT with no values, binlog_row_image=MINIMAL) the server writes one an event.
+        if cursor < end:
+            raise _too_short(name)
+        starts += [cursor] * len(layouts)
+        variable += [0] * len(layouts)
     while cursor < end:
         for layout in layouts:
             starts.append(cursor)
@@ -108,8 +114,6 @@ def _walk_part(
             cursor += rest
             if cursor > end:
                 raise _too_long(name)
-            if cursor == starts[-1]:
-                raise _empty(name)
 
 
 def _in_order(walked: Sequence[Walked], parts: int) -> WalkedImages:
@@ -128,8 +132,8 @@ def _too_long(name: str) -> ProtocolError:
     return ProtocolError(f"a row of {name} is longer than its event")
 
 
-def _empty(name: str) -> ProtocolError:
-    return ProtocolError(f"a rows event of {name} has rows without columns")
+def _too_short(name: str) -> ProtocolError:
+    return ProtocolError(f"a rows event of {name} has rows without columns, and bytes of them")
 
 
 @dataclass(frozen=True, slots=True)

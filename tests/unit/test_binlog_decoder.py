@@ -199,6 +199,18 @@ def test_columns_that_an_image_lacks_are_told_from_null(flavor: str) -> None:
     ]
 
 
+def test_a_row_without_any_column_is_a_row() -> None:
+    """MySQL writes it with no bytes at all; MariaDB writes the default of a column."""
+    assert rows_of("mysql", "no_columns") == [("insert", None, {}), ("insert", None, {"b": b"1"})]
+    assert [op for op, *_ in rows_of("mariadb", "no_columns")] == ["insert", "insert"]
+
+
+def test_the_flag_of_a_file_in_use_is_not_part_of_its_checksum() -> None:
+    first, *rest = read_events("mysql_rows")
+    in_use = first[:17] + bytes([first[17] | 1]) + first[18:]
+    assert changes_of(decode([in_use, *rest], "mysql")) == changes_of(decode([first, *rest], "mysql"))
+
+
 @BOTH
 def test_compressed_transactions_are_read(flavor: str) -> None:
     one, two = {"id": b"1", "v": b"one", "n": None, "b": b"long " * 300}, {"id": b"2", "v": None, "n": None}
@@ -343,3 +355,31 @@ def test_a_heartbeat_moves_the_place_between_transactions() -> None:
     (after,) = reading.decode([bytes(heartbeat)])
     assert after.standing.position == before.standing.position + 500
     assert after.changes.rows == 0
+
+
+@BOTH
+def test_shapes_that_no_longer_hold_are_forgotten(flavor: str) -> None:
+    """Each time a table gets another shape, and goes back to the old one, it has another version."""
+    events, reading = read_events(f"{flavor}_shapes"), decoder(flavor)
+    (first,) = reading.decode(events)
+    lengths, versions = set(), []
+    for _ in range(120):
+        (piece,) = reading.decode(events)
+        lengths.add(len(piece.changes.shapes))
+        versions += [one.relation.version for one in piece.schema_changes if one.relation.table == "t"]
+        assert changes_of([piece]) == changes_of([first])
+    assert max(lengths) < 400
+    assert versions == list(range(4, 4 + len(versions)))
+
+
+def test_times_of_tables_from_before_mysql_5_6_are_read() -> None:
+    (first, zero, last) = [new for *_, new in changes_of(decode(read_events("mariadb_old_times")))]
+    assert first == {
+        "id": b"1",
+        "d": b"2026-11-22 23:59:58",
+        "s": b"2026-11-22 20:59:58+00",
+        "t": b"-838:59:59",
+        "v": b"e",
+    }
+    assert list(zero.values()) == [b"2", b"0000-00-00 00:00:00", b"0000-00-00 00:00:00", b"00:00:01", b"f"]
+    assert list(last.values()) == [b"3", b"9999-12-31 23:59:59", None, b"838:59:59", b"g"]
