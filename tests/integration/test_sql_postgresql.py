@@ -250,7 +250,7 @@ def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
     }
     with polling(database, *ends) as source:
         for name, (cursor, to) in ends.items():
-            table = source._tables[f"public.{name}"]
+            table = source._tables[f"public.{name}"].table
             statement = table.rows_statement(cursor, to, 100).compile(
                 dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}
             )

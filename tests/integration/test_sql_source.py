@@ -100,7 +100,7 @@ def test_a_backlog_comes_in_batches_without_pauses(orders: Shop) -> None:
 
 
 def test_a_backlog_of_more_than_a_plan_has_comes_without_pauses(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.sql.source.PIECE_ROWS", 10)
+    monkeypatch.setattr("sources.sql.watched_table.PIECE_ROWS", 10)
     insert(orders, *map(str, range(35)))
     with started(orders.source(pollInterval="1h")) as source:
         assert notes(read_rows(source, 35)) == list(map(str, range(35)))
@@ -399,6 +399,15 @@ def test_equal_rows_have_equal_checksums_on_every_engine(file: Path, database: D
 
 
 # Stops.
+
+
+def test_a_position_by_another_key_is_refused(orders: Shop) -> None:
+    orders.run("CREATE UNIQUE INDEX by_both ON orders (note, id)")
+    insert(orders, "a")
+    with started(orders.source()) as source:
+        batches = read(source, lambda batches: any(map(len, batches)))
+    with pytest.raises(PositionRefused, match="is by id, and its key is note, id now"):
+        orders.source({"table": "orders", "key": ["note", "id"]}).start(stored(batches))
 
 
 @pytest.mark.parametrize("restored", ["TRUNCATE", "another table"])
