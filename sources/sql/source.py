@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 import zlib
@@ -40,8 +39,6 @@ from sources.sql.options import BEGINNING, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows
 from sources.sql.progress import Piece, Progress
 from sources.sql.watched_table import WatchedTable
-
-log = logging.getLogger(__name__)
 
 KIND = "sql"
 
