@@ -1,4 +1,4 @@
-# make demo [DURATION=30] | test | check | bench [QUICK=1] | image | lock | clean
+# make demo [DURATION=30] [SOURCE=postgres] | test | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
@@ -7,12 +7,13 @@ SHELL := /bin/bash
 .PHONY: help demo test check bench image lock clean java
 
 DURATION ?= 30
+SOURCE ?= postgres
 IMAGE ?= psql-streamer
 BIN := .venv/bin
 READY := .venv/.ready
 
 help:
-	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone"
+	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone; SOURCE=mysql, sql, kafka: from there"
 	@echo "make test                 every test, on real servers; the slow ones last"
 	@echo "make check                ruff, mypy, import directions"
 	@echo "make bench [QUICK=1]      rates, CPU, memory, latency, and how they grow with tables; QUICK: in three minutes"
@@ -21,7 +22,7 @@ help:
 	@echo "make clean                remove what make made"
 
 demo: $(READY) java
-	@exec $(BIN)/psql-streamer demo --duration $(DURATION)
+	@exec $(BIN)/psql-streamer demo --duration $(DURATION) --source $(SOURCE)
 
 test: $(READY) java
 	$(BIN)/pytest -q

@@ -129,7 +129,7 @@ def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
 def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
-    return demo.main(arguments.duration)
+    return demo.main(arguments.duration, arguments.source)
 
 
 def _version(_arguments: argparse.Namespace, _verbosity: int) -> int:
@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         "check": "check every precondition: servers, privileges, topics, Java; prints nothing if all is well",
         "validate": "check the configuration alone",
         "position": "show the stored positions, or forget one; the service must not be running",
-        "demo": "set up PostgreSQL, Kafka and Spark on this machine and stream between them",
+        "demo": "set up a database, Kafka and Spark on this machine and stream between them",
         "version": "print the versions of psql-streamer and its libraries",
     }.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -180,6 +180,8 @@ def _parser() -> argparse.ArgumentParser:
             _add_forget(command)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
+            sources = ("postgres", "kafka", "mysql", "sql")
+            command.add_argument("--source", choices=sources, default="postgres", help="default: postgres")
     return parser
 
 

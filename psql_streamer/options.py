@@ -127,6 +127,10 @@ class SourceOptions(PartOptions):
     verbose: bool = False
     debug: bool = False
 
+    def reads(self) -> Iterable[str]:
+        """What it reads that a sink may write, as SinkOptions.may_write takes it."""
+        return ()
+
 
 class HandlerOptions(PartOptions):
     """What the pipeline asks of every handler's section."""
@@ -155,6 +159,10 @@ class SinkOptions(PartOptions):
     @property
     def wants_transaction_metadata(self) -> bool:
         """Whether the sink reads what Source.provide_transaction_metadata is about."""
+        return False
+
+    def may_write(self, place: str) -> bool:  # noqa: ARG002 - for sinks that write what a source reads
+        """Whether events may go to a place that some source reads (`localhost:9092/orders`): they would never end."""
         return False
 
     @property

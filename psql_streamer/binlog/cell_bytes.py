@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,11 @@ class Block:
         self.u8 = np.frombuffer(data, np.uint8)
         self._little = self._view("<u8")
         self._big = self._view(">u8")
+
+    @cached_property
+    def beyond_ascii(self) -> Index:
+        """How many bytes from 128 on stand before each byte, and in all."""
+        return np.append(0, np.cumsum(self.u8 >= 0x80))
 
     def unsigned(self, at: Index, width: int) -> NDArray[np.uint64]:
         """Little-endian integers of `width` bytes."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psql_streamer.binlog.cell_bytes import PADDING, Block, CellBytes, Texts, texts_by_table, texts_of
-from psql_streamer.binlog.charsets import decode_characters
+from psql_streamer.binlog.charsets import decode_characters, has_ascii
 from psql_streamer.binlog.events import decompress
 from psql_streamer.binlog.reader import Reader
 from psql_streamer.cells import ragged
@@ -23,6 +24,14 @@ def characters(cells: CellBytes) -> Texts:
         return texts_of([decode_characters(value, codec).encode() for value in cells.values()])
     except UnicodeDecodeError:
         raise ProtocolError(f"a text is not of its column's character set ({codec})") from None
+
+
+def not_ascii(cells: CellBytes) -> NDArray[np.bool_]:
+    """For each text whether it has to be decoded: the others are UTF-8 as they are."""
+    if not has_ascii(cells.type.codec):
+        return np.ones(len(cells), np.bool_)
+    high = cells.block.beyond_ascii
+    return np.asarray(high[cells.end] > high[cells.start])
 
 
 def uncompressed_characters(cells: CellBytes) -> Texts:

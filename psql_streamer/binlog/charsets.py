@@ -61,13 +61,12 @@ _SETS = (
     CharacterSet("tis620", "tis-620", 1, (18, 89, 1042, 1113)),
     CharacterSet("big5", "big5", 2, (1, 84, 1025, 1108)),
     CharacterSet("cp932", "cp932", 2, (95, 96, 1119, 1120)),
-    CharacterSet("euckr", "euc-kr", 2, (19, 85, 1043, 1109)),
+    CharacterSet("euckr", "cp949", 2, (19, 85, 1043, 1109)),
     CharacterSet("gb2312", "gb2312", 2, (24, 86, 1048, 1110)),
     CharacterSet("gbk", "gbk", 2, (28, 87, 1052, 1111)),
     CharacterSet("gb18030", "gb18030", 4, (248, 249, 250)),
     CharacterSet("sjis", "shift-jis", 2, (13, 88, 1037, 1112)),
     CharacterSet("ujis", "euc-jp", 3, (12, 91, 1036, 1115)),
-    CharacterSet("eucjpms", "euc-jp", 3, (97, 98, 1121, 1122)),
     CharacterSet(
         "ucs2",
         "utf-16-be",
@@ -89,14 +88,35 @@ _SETS = (
 BY_COLLATION: dict[int, CharacterSet] = {
     number: one for one in _SETS for part in one.collations for number in ((part,) if isinstance(part, int) else part)
 }
-"""Character sets by collation. Not here: armscii8, dec8, geostd8, keybcs2 and swe7, which Python does not have."""
+"""Character sets by collation. Python does not have armscii8, dec8, eucjpms, geostd8, keybcs2 and swe7."""
 
 
 def decode_characters(text: bytes, codec: str) -> str:
-    """UnicodeDecodeError when it is not of the character set."""
+    """UnicodeDecodeError when it is not of the character set, or Python does not have the character."""
     if codec == LATIN1:
         return codecs.charmap_decode(text, "strict", _latin1())[0]
-    return text.decode(codec)
+    found = text.decode(codec)
+    return found.translate(_OTHERWISE[codec]) if codec in _OTHERWISE else found
+
+
+def has_ascii(codec: str) -> bool:
+    """Whether bytes below 128 are ASCII, wherever they stand alone."""
+    return not codec.startswith("utf-")
+
+
+_OTHERWISE = {
+    codec: str.maketrans(python, server)
+    for codec, python, server in (
+        ("cp866", "\u2116\u00a4", "\u207f\u00b2"),
+        ("euc-jp", "\uff3c", "\\"),
+        ("gb18030", "\ue7c7\u1e3f", "\u1e3f\ue7c7"),
+        ("iso8859-7", "\u2018\u2019", "\u02bd\u02bc"),
+        ("iso8859-8", "\u00af", "\u203e"),
+        ("koi8-u", "\u2219", "\u2022"),
+        ("shift-jis", "\uff3c", "\\"),
+    )
+}
+"""Characters that the server has where Python has others, found by converting all codes of each set on the servers."""
 
 
 @lru_cache(maxsize=1)

@@ -55,7 +55,11 @@ class CellTexts:
             kind = cell_types[number]
             if kind.kind is Kind.VERBATIM:
                 continue
-            made = _RENDER[kind.kind](CellBytes(block, kind, cells.start[chosen], cells.end[chosen]))
+            held = CellBytes(block, kind, cells.start[chosen], cells.end[chosen])
+            if kind.kind is Kind.CHARACTERS:
+                needed = characters.not_ascii(held)
+                chosen, held = chosen[needed], CellBytes(block, kind, held.start[needed], held.end[needed])
+            made = _RENDER[kind.kind](held)
             self._start[chosen] = made.start + size
             self._end[chosen] = made.end + size
             parts.append(made.data)

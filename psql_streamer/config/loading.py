@@ -16,6 +16,7 @@ from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler
 from psql_streamer.nearest import nearest
+from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.plugins import PASSTHROUGH, Kind
 
 
@@ -59,6 +60,7 @@ class _Loader:
         used_handlers.pop(PASSTHROUGH, None)
         handlers = self._handlers(used_handlers, handler_tables)
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
+        self._check_circles(sources, sinks)
         self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
             return None
@@ -211,6 +213,20 @@ class _Loader:
                 for resource in () if section.options is None else section.options.resources():
                     if first.setdefault(resource, dotted(path)) != dotted(path):
                         self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
+
+    def _check_circles(
+        self,
+        sources: Mapping[str, tuple[Any, Section[SourceOptions]]],
+        sinks: Mapping[str, tuple[Any, Section[SinkOptions]]],
+    ) -> None:
+        """A sink does not write what its source reads."""
+        for name, (_, sink) in sinks.items():
+            for source in sink.strings("sources") if sink.options is not None else ():
+                of_source = sources[source][1].options if source in sources else None
+                for place in () if of_source is None else of_source.reads():
+                    if sink.options is not None and sink.options.may_write(place):
+                        circle = f"may write to {place}, which source.{source} reads: its events would never end"
+                        self._problems.add((Kind.SINK.value, name), f"{circle}; give the topics other names")
 
     def _warn_of_unused(
         self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]

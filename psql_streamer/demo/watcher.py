@@ -23,8 +23,8 @@ _FINISH_SECONDS = 30.0
 class Watcher(threading.Thread):
     """Reads topics from their beginning, in the `event` format, until `finish` is called.
 
-    consumed: (table, action) -> events. repeated: how many of them came with an identity (CommitLSN, Seq) that
-    was there before; they are not in `consumed`. latencies: seconds from commit to consumption.
+    consumed: (table, action) -> events. repeated: how many of them came with a UUID that was there
+    before; they are not in `consumed`. latencies: seconds from commit to consumption.
     error: what ended it early, if anything did.
     """
 
@@ -36,7 +36,7 @@ class Watcher(threading.Thread):
         self.repeated = 0
         self.latencies: list[float] = []
         self.error: str = ""
-        self._seen: set[tuple[int, int]] = set()
+        self._seen: set[str] = set()
         self._finish_by: float | None = None
         self._printer = _Printer(show, frozenset(enriched))
         self._consumer = Consumer(
@@ -100,7 +100,7 @@ class Watcher(threading.Thread):
             return
         # Numbers stay as they were written: a numeric(12,2) keeps its zeros.
         event = json.loads(value, parse_float=str)
-        identity = (int(event["CommitLSN"]), int(event["Seq"]))
+        identity = str(event["UUID"])
         if identity in self._seen:
             self.repeated += 1
             return

@@ -24,23 +24,25 @@ from psql_streamer.event_reader.parsed import (
     to_micros,
 )
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Kind, Marker, RowOp
+from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
 
 Parse = Callable[[bytes], Parsed]
-"""Raises NoEventError, or msgspec.DecodeError (whose text is not to be shown), for what is not of the format."""
+"""Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
+
+NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
 
 _UUID_LENGTH = 36
 
 
-Number = Annotated[int, Meta(ge=0)]
-"""LSNs and the like. msgspec takes no integer past 8 bytes."""
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""LSNs and the like."""
 
 _Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
 _Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]
 _Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
 
-class _Event(Struct):
+class Event(Struct, gc=False):
     """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq."""
 
     Table: str
@@ -67,15 +69,15 @@ class _Event(Struct):
     ContentBase64: str | None = None
 
 
-_ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCATE, Marker.MESSAGE)}
+ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCATE, Marker.MESSAGE)}
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
+decode_event = msgspec.json.Decoder(Event).decode
 
 
 def _parse_event(value: bytes) -> Parsed:
-    event = _decode_event(value)
-    kind = _ACTIONS.get(event.Action)
+    event = decode_event(value)
+    kind = ACTIONS.get(event.Action)
     if kind is None:
         raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
     commit = event.CommitLSN if event.Commit is None else event.Commit
@@ -135,7 +137,7 @@ class _Envelope(Struct):
     message: _EnvelopeMessage | None = None
 
 
-_NAMES: dict[str, Kind] = {kind.name: kind for kind in _ACTIONS.values()}
+_NAMES: dict[str, Kind] = {kind.name: kind for kind in ACTIONS.values()}
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
@@ -237,7 +239,7 @@ def _of_debezium(event: _Debezium) -> Parsed:
         source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
         None if source.transaction is None else str(source.transaction),
         source.lsn,
-        None,
+        OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,
         b"",
         new,
         event.before,

@@ -6,6 +6,7 @@ in it: a kind is only ever widened. All cells of a batch are looked at together,
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +25,9 @@ BOOLEAN, INTEGER, DECIMAL, STRING, DOCUMENT, NOT_FINITE = (1 << bit for bit in r
 """What a column has held, a bit each. NOT_FINITE: a string that stands for NaN or an infinity. No bit: nulls alone."""
 
 _LONGEST_INTEGER = 18
-"""Digits, and a sign, of integers that 8 bytes hold whatever they are."""
+"""Characters of integers that 8 bytes hold whatever they are."""
+
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 
 _NOT_FINITE_TEXTS = pa.array([b'"NaN"', b'"Infinity"', b'"-Infinity"'], pa.binary())
 
@@ -81,9 +84,14 @@ class Held(NamedTuple):
     escaped: pa.Array
 
 
+class BrokenJsonError(Exception):
+    """Some value is no JSON. Whoever found it in its record looked at the record's own fields alone."""
+
+
 def look(values: pa.Array) -> Held:
-    """What JSON values are. values: `binary` without nulls, each of at least one byte."""
+    """What JSON values are. values: `binary` without nulls, each of at least one byte. Raises BrokenJsonError."""
     bounds, data = _parts(values)
+    _require_utf8(values)
     bits = _BY_FIRST_BYTE[data[bounds[:-1]]]
     bits = _tell_numbers_apart(values, bits)
     strings = bits == STRING
@@ -93,6 +101,7 @@ def look(values: pa.Array) -> Held:
         bits[at[pc.is_in(values.take(pa.array(at)), _NOT_FINITE_TEXTS).to_numpy(zero_copy_only=False)]] = NOT_FINITE
     at_escaped, escaped, undecoded = _decode_escaped(values, strings, bounds, data)
     bits[undecoded] = DOCUMENT
+    _require_json(values.filter(pa.array(bits == DOCUMENT)))
     return Held(values, bits, at_escaped, escaped)
 
 
@@ -152,9 +161,29 @@ def _tell_numbers_apart(values: pa.Array, bits: NDArray[np.uint8]) -> NDArray[np
     long = np.diff(bounds) > _LONGEST_INTEGER
     at = np.flatnonzero((data == ord(".")) | ((data | 0x20) == ord("e")))
     at = at[(at >= bounds[0]) & (at < bounds[-1])]
-    long[np.searchsorted(bounds, at, side="right") - 1] = True
-    bits[numbers[long]] = DECIMAL
+    pointed = np.zeros(len(long), np.bool_)
+    pointed[np.searchsorted(bounds, at, side="right") - 1] = True
+    short = np.diff(bounds) <= len(str(_SMALLEST))
+    for cell in np.flatnonzero(long & short & ~pointed).tolist():
+        long[cell] = not _SMALLEST <= int(texts[cell].as_py()) <= _LARGEST
+    bits[numbers[long | pointed]] = DECIMAL
     return bits
+
+
+def _require_utf8(values: pa.Array) -> None:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise BrokenJsonError from None
+
+
+def _require_json(documents: pa.Array) -> None:
+    """Documents, and strings with escapes that are not understood, go out as they came."""
+    for document in documents.to_numpy(zero_copy_only=False).tolist():
+        try:
+            json.loads(document)
+        except ValueError:
+            raise BrokenJsonError from None
 
 
 def _decode_escaped(

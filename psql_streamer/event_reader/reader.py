@@ -8,6 +8,7 @@ far as its writer did not write again what it was not sure of.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
-from psql_streamer.event_reader.forms import FORMS, Parse
+from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
+from psql_streamer.event_reader.kinds import BrokenJsonError
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
+from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
 from psql_streamer.model import (
     Batch,
@@ -41,6 +44,7 @@ from psql_streamer.model import (
 _NULL = Raw(b"null")
 _NO_NAMES: Names = ()
 _UNSAID = int(NO_PLACE)
+_DELETE = int(RowOp.DELETE)
 
 
 class Refused(NamedTuple):
@@ -87,6 +91,23 @@ class EventReader:
         """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
         stops: whether nothing is read from the first record on that is no event.
         """
+        try:
+            if len(messages) >= _MANY and (part := self._read_plain(messages)) is not None:
+                batch = part.finish(self._name, behind(len(messages)), received_at)
+                return Read([batch], (), len(messages), 0)
+            return self._read_each(messages, before, behind, received_at, stops, self._parse)
+        except BrokenJsonError:
+            return self._read_each(messages, before, behind, received_at, stops, self._parse_strictly)
+
+    def _read_each(
+        self,
+        messages: Sequence[Message],
+        before: Position,
+        behind: Callable[[int], Position],
+        received_at: float,
+        stops: bool,
+        parse: Callable[[str, bytes], Parsed],
+    ) -> Read:
         parts: dict[Origin, _Part] = {}
         refused: list[Refused] = []
         count = tombstones = 0
@@ -96,7 +117,7 @@ class EventReader:
                 if value is None:
                     tombstones += 1
                 else:
-                    parsed = self._parse(message.topic(), value)
+                    parsed = parse(message.topic(), value)
                     part = parts.get(parsed.origin)
                     if part is None:
                         part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
@@ -111,19 +132,34 @@ class EventReader:
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
+    def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
+        plain = read_plain(messages)
+        if plain is None:
+            return None
+        part = _Part(plain.origin, self._tables)
+        return part if part.fill(plain, messages) else None
+
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
         try:
             return self._form_of_topic[topic](value)
-        except (KeyError, NoEventError, msgspec.DecodeError):
+        except (KeyError, NoEventError, *NOT_OF_THE_FORMAT):
             return self._parse_as_any(topic, value)
+
+    def _parse_strictly(self, topic: str, value: bytes) -> Parsed:
+        """With a look into the values, too."""
+        try:
+            json.loads(value)
+        except ValueError:
+            raise NoEventError("it is no JSON") from None
+        return self._parse(topic, value)
 
     def _parse_as_any(self, topic: str, value: bytes) -> Parsed:
         reason = "it is none of the formats event, envelope and debezium"
         for _, parse in FORMS:
             try:
                 parsed = parse(value)
-            except msgspec.DecodeError:
+            except NOT_OF_THE_FORMAT:
                 continue
             except NoEventError as error:
                 reason = str(error)
@@ -135,6 +171,29 @@ class EventReader:
 
 _NOWHERE = Origin("kafka", "", "")
 
+_MANY = 32
+"""Records from which on it pays to read them by fields."""
+
+
+class KeyNames:
+    """Finds the columns of records' keys, most of which have those of the key before."""
+
+    def __init__(self) -> None:
+        self._begin = b""
+        self._names = _NO_NAMES
+
+    def find(self, key: bytes | None) -> Names:
+        """See key_names. A key of one column that is a number has two quotation marks, around the column's name."""
+        if key is not None and self._begin and key.startswith(self._begin) and key.count(b'"') == _QUOTES_OF_ONE:
+            return self._names
+        names = key_names(key)
+        self._begin = b'{"%s":' % names[0].encode() if len(names) == 1 else b""
+        self._names = names
+        return names
+
+
+_QUOTES_OF_ONE = 2
+
 
 def key_names(key: bytes | None) -> Names:
     """The columns of a record's key; none for a key that is no JSON object."""
@@ -142,7 +201,7 @@ def key_names(key: bytes | None) -> Names:
         return _NO_NAMES
     try:
         held = _decode_key(key)
-    except msgspec.DecodeError:
+    except NOT_OF_THE_FORMAT:
         return _NO_NAMES
     names = tuple(held)
     return key_names(bytes(held["payload"])) if names == ("schema", "payload") else names
@@ -233,6 +292,29 @@ class _Part:
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(parsed.uuid)
 
+    def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """Put these changes into an empty part. False, and it is of no use, for rows that are not whole."""
+        origin, find = plain.origin, self._tables.find
+        after, before, of_rows = self._after, self._before, self._of_rows
+        key_of = KeyNames()
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True)):
+            columns, old = event.Columns, event.Before
+            if columns is None or (old is not None and not old.keys() <= columns.keys()):
+                return False
+            key = key_of.find(message.key())
+            is_delete = op == _DELETE
+            layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
+            (before if is_delete else after).add(row, columns, layout)
+            if old is not None and not is_delete:
+                layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
+                before.add(row, old, layout)
+            of_rows.append(layout.table)
+        self.count = len(plain.events)
+        self._order = list(range(self.count))
+        self._op, self._seq, self._tx = plain.op, plain.seq, plain.tx
+        self._place, self._uuid, self._transactions = plain.place, plain.uuid, plain.transactions
+        return True
+
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers
         key = key_names(message.key())
@@ -281,7 +363,9 @@ class _Part:
         after, before = (
             _tuples(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
-        of_rows = [values.now.get(table.number, table) for table in self._of_rows]
+        of_rows = self._of_rows
+        if values.now:
+            of_rows = [values.now.get(table.number, table) for table in of_rows]
         changed = self._settle(of_rows)
         cells = CellTable(
             self._tables.shapes,
@@ -310,9 +394,8 @@ class _Part:
 
     def _settle(self, of_rows: Sequence[Table]) -> tuple[SchemaChange, ...]:
         """Tell of the shapes that are new, each with the first change in it."""
-        first: dict[Table, tuple[int, int, int]] = {}
-        for table, order, seq, tx in zip(of_rows, self._order, self._seq, self._tx, strict=True):
-            first.setdefault(table, (order, seq, tx))
+        rows = {table: -row for row, table in enumerate(reversed(of_rows), 1 - len(of_rows))}
+        first = {table: (self._order[row], self._seq[row], self._tx[row]) for table, row in rows.items()}
         for table, truncate in self._truncates:
             found = truncate.batch_order, truncate.seq, truncate.tx
             first[table] = min(first.get(table, found), found)
@@ -409,7 +492,8 @@ def _seq(parsed: Parsed, message: Message) -> int:
 
 
 def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
-    return None if all(place == _UNSAID for place in given) else np.array(given, np.uint64)
+    places = np.array(given, np.uint64)
+    return None if (places == NO_PLACE).all() else places
 
 
 def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:

@@ -133,6 +133,23 @@ class KafkaSinkOptions(EventOptions):
         """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
         return self.properties() | {"enable.idempotence": "false"}
 
+    def may_write(self, place: str) -> bool:
+        """See SinkOptions.may_write. A source's topic that begins with ^ is a regular expression."""
+        host, _, read = place.partition("/")
+        if host not in self.hosts:
+            return False
+        given = (
+            *self.mapped_topics(),
+            self.topic_fallback,
+            self.message_topic,
+            self.transactions_to,
+            self.schema_topic,
+        )
+        written = [topic for topic in given if topic]
+        if self.topic_prefix:
+            written.append(f"{self.topic_prefix}.{{table}}")
+        return any(_may_be(topic, read) for topic in written)
+
     @property
     def key_of_rejected_rows(self) -> str | None:
         """See SinkOptions.key_of_rejected_rows."""
@@ -174,6 +191,13 @@ class KafkaSinkOptions(EventOptions):
         if _refusal(properties):
             raise ValueError(f"kafka: {_why(properties)}")
         return self
+
+
+def _may_be(written: str, read: str) -> bool:
+    """Whether a topic, maybe with placeholders, may be one that is read, by its name or by a regular expression."""
+    if read.startswith("^"):
+        return bool(re.match(read, re.sub(r"\{[^}]*\}", "x", written)))
+    return bool(re.fullmatch(".*".join(map(re.escape, re.split(r"\{[^}]*\}", written))), read))
 
 
 def _refusal(properties: Mapping[str, str]) -> str:

@@ -14,7 +14,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -57,6 +58,43 @@ class GroupState:
     rebalances: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records that came together. size: bytes of their values. offsets: of each partition the one behind its last."""
+
+    messages: list[parsed.Message]
+    size: int
+    offsets: dict[Partition, int]
+
+    @classmethod
+    def of(cls, messages: list[parsed.Message]) -> Taken:
+        """These records."""
+        behind = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
+        return cls(messages, sum(map(len, messages)), {Partition(*place): offset for place, offset in behind.items()})
+
+    def followed_by(self, more: Taken) -> Taken:
+        """With others behind them."""
+        return Taken(self.messages + more.messages, self.size + more.size, self.offsets | more.offsets)
+
+    def cut(self, most: int) -> Iterator[Taken]:
+        """In pieces of at most so many bytes each, but for single records."""
+        if self.size <= most or len(self.messages) == 1:
+            if self.messages:
+                yield self
+            return
+        middle = len(self.messages) // 2
+        for half in (self.messages[:middle], self.messages[middle:]):
+            yield from Taken.of(half).cut(most)
+
+    def without(self, partitions: AbstractSet[Partition]) -> Taken:
+        """But those of some partitions."""
+        if not self.offsets.keys() & partitions:
+            return self
+        return Taken.of(
+            [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
+        )
+
+
 class GroupMember:
     """name: of the source. reached: offsets behind which it goes on, where the group's are not newer."""
 
@@ -64,7 +102,7 @@ class GroupMember:
         self._name = name
         self._options = options
         self._lock = threading.Condition()
-        self._held: deque[tuple[Partition, parsed.Message, int]] = deque()
+        self._held: deque[Taken] = deque()
         self._held_bytes = 0
         self._reached = dict(reached)
         self._delivered: dict[Partition, int] = {}
@@ -96,14 +134,14 @@ class GroupMember:
         )
         self._thread.start()
 
-    def take(self, timeout: float) -> Sequence[parsed.Message]:
-        """Records in the order of their partitions, at most a batch; none when nothing came for so long.
+    def take(self, timeout: float) -> Taken | None:
+        """Records in the order of their partitions, about a batch of them; None when nothing came for so long.
 
         Raises what went wrong in the thread.
         """
         with self._lock:
             if not self._lock.wait_for(lambda: self._held or self._error, timeout):
-                return ()
+                return None
             if self._fast:
                 linger = min(LINGER_SECONDS, self._options.batch_flush_interval)
                 self._lock.wait_for(lambda: self._held_bytes >= LINGER_BYTES or self._error, linger)
@@ -141,18 +179,21 @@ class GroupMember:
         with self._lock:
             return GroupState(dict(self._assigned), self._problem, self._rebalances)
 
-    def _take_held(self) -> list[parsed.Message]:
-        size = 0
-        taken: list[parsed.Message] = []
-        most, most_bytes = self._options.batch_size, self._options.batch_bytes
-        while self._held and len(taken) < most and size < most_bytes:
-            partition, message, length = self._held.popleft()
-            size += length
-            taken.append(message)
-            self._delivered[partition] = message.offset() + 1
-        self._held_bytes -= size
-        self._fast = size >= READ_AHEAD_BYTES
+    def _take_held(self) -> Taken:
+        """At least one chunk, and more while they fit into a batch."""
+        taken = self._held.popleft()
+        while self._held and self._fits(taken, self._held[0]):
+            taken = taken.followed_by(self._held.popleft())
+        self._held_bytes -= taken.size
+        self._delivered |= taken.offsets
+        self._fast = taken.size >= READ_AHEAD_BYTES
         return taken
+
+    def _fits(self, taken: Taken, more: Taken) -> bool:
+        return (
+            len(taken.messages) + len(more.messages) <= self._options.batch_size
+            and taken.size + more.size <= self._options.batch_bytes
+        )
 
     # In the thread of the client.
 
@@ -184,13 +225,13 @@ class GroupMember:
 
     def _hold(self, messages: Sequence[Message]) -> None:
         """Records of partitions that were given up in the same poll belong to others by now."""
-        good = [message for message in messages if not self._is_error(message)]
-        sized = [(Partition(*_place(message)), cast("parsed.Message", message), len(message)) for message in good]
+        good = [cast("parsed.Message", message) for message in messages if not self._is_error(message)]
         with self._lock:
-            for one in sized:
-                if one[0] in self._assigned:
-                    self._held.append(one)
-                    self._held_bytes += one[2]
+            chunk = Taken.of(good)
+            if not chunk.offsets.keys() <= self._assigned.keys():
+                chunk = chunk.without(chunk.offsets.keys() - self._assigned.keys())
+            self._held.extend(chunk.cut(self._options.batch_bytes))
+            self._held_bytes += chunk.size
             self._lock.notify_all()
 
     def _is_error(self, message: Message) -> bool:
@@ -366,8 +407,9 @@ class GroupMember:
     def _forget(self, partitions: set[Partition]) -> None:
         """Drop the records of these that nobody has taken."""
         with self._lock:
-            self._held = deque(one for one in self._held if one[0] not in partitions)
-            self._held_bytes = sum(length for _, _, length in self._held)
+            kept = (chunk.without(partitions) for chunk in self._held)
+            self._held = deque(chunk for chunk in kept if chunk.messages)
+            self._held_bytes = sum(chunk.size for chunk in self._held)
 
     def _drain(self, partitions: set[Partition]) -> None:
         def left() -> list[Partition]:
@@ -413,7 +455,3 @@ def _gap_remedy(group: str) -> str:
         f"to go on without them, stop every instance and set the offsets of group {group} "
         "(kafka-consumer-groups.sh --reset-offsets)"
     )
-
-
-def _place(message: Message) -> tuple[str, int]:
-    return message.topic(), message.partition()  # type: ignore[return-value]  # a record has both

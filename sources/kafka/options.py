@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
@@ -118,6 +118,11 @@ class KafkaSourceOptions(SourceOptions):
         if self.instance_id:
             ours["group.instance.id"] = self.instance_id
         return ours | self.client_properties()
+
+    def reads(self) -> Iterator[str]:
+        """See SourceOptions.reads."""
+        for host in self.hosts:
+            yield from (f"{host}/{topic}" for topic in self.topics)
 
     def resources(self) -> Iterable[str]:
         """Each topic, which one source of the group reads: a second one would have other partitions of it."""

@@ -93,14 +93,15 @@ class KafkaSource(Source):
         if self._refusal is not None:
             raise self._refusal
         assert self._group is not None  # noqa: S101 - start was called
-        messages = self._group.take(timeout)
-        if not messages:
+        taken = self._group.take(timeout)
+        if taken is None:
             return None
+        messages = taken.messages
         received_at = time.monotonic()
         before = self._offsets
 
         def behind(count: int) -> Position:
-            self._offsets = advance(before, messages[:count])
+            self._offsets = {**before, **taken.offsets} if count == len(messages) else advance(before, messages[:count])
             return to_position(self._offsets)
 
         stops = not self._settings.dead_letter_topic

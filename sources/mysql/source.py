@@ -20,6 +20,7 @@ from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
     MARIADB,
     MYSQL,
+    NO_TRANSACTIONS,
     Batch,
     Position,
     Relation,
@@ -156,6 +157,9 @@ class MysqlSource(Source):
             self._shapes,
         )
         self._transactions = TransactionReader(dict(resume.counts)) if self._wants_transactions else None
+        if position is None:
+            # A stop before the first change would have the next start begin at a later end.
+            self._waiting.append(Batch(self._describe(""), resume.position, NO_TRANSACTIONS))
         self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
         self._server.start()
 

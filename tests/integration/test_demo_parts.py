@@ -76,9 +76,9 @@ def test_an_event_that_is_none_ends_the_watcher_with_a_reason(mock_kafka: MockKa
 
 def event(seq: int) -> bytes:
     now = datetime.now(UTC).isoformat()
-    return (
-        b'{"Table":"orders","Action":"insert","CommitLSN":1,"Seq":%d,"Timestamp":%s,'
-        b'"Columns":{"amount":12.50,"vat":2.40}}' % (seq, json.dumps(now).encode())
+    return b'{"Table":"orders","Action":"insert","UUID":"%d","Timestamp":%s,"Columns":{"amount":12.50,"vat":2.40}}' % (
+        seq,
+        json.dumps(now).encode(),
     )
 
 

@@ -48,6 +48,7 @@ def committed(kafka: str, group: str, topic: str, partition: int = 0) -> int:
     return int(found.offset)
 
 
+@pytest.mark.behaviour("G2")
 def test_offsets_are_committed_when_the_position_is_confirmed_and_not_before(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)])
     with started(source_of(kafka, topic, group=topic)) as source:
@@ -74,6 +75,7 @@ def test_a_clean_stop_commits_and_the_next_start_repeats_nothing(kafka: str, top
         assert commits(read_rows(source, 1)) == [4]
 
 
+@pytest.mark.behaviour("G4")
 def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)])
     with started(source_of(kafka, topic, group=topic)) as source:
@@ -86,6 +88,7 @@ def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str
         assert commits(read_rows(source, 3)) == [3, 4, 5]
 
 
+@pytest.mark.behaviour("G4")
 def test_records_that_the_broker_does_not_have_any_more_stop_it_with_the_gap(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)])
     with started(source_of(kafka, topic, group=topic)) as source:
@@ -112,6 +115,7 @@ def test_it_starts_where_start_at_says_and_a_restart_goes_on_there(
         assert commits(read_rows(again, len(expected))) == expected
 
 
+@pytest.mark.behaviour("G3")
 def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(1), b'{"id": 7}', event(2)])
     with started(source_of(kafka, topic, group=topic)) as source:
@@ -123,6 +127,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
         assert "7" not in str(raised.value).replace(topic, "")
 
 
+@pytest.mark.behaviour("G3")
 def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_goes_on(kafka: str, topic: str) -> None:
     dead = f"{topic}-dead"
     make_topic(kafka, dead)
@@ -140,6 +145,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     assert b"formats" in (letter.headers["dead_letter_reason"] or b"")
 
 
+@pytest.mark.behaviour("G2")
 def test_two_instances_share_the_partitions_and_a_rebalance_waits_for_the_sinks(kafka: str, topic_prefix: str) -> None:
     make_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):

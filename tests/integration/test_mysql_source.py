@@ -305,7 +305,7 @@ def test_two_sources_have_server_ids_of_their_own(schema: Schema) -> None:
 def test_an_idle_server_sends_heartbeats_and_a_silent_one_counts_as_lost(schema: Schema) -> None:
     with streaming(schema, receiveTimeout="1s") as source:
         began = time.monotonic()
-        while time.monotonic() - began < 2.5:
+        while time.monotonic() - began < 1.6:
             source.read(0.2)
         assert source.status().ok
         server = schema.value("SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")
@@ -428,8 +428,7 @@ def test_transactions_are_counted_by_table_also_over_a_restart(schema: Schema) -
 
     def said(batches: list[Batch]) -> tuple[int, list[dict[str, int]]]:
         begun, ended = 0, []
-        for metadata in (batch.transaction_metadata for batch in batches):
-            assert metadata is not None
+        for metadata in filter(None, (batch.transaction_metadata for batch in batches)):
             begun += len(metadata.begins)
             for tx in metadata.ends.tx.tolist():
                 counted = zip(metadata.counts.tx, metadata.counts.table, metadata.counts.count, strict=True)
@@ -517,3 +516,13 @@ def test_transactions_that_a_mysql_has_purged_are_counted(mysql: EmbeddedMysql) 
         purge_all_but_the_last(schema)
         with pytest.raises(PositionRefused, match=r"2 transactions .* no longer in .* take a new copy"):
             source_of(schema).start(position)
+
+
+def test_a_first_start_gives_its_position_before_anything_comes(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        [batch] = read_until(source, bool)
+    assert batch.idle
+    schema.execute("INSERT INTO t VALUES (1, 'meanwhile')")
+    with streaming(schema, batch.position) as again:
+        assert ids(read_all(again, schema)) == ["1"]

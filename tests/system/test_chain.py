@@ -19,7 +19,7 @@ from tests.write_load import SCHEMA, TABLES, WriteLoad
 _KILLS = 10
 
 
-@pytest.mark.behaviour("K3")
+@pytest.mark.behaviour("G5")
 @pytest.mark.slow
 def test_a_chain_of_two_services_that_are_killed_under_load_loses_nothing(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path

@@ -20,6 +20,19 @@ def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> N
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("source", ["kafka", "mysql"])
+def test_the_demo_of_every_source_delivers_every_committed_row(kafka: str, source: str) -> None:
+    done = subprocess.run(
+        [*demo("4"), "--source", source],
+        env=os.environ | {"KAFKA_BROKERS": kafka},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal: every committed row is one event" in done.stdout
+
+
 def test_ctrl_c_ends_the_demo_with_its_summary(kafka: str) -> None:
     with subprocess.Popen(
         demo("600"),

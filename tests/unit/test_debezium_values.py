@@ -250,9 +250,20 @@ def test_t5_a_date_is_days(day: date) -> None:
         ("PT-0.000001S", -1),
         ("PT-1H-2M-3.5S", -3_723_500_000),
         ("P-200000Y", -200_000 * 12 * 2_629_800_000_000),
+        ("-838:59:59.5", -3_020_399_500_000),
+        ("26:00:01", 93_601_000_000),
     ],
 )
 def test_t5_an_interval_is_microseconds(text: str, micros: int) -> None:
+    assert written(1186, text) == [micros]
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [("-838:59:59.000001", -3_020_399_000_001), ("00:00:00", 0), ("101:02:03.12", 363_723_120_000)],
+)
+def test_t5_an_interval_of_hours_is_microseconds_too(text: str, micros: int) -> None:
+    """MySQL's TIME has the form that PostgreSQL gives an interval under its own style."""
     assert written(1186, text) == [micros]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch, Position, TextType
+from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
 
@@ -24,6 +28,9 @@ class Record:
     value_bytes: bytes | None
     at: int = 0
     of: str = "orders"
+
+    def __len__(self) -> int:
+        return len(self.value_bytes or b"")
 
     def topic(self) -> str:
         return self.of
@@ -56,6 +63,7 @@ def read(records: Sequence[Record], reader: EventReader | None = None) -> Read:
     return (reader or EventReader("hop")).read(records, BEFORE, lambda _: AFTER, 1.0, stops=False)
 
 
+@pytest.mark.behaviour("G1")
 @pytest.mark.parametrize("form", ["event", "envelope"])
 def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
     reader = EventReader("test")
@@ -70,3 +78,228 @@ def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
             assert one.value_bytes == other.value_bytes
             count += 1
     assert count >= 40
+
+
+def test_a_hop_from_debezium_keeps_the_values_as_they_were_written() -> None:
+    first = [record for batch in batches() for record in written("debezium", batch) if record.value_bytes]
+    found = read(first)
+    assert not found.refused
+    again = [record.value_bytes for one in found.batches for record in written("envelope", one)]
+    events = [json.loads(value) for value in again if value is not None]
+    expected = [json.loads(record.value_bytes or b"") for record in first]
+    assert len(events) == len(expected)
+    for event, old in zip(events, expected, strict=True):
+        assert event["before"] == old.get("before")
+        if not event.get("unchanged"):
+            assert event["after"] == old.get("after")
+        if event["source"]["xid"] is not None:
+            assert event["source"]["ts_ms"] == old["source"]["ts_ms"]
+        assert event["source"]["xid"] == old["source"]["txId"]
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_debezium_with_and_without_schemas_gives_the_same(schemas: bool) -> None:
+    (batch, *_) = batches()
+    records = [record for record in written("debezium", batch, schemas=schemas) if record.value_bytes]
+    found = read(records)
+    assert not found.refused
+    rows = [record.value_bytes for one in found.batches for record in written("envelope", one)]
+    plain = read([record for record in written("debezium", batch) if record.value_bytes])
+    assert rows == [record.value_bytes for one in plain.batches for record in written("envelope", one)]
+
+
+def test_an_event_of_the_go_service_is_read() -> None:
+    uuid = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    event = {
+        "Host": "db.example",
+        "Database": "shop",
+        "Table": "orders",
+        "Action": "insert",
+        "WALPosition": 4711,
+        "Timestamp": "2026-11-22T10:00:00.123456789+01:00",
+        "UUID": uuid,
+        "Columns": {"id": 1, "note": "<b>"},
+    }
+    ((batch,), refused, _, _) = read([Record(b"1", json.dumps(event).encode(), 42)])
+    assert not refused
+    (changes,) = batch.changes
+    assert (batch.source.host, batch.source.database) == ("db.example", "shop")
+    assert (batch.transactions.commit.tolist(), changes.seq.tolist()) == ([4711], [42])
+    assert batch.transactions.commit_ts.tolist() == [1795338000123456]
+    (record,) = written("event", batch)
+    again = json.loads(record.value_bytes or b"")
+    assert again["UUID"] == uuid
+    assert again["Columns"] == event["Columns"]
+    assert again["XID"] is None
+
+
+REFUSED = {
+    "no JSON": b"orders",
+    "no object": b"[1]",
+    "no fields": b"{}",
+    "another action": b'{"Table":"t","Action":"upsert","Columns":{}}',
+    "no row": b'{"Table":"t","Action":"insert"}',
+    "a time without a zone": b'{"Table":"t","Action":"insert","Timestamp":"2026-11-22T10:00:00","Columns":{"id":1}}',
+    "no time": b'{"Table":"t","Action":"insert","Timestamp":"noon","Columns":{"id":1}}',
+    "a negative LSN": b'{"Table":"t","Action":"insert","CommitLSN":-1,"Columns":{"id":1}}',
+    "an LSN past 8 bytes": b'{"Table":"t","Action":"insert","CommitLSN":99999999999999999999,"Columns":{"id":1}}',
+    "a short UUID": b'{"Table":"t","Action":"insert","UUID":"1","Columns":{"id":1}}',
+    "bytes that are not UTF-8": b'{"Table":"t","Action":"insert","Columns":{"id":"\xff"}}',
+    "a field that is not UTF-8": b'{"Table":"\xff","Action":"insert","Columns":{"id":1}}',
+    "an escape that is none": rb'{"Table":"t","Action":"insert","Columns":{"id":"\x"}}',
+    "a document that is none": rb'{"Table":"t","Action":"insert","Columns":{"id":{"a":"\x"}}}',
+    "a number that is none": b'{"Table":"t","Action":"insert","Columns":{"id":1.2.3}}',
+    "a number with a zero in front": b'{"Table":"t","Action":"insert","Columns":{"id":01}}',
+    "cut": b'{"Table":"t","Action":"insert","Columns":{"id":',
+    "an old row with more columns": b'{"Table":"t","Action":"update","Columns":{"id":1},"Before":{"id":1,"x":2}}',
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_event_is_refused_without_its_values_and_the_others_are_read(name: str) -> None:
+    good = written("event", next(iter(batches())))
+    found = read([good[0], Record(b"{}", REFUSED[name], 7), *good[1:]])
+    ((record, reason),) = found.refused
+    assert record.offset() == 7
+    assert reason
+    assert "upsert" not in reason
+    assert "noon" not in reason
+    again = [record for one in found.batches for record in written("event", one)]
+    assert [record.value_bytes for record in again] == [record.value_bytes for record in good]
+
+
+def test_where_it_stops_nothing_behind_the_record_is_read() -> None:
+    good = written("event", next(iter(batches())))
+    found = EventReader("hop").read([*good[:2], Record(b"", b"?", 2), *good[2:]], BEFORE, lambda _: AFTER, 1.0, True)
+    assert (found.records, len(found.refused)) == (2, 1)
+    assert sum(map(len, found.batches)) == 2
+
+
+def test_tombstones_are_counted() -> None:
+    found = read([Record(b"{}", None), *written("event", mixed_batch())])
+    assert found.tombstones == 1
+    assert sum(map(len, found.batches)) == len(mixed_batch()) + 1, "a changed key is a delete and an insert"
+
+
+def test_records_of_several_origins_give_a_batch_each_and_only_the_last_moves_the_position() -> None:
+    records = [rows({"id": 1}), rows({"id": 2}, Host="other"), rows({"id": 3})]
+    found = read(records)
+    assert [(batch.source.host, len(batch)) for batch in found.batches] == [("a", 2), ("other", 1)]
+    assert [batch.position for batch in found.batches] == [BEFORE, AFTER]
+
+
+def rows(columns: dict[str, object], **fields: object) -> Record:
+    event = {"Host": "a", "Table": "t", "Action": "insert", "CommitLSN": 5, "Seq": 0, "Columns": columns, **fields}
+    return Record(b'{"id":1}', json.dumps(event).encode())
+
+
+KINDS = {
+    "integers": ([1, -5], "integer"),
+    "the largest and the smallest integer of 8 bytes": ([2**63 - 1, -(2**63)], "integer"),
+    "one more than the largest": ([2**63, 1], "number"),
+    "integers past 8 bytes": ([1, 10**30], "number"),
+    "integers of many digits": ([1, 10**4200], "number"),
+    "numbers": ([1, 2.5], "number"),
+    "numbers and NaN": ([1, "NaN"], "number"),
+    "strings": (["a", "NaN"], "string"),
+    "booleans": ([True, False], "boolean"),
+    "documents": ([{"a": [1]}, [2]], "any"),
+    "a mixture": ([1, "a"], "any"),
+    "nulls": ([None, None], "null"),
+    "nulls and others": ([None, True], "boolean"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_column_has_the_kind_that_fits_its_values(name: str) -> None:
+    values, native = KINDS[name]
+    found = read([rows({"id": 1, "v": value}) for value in values])
+    (batch,) = found.batches
+    (change,) = batch.schema_changes
+    kind = change.relation.columns[1].type
+    assert isinstance(kind, TextType)
+    assert kind.native == native
+    again = [json.loads(record.value_bytes or b"")["Columns"]["v"] for record in written("event", batch)]
+    assert again == values
+
+
+def test_a_kind_is_widened_with_a_change_of_the_shape_and_not_narrowed_again() -> None:
+    reader = EventReader("hop")
+    seen = []
+    for value in (1, 2, 2.5, 3, "x", 4):
+        (batch,) = read([rows({"id": 1, "v": value})], reader).batches
+        seen.append([(change.relation.version, change.relation.columns[1].type) for change in batch.schema_changes])
+        (record,) = written("event", batch)
+        assert json.loads(record.value_bytes or b"")["Columns"]["v"] == value
+    natives = [[(version, kind.native) for version, kind in one if isinstance(kind, TextType)] for one in seen]
+    assert natives == [[(1, "integer")], [], [(2, "number")], [], [(3, "any")], []]
+
+
+def test_columns_that_come_and_go_change_the_shape() -> None:
+    reader = EventReader("hop")
+    shapes = []
+    for columns in ({"id": 1}, {"id": 1, "a": 1}, {"a": 1, "id": 1}, {"a": 2}, {"id": 1, "a": 1}):
+        (batch,) = read([rows(columns)], reader).batches
+        shapes.append([tuple(column.name for column in one.relation.columns) for one in batch.schema_changes])
+        (record,) = written("event", batch)
+        assert json.loads(record.value_bytes or b"")["Columns"] == columns
+    assert shapes == [[("id",)], [("id", "a")], [], [("a",)], [("id", "a")]]
+
+
+def test_a_delete_that_has_only_the_key_does_not_change_the_shape() -> None:
+    reader = EventReader("hop")
+    read([rows({"id": 1, "note": "n"})], reader)
+    (batch,) = read([rows({"id": 1}, Action="delete")], reader).batches
+    assert not batch.schema_changes
+    (record,) = written("event", batch)
+    assert json.loads(record.value_bytes or b"")["Columns"] == {"id": 1}
+
+
+def test_a_shape_that_was_stored_is_not_told_again() -> None:
+    (batch,) = read([rows({"id": 1, "v": "x"})]).batches
+    after = EventReader("hop")
+    after.remember([change.relation for change in batch.schema_changes])
+    (again,) = read([rows({"id": 2, "v": "y"})], after).batches
+    assert not again.schema_changes
+    (wider,) = read([rows({"id": 2, "v": 1})], after).batches
+    assert [change.relation.version for change in wider.schema_changes] == [2]
+
+
+def test_a_key_of_another_column_changes_the_shape_and_comes_out_again() -> None:
+    event = rows({"id": 1, "code": "c"}).value_bytes
+    (batch,) = read([Record(b'{"id":1}', event), Record(b'{"code":"c"}', event), Record(None, event)]).batches
+    assert [record.key_bytes for record in written("event", batch)] == [b'{"id":1}', b'{"code":"c"}', None]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(), inside, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.text(min_size=1, max_size=8)
+
+
+@pytest.mark.behaviour("G1")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}, optional={"a": VALUES, 'é"': VALUES}), min_size=1))
+def test_any_rows_come_out_as_they_were_by_fields_and_one_by_one(found: list[dict[str, object]]) -> None:
+    fields = {"WALPosition": 9, "XID": 3, "Timestamp": "2026-11-22T10:00:00Z", "UUID": "0" * 36}
+    records = [rows(columns, **fields) for columns in found]
+    with pytest.MonkeyPatch.context() as patch:
+        for many in (0, 1 << 30):
+            patch.setattr("psql_streamer.event_reader.reader._MANY", many)
+            (batch,) = read(records).batches
+            again = [json.loads(record.value_bytes or b"")["Columns"] for record in written("event", batch)]
+            assert again == found
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40))
+def test_bytes_that_were_changed_are_refused_or_read_and_never_break_it(more: bytes, at: int, gone: int) -> None:
+    (good, *_) = written("event", mixed_batch())
+    value = good.value_bytes or b""
+    bad = value[:at] + more + value[at + gone :]
+    found = read([Record(good.key_bytes, bad)])
+    for one in found.batches:
+        for record in written("event", one):
+            json.loads(record.value_bytes or b"")

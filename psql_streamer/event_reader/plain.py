@@ -1,0 +1,82 @@
+"""Many records of the format `event`, of one origin and about rows alone: what most batches of most topics are.
+
+They are read by fields and not by records. The result is what `reader` makes of them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, decode_event
+from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, to_micros
+from psql_streamer.model import POSTGRESQL, RowOp
+
+_UUID_LENGTHS = ({36}, {0})
+
+
+class Plain(NamedTuple):
+    """Fields of records, one element a record but for transactions.
+
+    transactions: commit number, time and id. tx: index into these.
+    """
+
+    origin: Origin
+    events: Sequence[Event]
+    op: list[int]
+    seq: list[int]
+    place: list[int]
+    uuid: list[bytes]
+    transactions: list[tuple[int, int, str | None]]
+    tx: list[int]
+
+
+def read_plain(messages: Sequence[Message]) -> Plain | None:
+    """The fields; None for records that have to be read one by one."""
+    try:
+        events = [decode_event(message.value()) for message in messages]  # type: ignore[arg-type]  # None: TypeError
+        return _fields(events)
+    except (*NOT_OF_THE_FORMAT, TypeError, NoEventError, UnicodeEncodeError):
+        return None
+
+
+def _fields(events: Sequence[Event]) -> Plain | None:
+    origins = {(event.Host, event.Database) for event in events}
+    op = [ACTIONS.get(event.Action) for event in events]
+    seq, place = [event.Seq for event in events], [event.WALPosition for event in events]
+    commits, times = [event.CommitLSN for event in events], [event.Timestamp for event in events]
+    uuids = [event.UUID for event in events]
+    is_plain = (
+        len(origins) == 1
+        and set(op) <= _ROW_OPS
+        and None not in seq
+        and None not in place
+        and set(map(len, uuids)) in _UUID_LENGTHS
+        and not any(event.Unchanged for event in events)
+    )
+    if not is_plain:
+        return None
+    transactions, tx = _number_transactions(commits, times, [event.XID for event in events])
+    origin = Origin(POSTGRESQL, *origins.pop())
+    encoded = [uuid.encode("ascii") for uuid in uuids]
+    return Plain(origin, events, op, seq, place, encoded, transactions, tx)  # type: ignore[arg-type]  # no None is there
+
+
+_ROW_OPS: frozenset[object] = frozenset(RowOp)
+
+
+def _number_transactions(
+    commits: Sequence[int | None], times: Sequence[str | None], xids: Sequence[int | None]
+) -> tuple[list[tuple[int, int, str | None]], list[int]]:
+    """The transactions, and which of them each record is of. Raises TypeError for a record that does not say."""
+    found: list[tuple[int, int, str | None]] = []
+    tx = []
+    last_commit, last_time, last_xid = None, None, None
+    for commit, time, xid in zip(commits, times, xids, strict=True):
+        if commit != last_commit or time != last_time or xid != last_xid:
+            if commit is None or time is None or xid is None:
+                raise TypeError
+            found.append((commit, to_micros(time), str(xid)))
+            last_commit, last_time, last_xid = commit, time, xid
+        tx.append(len(found) - 1)
+    return found, tx

@@ -1,0 +1,116 @@
+"""The section of a Kafka source: what it refuses, and what it means in librdkafka's terms."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from psql_streamer.config import load
+from psql_streamer.errors import ConfigError
+from psql_streamer.model import Position
+from sources.kafka.offsets import Partition, has_reached, of_position, to_position
+from sources.kafka.options import KafkaSourceOptions
+from tests.config_files import written
+
+SECTION = {"type": "kafka", "hosts": ["k:9092"], "topics": ["orders"], "groupID": "g"}
+
+
+def options(**more: Any) -> KafkaSourceOptions:
+    return KafkaSourceOptions.model_validate(SECTION | more)
+
+
+PROBLEMS = {
+    "no topic": ({"topics": []}, "name at least one"),
+    "a topic twice": ({"topics": ["a", "a"]}, "names a topic twice"),
+    "a name that is none": ({"topics": ["a b"]}, "a b"),
+    "no group": ({"groupID": ""}, "at least 1 character"),
+    "a start that is none": ({"startAt": "noon"}, "earliest"),
+    "an own dead letter": ({"deadLetterTopic": "orders"}, "is one of the topics"),
+    "commits of the client": ({"kafka": {"enable.auto.commit": True}}, "when every sink has the records"),
+    "jumps": ({"kafka": {"auto.offset.reset": "latest"}}, "without a word"),
+    "a property that is none": ({"kafka": {"fetch.wait": 1}}, "fetch.wait"),
+    "a drain past the poll interval": ({"drainTimeout": "5m"}, "longer than 4m"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_cannot_work_is_refused_with_the_reason(name: str) -> None:
+    more, expected = PROBLEMS[name]
+    with pytest.raises(ValidationError, match=expected):
+        options(**more)
+
+
+def test_a_start_is_a_word_or_a_moment() -> None:
+    assert options().start_at == "earliest"
+    assert options(startAt="2026-11-22T10:00:00Z").start_at == datetime(2026, 11, 22, 10, tzinfo=UTC)
+    assert options(startAt=datetime(2026, 11, 22, 10)).start_at == datetime(2026, 11, 22, 10, tzinfo=UTC)
+
+
+def test_offsets_are_committed_by_the_source_alone_and_never_reset() -> None:
+    properties = options(instanceId="a", kafka={"fetch.min.bytes": 2}).consumer_properties()
+    assert properties["enable.auto.commit"] is False
+    assert properties["auto.offset.reset"] == "error"
+    assert properties["group.instance.id"] == "a"
+    assert properties["fetch.min.bytes"] == 2
+    assert "group.instance.id" not in options().consumer_properties()
+
+
+def test_positions_go_on_partition_by_partition() -> None:
+    offsets = {Partition("b", 1): 7, Partition("a", 0): 5}
+    position = to_position(offsets)
+    assert (position.data, str(position)) == ({"a": {"0": 5}, "b": {"1": 7}}, "a[0]@5, b[1]@7")
+    assert of_position(position) == offsets
+    assert of_position(None) == {}
+    assert has_reached(offsets, {Partition("a", 0): 5})
+    assert not has_reached(offsets, {Partition("a", 0): 6})
+    assert not has_reached(offsets, {Partition("c", 0): 0})
+    assert str(to_position({Partition("t", number): 1 for number in range(5)})).endswith("t[2]@1 and 2 more")
+    assert str(Position({}, "")) == ""
+
+
+CIRCLES = {
+    "its own topic": ('topicFallback = "orders"', ["orders"]),
+    "a prefix": ('topicPrefix = "shop"', ["shop.orders"]),
+    "a placeholder": ('tableTopicMapping = { "*" = "{schema}-{table}" }', ["public-orders"]),
+    "a regular expression": ('topicPrefix = "shop"', [r"^shop\\..*"]),
+}
+
+
+def config_of(folder: Path, sink: str, topics: list[str], hosts: str = "k:9092") -> None:
+    quoted = ", ".join(f'"{topic}"' for topic in topics)
+    text = f"""
+        http = ":8080"
+        lmdb = "/x"
+        [source.hop]
+        type = "kafka"
+        hosts = ["{hosts}"]
+        topics = [{quoted}]
+        groupID = "g"
+        [sink.k]
+        type = "kafka"
+        sources = ["hop"]
+        hosts = ["k:9092"]
+        {sink}
+        """
+    load(written(folder, text), {})
+
+
+@pytest.mark.parametrize("name", CIRCLES)
+def test_a_sink_that_may_write_what_its_source_reads_is_refused(tmp_path: Path, name: str) -> None:
+    sink, topics = CIRCLES[name]
+    with pytest.raises(ConfigError, match=r"sink\.k: may write to k:9092/.*its events would never end"):
+        config_of(tmp_path, sink, topics)
+    config_of(tmp_path, sink, topics, hosts="other:9092")
+    config_of(tmp_path, sink, ["another"])
+
+
+def test_a_topic_is_read_once_in_a_group(tmp_path: Path) -> None:
+    section = '[source.{name}]\ntype = "kafka"\nhosts = ["k:9092"]\ntopics = ["t"]\ngroupID = "g"\n'
+    sink = '[sink.n]\ntype = "stub_discard"\nsources = ["a", "b"]\n'
+    text = 'http = ":8080"\nlmdb = "/x"\n' + section.format(name="a") + section.format(name="b") + sink
+    with pytest.raises(ConfigError, match=r'topic "t" in group "g" on k:9092 is already used by source.a'):
+        load(written(tmp_path, text), {})
