@@ -46,7 +46,10 @@ _RECHECK_SECONDS = 0.1
 """Between two looks at transactions that rows wait for."""
 
 _BATCH_BYTES = 32 << 20
-"""Where rows are wide, a batch has fewer of them."""
+"""Where rows are wide, a batch has fewer of them, by those of the batch before."""
+
+_FIRST_ROWS = 1000
+"""The most rows of a table's first batch, when nobody knows how wide they are."""
 
 
 class SqlSource(Source):
@@ -65,7 +68,7 @@ class SqlSource(Source):
         self._progress = Progress()
         self._unsaid = False  # the progress has cursors that would be others at the next start
         self._due = 0.0
-        self._limit = options.batch_size
+        self._limits: dict[str, int] = {}  # rows of the next batch, by table
         self._stored_plans = 0
         self._stored = threading.Condition()
         self._started = False
@@ -244,7 +247,8 @@ class SqlSource(Source):
     # Reading rows.
 
     def _read_piece(self) -> Batch:
-        piece, limit = self._progress.pieces[0], self._limit
+        piece = self._progress.pieces[0]
+        limit = min(self._settings.batch_size, self._limits.get(piece.table, _FIRST_ROWS))
         rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
         if rows is None:
             self._progress = self._progress.behind_piece()
@@ -262,7 +266,7 @@ class SqlSource(Source):
         commit, seq = _numbers(rows.key, piece)
         changes = replace(Changes.of_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
         held = sum(map(nbytes, rows.arrays))
-        self._limit = min(self._settings.batch_size, max(1, _BATCH_BYTES * count // max(held, 1)))
+        self._limits[relation.id] = max(1, _BATCH_BYTES * count // max(held, 1))
         batch = Batch(
             self._info,
             self._progress.position,
@@ -308,7 +312,7 @@ class SqlSource(Source):
         """What it does, and what it waits for."""
         waits = next((found for table in self._tables.values() if (found := table.waits_for)), "")
         by_time = next((found for table in self._tables.values() if (found := table.by_time)), "")
-        polls = f"polls {len(self._tables)} tables every {self._settings.poll_interval:g} s"
+        polls = f"polls every {self._settings.poll_interval:g} s, tables: {len(self._tables)}"
         return waits or (f"{polls}; {by_time}" if by_time else polls)
 
 

@@ -68,8 +68,8 @@ class WatchedTable:
         seconds = time.monotonic() - self._settling.waits_since
         if names := sorted(self._settling.waits_for):
             return (
-                f"rows of {self.id} wait for {len(names)} transactions that may have written smaller keys, for "
-                f"{seconds:.0f} s: {', '.join(names[:_MOST_NAMED])}"
+                f"rows of {self.id} have waited {seconds:.0f} s for transactions that may have written smaller keys "
+                f"({len(names)}): {', '.join(names[:_MOST_NAMED])}"
             )
         if self._settling.by_writers and seconds > _UNKNOWN_SECONDS + self._settling.seconds:
             return f"rows of {self.id} have waited {seconds:.0f} s for the server to say which transactions write"

@@ -65,7 +65,7 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(every_orders
         late.execute("INSERT INTO orders (note) VALUES ('late')")
         every_orders.execute("INSERT INTO orders (note) VALUES ('early')")
         assert rows_of(read_quiet(source, 1.0)) == []
-        assert "wait for 1 transactions" in source.status().reason
+        assert "smaller keys (1)" in source.status().reason
         late.execute("COMMIT")
         assert notes(source, 2) == ["late", "early"]
 
