@@ -41,7 +41,7 @@ from psql_streamer.model import (
     batch_overhead,
 )
 
-_NULL = Raw(b"null")
+_NULL = b"null"
 _NO_NAMES: Names = ()
 _UNSAID = int(NO_PLACE)
 _DELETE = int(RowOp.DELETE)
@@ -133,11 +133,16 @@ class EventReader:
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
     def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
-        plain = read_plain(messages)
-        if plain is None:
-            return None
-        part = _Part(plain.origin, self._tables)
-        return part if part.fill(plain, messages) else None
+        part: _Part | None = None
+        for first in range(0, len(messages), _SLICE_RECORDS):
+            some = messages[first : first + _SLICE_RECORDS]
+            plain = read_plain(some)
+            if plain is None:
+                return None
+            part = part or _Part(plain.origin, self._tables)
+            if part.origin != plain.origin or not part.fill(plain, some):
+                return None
+        return part
 
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
@@ -173,6 +178,9 @@ _NOWHERE = Origin("kafka", "", "")
 
 _MANY = 32
 """Records from which on it pays to read them by fields."""
+
+_SLICE_RECORDS = 250
+"""Records of which Python's objects are there at a time: a processor's cache holds those of some hundred."""
 
 
 class KeyNames:
@@ -214,7 +222,7 @@ _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
 class _Images:
     """One image of rows: raw JSON, cell by cell."""
 
-    values: list[Raw] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=lambda: [0])
     absent: list[int] = field(default_factory=list)
@@ -224,14 +232,14 @@ class _Images:
         """The image of a row."""
         values = self.values
         if layout.places is None:
-            values.extend(image.values())
+            values.extend(map(bytes, image.values()))
         else:
             first = len(values)
             values.extend([_NULL] * layout.width)
             lacking = set(range(layout.width)).difference(layout.places)
             self.absent.extend(first + place for place in lacking)
             for place, value in zip(layout.places, image.values(), strict=True):
-                values[first + place] = value
+                values[first + place] = bytes(value)
         self.rows.append(row)
         self.begins.append(len(values))
         self.tables.append(layout.table)
@@ -242,7 +250,7 @@ class _Part:
 
     def __init__(self, origin: Origin, tables: Tables) -> None:
         self.count = 0
-        self._origin = origin
+        self.origin = origin
         self._tables = tables
         self._of_rows: list[Table] = []
         self._order: list[int] = []
@@ -293,11 +301,11 @@ class _Part:
         self._uuid.append(parsed.uuid)
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
-        """Put these changes into an empty part. False, and it is of no use, for rows that are not whole."""
+        """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
         key_of = KeyNames()
-        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True)):
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True), self.count):
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
                 return False
@@ -309,10 +317,16 @@ class _Part:
                 layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
                 before.add(row, old, layout)
             of_rows.append(layout.table)
-        self.count = len(plain.events)
-        self._order = list(range(self.count))
-        self._op, self._seq, self._tx = plain.op, plain.seq, plain.tx
-        self._place, self._uuid, self._transactions = plain.place, plain.uuid, plain.transactions
+        self._order += range(self.count, self.count + len(messages))
+        self._op += plain.op
+        self._seq += plain.seq
+        self._place += plain.place
+        self._uuid += plain.uuid
+        # The first transaction may be the last one of those before.
+        shift = len(self._transactions) - (self._transactions[-1:] == plain.transactions[:1])
+        self._tx += [shift + tx for tx in plain.tx]
+        self._transactions[shift:] = plain.transactions
+        self.count += len(messages)
         return True
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
@@ -381,7 +395,7 @@ class _Part:
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         return Batch(
-            SourceInfo(self._origin.kind, name, self._origin.host, self._origin.database),
+            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database),
             position,
             self._describe_transactions(),
             cells,
@@ -431,7 +445,7 @@ class _Texts(NamedTuple):
 
 def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
     """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
-    raw = [pa.array(list(map(bytes, image.values)), pa.binary()) for image in images]
+    raw = [pa.array(image.values, pa.binary()) for image in images]
     values = pa.concat_arrays(raw)
     if not len(values):
         return _Texts(raw, {})

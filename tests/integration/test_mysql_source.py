@@ -526,3 +526,18 @@ def test_a_first_start_gives_its_position_before_anything_comes(schema: Schema) 
     schema.execute("INSERT INTO t VALUES (1, 'meanwhile')")
     with streaming(schema, batch.position) as again:
         assert ids(read_all(again, schema)) == ["1"]
+
+
+def test_an_operator_may_send_it_to_gtids_or_to_a_place(schema: Schema) -> None:
+    schema.execute(TABLE)
+    gtids = schema.value(
+        "SELECT @@GLOBAL.gtid_binlog_pos" if "Maria" in schema.value("SELECT VERSION()") else "SELECT @@gtid_executed"
+    )
+    with streaming(schema) as source:
+        place = next(iter(source.find_dropped([]) or ())).data
+    schema.execute("INSERT INTO t VALUES (1, 'a')")
+    for override in (gtids, f"{place['file']}:{place['offset']}"):
+        source = source_of(schema, positionOverride=override)
+        assert source.position_override is not None
+        with streaming(schema, source.position_override) as started:
+            assert ids(read_until(started, lambda batches: bool(ids(batches)))) == ["1"]
