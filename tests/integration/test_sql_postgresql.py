@@ -53,7 +53,7 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Data
         run(late, "INSERT INTO orders (note) VALUES ('late')")
         orders.execute("INSERT INTO orders (note) VALUES ('early')")
         assert rows_of(read_quiet(source)) == []
-        assert "wait for 1 transactions" in source.status().reason
+        assert "smaller keys (1)" in source.status().reason
         assert source.stats()["unsettled_rows"] == 1
         late.commit()
         assert notes(source, 2) == ["late", "early"]
@@ -250,7 +250,7 @@ def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
     }
     with polling(database, *ends) as source:
         for name, (cursor, to) in ends.items():
-            table = source._tables[f"public.{name}"]
+            table = source._tables[f"public.{name}"].table
             statement = table.rows_statement(cursor, to, 100).compile(
                 dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}
             )
