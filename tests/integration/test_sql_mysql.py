@@ -60,6 +60,7 @@ def notes(source: SqlSource, count: int) -> list[str | None]:
     return [row["note"] for row in read_rows(source, count)]
 
 
+@pytest.mark.behaviour("P2")
 def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(every_orders: Schema) -> None:
     with transaction(every_orders) as late, polling(every_orders) as source:
         late.execute("INSERT INTO orders (note) VALUES ('late')")
@@ -78,6 +79,7 @@ def test_a_transaction_that_reads_holds_nothing_up_and_every_poll_sees_what_is_n
             assert notes(source, 1) == [note]
 
 
+@pytest.mark.behaviour("P2")
 @pytest.mark.parametrize("process", [True, False], ids=["PROCESS", "by time"])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(
     every_orders: Schema, process: bool
@@ -161,6 +163,7 @@ def checksums(batches: list[Batch]) -> list[tuple[str, object]]:
     return [(event["Checksum"], event["Columns"]) for event in map(json.loads, values)]
 
 
+@pytest.mark.behaviour("P4")
 def test_values_are_those_of_the_server(every_schema: Schema) -> None:
     columns = [f"c{at}" for at in range(len(VALUES))]
     declared = ", ".join(f"{name} {kind}" for name, kind in zip(columns, VALUES, strict=True))

@@ -48,6 +48,7 @@ def findings(source: SqlSource) -> list[str]:
     return [finding.problem for finding in source.check() if isinstance(finding, Finding)]
 
 
+@pytest.mark.behaviour("P2")
 def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Database) -> None:
     with orders.session() as late, polling(orders) as source:
         run(late, "INSERT INTO orders (note) VALUES ('late')")
@@ -60,6 +61,7 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Data
         assert source.stats()["unsettled_rows"] == 0
 
 
+@pytest.mark.behaviour("P2")
 def test_a_transaction_that_begins_during_a_poll_is_waited_for(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_transaction_that_begins_during_a_poll_is_waited_for(
         assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
 def test_a_transaction_that_has_taken_a_key_and_written_nothing_is_waited_for(orders: Database) -> None:
     with orders.session() as late, polling(orders) as source:
         run(late, "SELECT nextval('orders_id_seq')")
@@ -147,6 +150,7 @@ def test_a_prepared_transaction_is_waited_for() -> None:
             assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
 @pytest.mark.parametrize("batch_size", [7, 10_000])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Database, batch_size: int) -> None:
     ended = threading.Event()

@@ -294,6 +294,7 @@ def test_with_one_table_the_commit_number_is_the_key(orders: Shop) -> None:
     assert identities_of(batches) == [(5, 0), (7, 0)]
 
 
+@pytest.mark.behaviour("P3")
 @pytest.mark.parametrize("keys", ["integers", "texts"])
 def test_rows_that_are_sent_again_have_the_identity_and_the_time_that_they_had(orders: Shop, keys: str) -> None:
     """Wherever the service was killed, and though rows came and the size of batches changed meanwhile."""
@@ -398,6 +399,7 @@ def test_a_database_of_which_nothing_is_known_is_read_by_time_with_the_same_valu
         assert [row["note"] for row in read_rows(source, 2)] == ['"Zoë"', None]
 
 
+@pytest.mark.behaviour("P4")
 def test_equal_rows_have_equal_checksums_on_every_engine(file: Path, database: Database) -> None:
     columns = "amount decimal(10, 2), price double precision, at timestamp, day date, paid boolean, note text, doc json"
     row = "12.5, 0.1, '2026-01-31 10:00:00.500', '2026-01-31', true, 'Zoë \"q\"', '{\"a\": [1, null]}'"
@@ -432,6 +434,7 @@ def test_a_position_by_another_key_is_refused(orders: Shop) -> None:
         orders.source({"table": "orders", "key": ["note", "id"]}).start(stored(batches))
 
 
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize("restored", ["TRUNCATE", "another table"])
 def test_a_table_that_is_shorter_than_the_cursor_stops_the_source(orders: Shop, restored: str) -> None:
     insert(orders, "a", "b", "c")
@@ -467,6 +470,7 @@ def test_status_and_stats_say_how_it_is(orders: Shop) -> None:
 # SQLite alone.
 
 
+@pytest.mark.behaviour("P5")
 def test_a_file_that_is_replaced_is_noticed(file: Path) -> None:
     shop = sqlite_shop(file)
     shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note text)")
@@ -484,6 +488,7 @@ def test_a_file_that_is_replaced_is_noticed(file: Path) -> None:
     assert shop.source().stream_identity() != identity
 
 
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize(
     ("declared", "value", "kind"),
     [("DECIMAL(10, 2)", "'not a number'", "text"), ("INTEGER", "2.5", "a float"), ("TEXT", "x'ff'", "a blob"),
@@ -524,6 +529,7 @@ def test_a_file_that_is_locked_is_tried_again(file: Path) -> None:
         assert notes(read_rows(source, 1)) == ["a"]
 
 
+@pytest.mark.behaviour("P2")
 def test_writers_of_sqlite_are_not_held_up_and_lose_nothing(file: Path) -> None:
     shop = sqlite_shop(file)
     shop.run(f"CREATE TABLE orders (id {shop.serial}, note text)")
