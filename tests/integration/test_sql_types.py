@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg2.errors
+import pytest
 
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
