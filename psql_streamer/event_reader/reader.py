@@ -128,6 +128,8 @@ class EventReader:
                     break
             count += 1
         held = [part for part in parts.values() if part.count]
+        for part in held:  # before any of them tells of shapes
+            part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
@@ -260,6 +262,7 @@ class _Part:
         self._place: list[int] = []
         self._uuid: list[bytes] = []
         self._after, self._before = _Images(), _Images()
+        self._held: kinds.Held | None = None
         self._transactions: list[tuple[int, int, str | None]] = []
         self._truncates: list[tuple[Table, Truncate]] = []
         self._messages: list[LogicalMessage] = []
@@ -371,9 +374,16 @@ class _Part:
             self._transactions.append(transaction)
         return len(self._transactions) - 1
 
+    def look(self) -> kinds.Held:
+        """What the values are, of both images. Raises BrokenJsonError."""
+        if self._held is None:
+            images = (self._after, self._before)
+            self._held = kinds.look(pa.concat_arrays([pa.array(image.values, pa.binary()) for image in images]))
+        return self._held
+
     def finish(self, name: str, position: Position, received_at: float) -> Batch:
-        """The batch."""
-        values = _texts_of((self._after, self._before), self._tables)
+        """The batch. Raises BrokenJsonError, before anything has changed."""
+        values = _texts_of(self.look(), (self._after, self._before), self._tables)
         after, before = (
             _tuples(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
@@ -443,13 +453,10 @@ class _Texts(NamedTuple):
     now: dict[int, Table]
 
 
-def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
+def _texts_of(held: kinds.Held, images: Sequence[_Images], tables: Tables) -> _Texts:
     """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
-    raw = [pa.array(image.values, pa.binary()) for image in images]
-    values = pa.concat_arrays(raw)
-    if not len(values):
-        return _Texts(raw, {})
-    held = kinds.look(values)
+    if not len(held.values):
+        return _Texts((held.values, held.values), {})
     of_tables = {table.number: table for image in images for table in image.tables}
     firsts, width = _number_columns(of_tables)
     columns = np.concatenate([_columns_of(image, firsts) for image in images])
@@ -463,7 +470,8 @@ def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])
-    return _Texts((texts[: len(raw[0])], texts[len(raw[0]) :]), now)
+    new = len(images[0].values)
+    return _Texts((texts[:new], texts[new:]), now)
 
 
 def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:

@@ -303,3 +303,11 @@ def test_bytes_that_were_changed_are_refused_or_read_and_never_break_it(more: by
     for one in found.batches:
         for record in written("event", one):
             json.loads(record.value_bytes or b"")
+
+
+def test_broken_json_of_one_origin_does_not_hide_the_shapes_of_another() -> None:
+    broken = Record(b"{}", b'{"Host":"other","Table":"t","Action":"insert","Columns":{"id":{"a":"\\x"}}}')
+    found = read([rows({"id": 1}), broken])
+    assert len(found.refused) == 1
+    (batch,) = found.batches
+    assert [str(change.relation) for change in batch.schema_changes] == [".t"]
