@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
 from psql_streamer.event_reader.parsed import (
     Image,
     MarkerDetails,
@@ -55,9 +56,11 @@ class Event(Struct, gc=False):
     CommitLSN: Number | None = None
     WALPosition: Number | None = None
     Transaction: str | None = None
-    GTID: str | None = None
     Commit: Number | None = None
     Place: Number | None = None
+    GTID: str | None = None
+    File: str | None = None
+    Position: Number = 0
     Seq: _Seq | None = None
     UUID: str = ""
     Columns: dict[str, Raw] | None = None
@@ -81,7 +84,13 @@ def _parse_event(value: bytes) -> Parsed:
     if kind is None:
         raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
     commit = event.CommitLSN if event.Commit is None else event.Commit
-    xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
+    if event.File is None:
+        xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
+        origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
+        transaction = event.Transaction if xid is None else str(xid)
+    else:
+        log = in_binary_log(event.GTID, event.File, event.Position, commit)
+        origin, transaction, place = Origin(log.kind, event.Host, event.Database, log.name), log.id, log.place
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -89,13 +98,13 @@ def _parse_event(value: bytes) -> Parsed:
         details = MarkerDetails(event.Options, event.Prefix, _content(event.Content, event.ContentBase64))
         new = old = None
     return Parsed(
-        Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database),
+        origin,
         event.Schema,
         event.Table,
         kind,
         place if commit is None else commit,
         0 if event.Timestamp is None else to_micros(event.Timestamp),
-        event.Transaction or event.GTID if xid is None else str(xid),
+        transaction,
         place,
         event.Seq,
         _uuid(event.UUID),
@@ -114,9 +123,11 @@ class _EnvelopeSource(Struct):
     commit_lsn: str | None = None
     lsn: str | None = None
     transaction: str | None = None
-    gtid: str | None = None
     commit: Number | None = None
     place: Number | None = None
+    gtid: str | None = None
+    file: str | None = None
+    pos: Number = 0
 
 
 class _EnvelopeMessage(Struct, rename={"content_base64": "contentBase64"}):
@@ -151,15 +162,22 @@ def _parse_envelope(value: bytes) -> Parsed:
     if not isinstance(kind, RowOp):
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
+    if source.file is None:
+        origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
+        transaction = source.transaction if source.xid is None else str(source.xid)
+        place = source.place if source.lsn is None else _lsn(source.lsn)
+    else:
+        log = in_binary_log(source.gtid, source.file, source.pos, source.commit)
+        origin, transaction, place = Origin(log.kind, "", source.db, log.name), log.id, log.place
     return Parsed(
-        Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db),
+        origin,
         event.schema,
         event.table,
         kind,
         source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
         (source.ts_ms or 0) * 1000,
-        source.transaction or source.gtid if source.xid is None else str(source.xid),
-        source.place if source.lsn is None else _lsn(source.lsn),
+        transaction,
+        place,
         source.seq,
         b"",
         event.after,
@@ -176,6 +194,9 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     table: str = ""
     schema: str = ""
     ts_us: _Microseconds | None = None
+    gtid: str | None = None
+    file: str = ""
+    pos: Number = 0
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
@@ -230,15 +251,26 @@ def _of_debezium(event: _Debezium) -> Parsed:
         said = event.message or _DebeziumMessage("", "")
         details = MarkerDetails((), said.prefix, _bytes(said.content))
     new, unchanged = _available(event.after)
+    commit: int | None
+    place: int | None
+    transaction: str | None
+    if source.file:
+        log = in_binary_log(source.gtid, source.file, source.pos, None)
+        origin, schema = Origin(source.connector, "", source.db, log.name), source.db
+        commit, place, transaction = number_of(source.gtid), log.place, log.id
+    else:
+        origin, schema, place = Origin(source.connector, "", source.db), source.schema, source.lsn
+        commit = _commit_in(source.sequence) or source.lsn
+        transaction = None if source.transaction is None else str(source.transaction)
     return Parsed(
-        Origin(source.connector, "", source.db),
-        source.schema,
+        origin,
+        schema,
         source.table,
         kind,
-        _commit_in(source.sequence) or source.lsn,
+        commit,
         source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
-        None if source.transaction is None else str(source.transaction),
-        source.lsn,
+        transaction,
+        place,
         OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,
         b"",
         new,

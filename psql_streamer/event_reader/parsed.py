@@ -21,6 +21,7 @@ class Origin(NamedTuple):
     kind: str
     host: str
     database: str
+    log_name: str = ""
 
 
 class Parsed(NamedTuple):

@@ -405,7 +405,7 @@ class _Part:
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         return Batch(
-            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database),
+            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database, log_name=self.origin.log_name),
             position,
             self._describe_transactions(),
             cells,

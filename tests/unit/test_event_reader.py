@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, Position, TextType
+from psql_streamer.model import (
+    Batch,
+    Changes,
+    Column,
+    Position,
+    Relation,
+    SourceInfo,
+    TextType,
+    Transactions,
+)
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.pgtypes.builtin import OIDS
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
@@ -78,6 +91,54 @@ def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
             assert one.value_bytes == other.value_bytes
             count += 1
     assert count >= 40
+
+
+GTIDS = {
+    "mysql": b"3e11fa47-71ca-11e1-9e33-c80aa9429562:%d",
+    "mariadb": b"0-1-%d",
+    "mysql without GTIDs": None,
+}
+
+
+def binlog_batch(flavor: str) -> Batch:
+    """Two transactions of a binary log, of which the second has two rows."""
+    gtid = GTIDS[flavor]
+    kind = TextType("int", PostgresType(OIDS["int4"]))
+    table = Relation("shop.orders", "shop", "orders", (Column("id", kind, key=True),))
+    commit = np.array([23, 24], np.uint64) if gtid else np.array([(7 << 32) | 400, (7 << 32) | 900], np.uint64)
+    ids = [gtid % number if gtid else b"binlog.000007:%d" % (number % (1 << 32)) for number in commit.tolist()]
+    changes = Changes.of_new_rows(table, [pa.array([b"1", b"2", b"3"], pa.binary())], np.array([0, 1, 1], np.int32))
+    return Batch(
+        SourceInfo(flavor.split()[0], "test", "db.example", "", log_name="binlog"),
+        BEFORE,
+        Transactions(commit, np.array([5_000_000, 6_000_000]), pa.array(ids, pa.binary())),
+        (replace(changes, place=np.array([(7 << 32) | 500, (7 << 32) | 1000, (7 << 32) | 1000], np.uint64)),),
+        nbytes=100,
+    )
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("flavor", GTIDS)
+@pytest.mark.parametrize("form", ["event", "envelope"])
+def test_a_hop_leaves_events_of_a_binary_log_as_they_are(form: str, flavor: str) -> None:
+    first = written(form, binlog_batch(flavor))
+    found = read(first, EventReader("test"))
+    assert not found.refused
+    again = [record for one in found.batches for record in written(form, one)]
+    assert [(record.key_bytes, record.value_bytes) for record in again] == [
+        (record.key_bytes, record.value_bytes) for record in first
+    ]
+
+
+def test_debezium_events_of_a_binary_log_keep_table_gtid_file_and_position() -> None:
+    first = [record for record in written("debezium", binlog_batch("mysql")) if record.value_bytes]
+    found = read(first)
+    sources = [
+        json.loads(record.value_bytes or b"")["source"] for one in found.batches for record in written("debezium", one)
+    ]
+    expected = [json.loads(record.value_bytes or b"")["source"] for record in first]
+    kept = ("connector", "db", "table", "gtid", "file", "pos", "ts_us")
+    assert [[one[name] for name in kept] for one in sources] == [[one[name] for name in kept] for one in expected]
 
 
 def test_a_hop_from_debezium_keeps_the_values_as_they_were_written() -> None:
