@@ -10,6 +10,7 @@ from benchmarks.figures import Goal, at_least, at_most
 from benchmarks.idle import Idle
 from benchmarks.latency import Steady
 from benchmarks.load import Load
+from benchmarks.other_sources import BinlogBacklog, TableBacklog, TopicBacklog
 from benchmarks.service import Setup
 from benchmarks.stage import Benchmark
 from benchmarks.tables import (
@@ -192,6 +193,19 @@ CASES = (
         quick=True,
     ),
     Case("idle", "nothing is written", Idle(), (at_most(0.005, "core"), _MEMORY)),
+    Case(
+        "source-kafka",
+        "events from topic to topic",
+        TopicBacklog(400_000, 200_000),
+        (at_least(100_000, "rate"), _MEMORY),
+    ),
+    Case(
+        "source-mysql",
+        "MariaDB's binary log, transactions of 1,000 rows",
+        BinlogBacklog(500_000, 200_000),
+        (at_least(150_000, "rate"), _MEMORY),
+    ),
+    Case("source-sql", "a table of PostgreSQL, polled", TableBacklog(400_000, 200_000), (_MEMORY,)),
     Case("sources-1", "one source", Drain(Load((ORDERS,), 200_000), 50_000), (_MEMORY,)),
     Case(
         "sources-4",

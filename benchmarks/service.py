@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -50,10 +51,16 @@ class Started:
 
 
 class Service:
-    """A running service of one sink, `bench`. folder: for its files, of which the log is kept until the folder goes."""
+    """A running service of one sink, `bench`. folder: for its files, of which the log is kept until the folder goes.
 
-    def __init__(self, folder: Path, setup: Setup, slots: tuple[Slot, ...], hosts: str, topic: str) -> None:
+    section: of the source `bench`, in place of slots.
+    """
+
+    def __init__(
+        self, folder: Path, setup: Setup, slots: tuple[Slot, ...], hosts: str, topic: str, section: str = ""
+    ) -> None:
         self._slots = slots
+        self._section = section
         self._port = free_ports(1)[0]
         config = folder / f"{topic}.toml"
         config.write_text(self._config(folder, setup, hosts, topic))
@@ -97,6 +104,16 @@ class Service:
         if self._process.poll() is not None:
             raise BenchmarkFailed(f"the service ended with {self._process.returncode}: {self._said()}")
 
+    def wait_until_well(self, seconds: float = 60.0) -> None:
+        """Return when /status says that all parts are well."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.require_running()
+            with suppress(OSError), urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}/status", timeout=30):
+                return
+            time.sleep(0.05)
+        raise BenchmarkFailed(f"the service was not well within {seconds:.0f} s: {self._said()}")
+
     def wait_for_discarded(self, events: int, seconds: float = 600.0) -> float:
         """The time (time.time) at which /stats first told of so many events at a sink that has no topics."""
         deadline = time.monotonic() + seconds
@@ -115,9 +132,9 @@ class Service:
             f'replicationSlot = "{slot.name}"\n'
             for at, slot in enumerate(self._slots)
         )
-        names = json.dumps([f"bench{at}" for at in range(len(self._slots))])
+        names = json.dumps([f"bench{at}" for at in range(len(self._slots))] or ["bench"])
         return (
-            f'http = "{LOOPBACK}:{self._port}"\nlmdb = "{folder}/{topic}.lmdb"\n{sources}'
+            f'http = "{LOOPBACK}:{self._port}"\nlmdb = "{folder}/{topic}.lmdb"\n{sources}{self._section}'
             f"[sink.bench]\nsources = {names}\nhandlers = {setup.handlers}\n"
             f"{setup.sink.format(hosts=hosts, topic=topic)}\n{setup.spark}"
         )

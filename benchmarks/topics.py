@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from benchmarks.failures import BenchmarkFailed
 
 _LARGEST_RECORD = "4194304"
+_LOOK_SECONDS = 0.005
 
 
 _INDEX_BYTES = str(256 << 10)
@@ -67,6 +68,20 @@ class Topics:
             watch()
             time.sleep(pause)
         return max(self._timestamps(admin)) / 1000
+
+    def count(self) -> int:
+        """How many records there are."""
+        return sum(self._offsets(self._admin(), OffsetSpec.latest()))
+
+    def wait_for_more(self, there: int, watch: Callable[[], None], seconds: float = 120.0) -> int:
+        """How many there are as soon as there are more than these. watch: called at every look."""
+        admin, deadline = self._admin(), time.monotonic() + seconds
+        while (count := sum(self._offsets(admin, OffsetSpec.latest()))) <= there:
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"no record came within {seconds:.0f} s")
+            watch()
+            time.sleep(_LOOK_SECONDS)
+        return count
 
     def require(self, records: int) -> None:
         """There are exactly so many."""

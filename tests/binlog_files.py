@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.model import RowOp, SourceInfo
+
+HEADER = 19
+"""Bytes of an event's header."""
 
 FOLDER = Path(__file__).parent / "data" / "binlog"
 
@@ -21,6 +25,22 @@ def read_events(name: str) -> list[bytes]:
         found.append(data[at : at + size])
         at += size
     return found
+
+
+def without_checksums(events: Sequence[bytes]) -> list[bytes]:
+    """The same events as a server without checksums sends them."""
+    description = bytearray(events[0][:-4])
+    description[-1] = 0
+    first = bytes(description)
+    return [
+        first + zlib.crc32(first).to_bytes(4, "little"),
+        *(rebuilt(event, event[HEADER:-4]) for event in events[1:]),
+    ]
+
+
+def rebuilt(event: bytes, body: bytes) -> bytes:
+    """The event with another body."""
+    return event[:9] + (HEADER + len(body)).to_bytes(4, "little") + event[13:HEADER] + body
 
 
 def source_of(identity: str) -> SourceInfo:
@@ -45,7 +65,7 @@ def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any,
     for number, piece in enumerate(pieces):
         for changes in piece.changes:
             names = [column.name for column in changes.columns]
-            rows = [{} for _ in range(len(changes))], [{} for _ in range(len(changes))]
+            rows = [{int(row): {} for row in image.rows} for image in (changes.before, changes.after)]
             for image, into in zip((changes.before, changes.after), rows, strict=True):
                 for column, name in enumerate(names):
                     gone = image.absent.get(column)
@@ -60,8 +80,8 @@ def changes_of(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int, Any,
                         RowOp(int(changes.op[row])).action,
                         int(piece.transactions.commit[tx]),
                         int(changes.seq[row]),
-                        rows[0][row] or None,
-                        rows[1][row] or None,
+                        rows[0].get(row),
+                        rows[1].get(row),
                         (number, int(changes.batch_order[row])),
                     )
                 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,13 @@ IMAGES = [
     "DELETE FROM t WHERE id = 2",
 ]
 
+NO_COLUMNS = [
+    "CREATE TABLE e (a INT DEFAULT 5, b INT)",
+    "SET binlog_row_image=MINIMAL",
+    "INSERT INTO e () VALUES ()",
+    "INSERT INTO e (b) VALUES (1)",
+]
+
 COMPRESSED = [
     SMALL,
     "SET {compress}",
@@ -137,16 +145,39 @@ TAGGED = [
     "INSERT INTO t (id) VALUES (4)",
 ]
 
+ANONYMOUS = [
+    "SET GLOBAL gtid_mode=ON_PERMISSIVE",
+    "SET GLOBAL gtid_mode=OFF_PERMISSIVE",
+    SMALL,
+    "INSERT INTO t (id) VALUES (1), (2)",
+    "BEGIN",
+    "INSERT INTO t (id) VALUES (3)",
+    "UPDATE t SET n = 1",
+    "COMMIT",
+]
+
+OLD_TIMES = [
+    "SET GLOBAL mysql56_temporal_format=OFF",
+    "SET sql_mode='', time_zone='+03:00'",
+    "CREATE TABLE o (id INT, d DATETIME, s TIMESTAMP NULL, t TIME, v VARCHAR(3))",
+    (
+        "INSERT INTO o VALUES (1, '2026-11-22 23:59:58', '2026-11-22 23:59:58', '-838:59:59', 'e'), "
+        "(2, '0000-00-00', '0000-00-00', '00:00:01', 'f'), (3, '9999-12-31 23:59:59', NULL, '838:59:59', 'g')"
+    ),
+]
+
 SCENARIOS = {
     "rows": ROWS,
     "xa": XA,
     "shapes": SHAPES,
     "images": IMAGES,
+    "no_columns": NO_COLUMNS,
     "compressed": COMPRESSED,
     "statements": STATEMENTS,
     "unnamed": UNNAMED,
 }
-OF_MYSQL = {"partial_json": PARTIAL_JSON, "tagged": TAGGED}
+OF_MARIADB = {"old_times": OLD_TIMES}
+OF_MYSQL = {"partial_json": PARTIAL_JSON, "tagged": TAGGED, "anonymous": ANONYMOUS}
 
 WORDS = {
     "mysql": {"compress": "binlog_transaction_compression=ON", "minimal": "MINIMAL"},
@@ -175,8 +206,8 @@ class Server:
         for session in sessions.values():
             for statement in START if session is sessions[""] else START[-1:]:
                 session.execute(statement)
-        sessions[""].execute("RESET MASTER" if self.flavor == MARIADB else "RESET BINARY LOGS AND GTIDS")
-        for statement in statements:
+        reset = "RESET MASTER" if self.flavor == MARIADB else "RESET BINARY LOGS AND GTIDS"
+        for statement in self._with_reset(statements, reset):
             words = statement.removeprefix(OTHER)
             for name_of_word, word in WORDS[self.flavor].items():
                 words = words.replace("{" + name_of_word + "}", word)
@@ -184,10 +215,21 @@ class Server:
         self._reset(sessions[""])
         (FOLDER / f"{self.flavor}_{name}.bin").write_bytes((self._folder / "bin.000001").read_bytes())
 
+    def _with_reset(self, statements: list[str], reset: str) -> Iterator[str]:
+        """Settings of the server come first: another gtid_mode begins another file."""
+        settings = [statement for statement in statements if statement.startswith("SET GLOBAL")]
+        yield from settings
+        yield reset
+        yield from (statement for statement in statements if statement not in settings)
+
     def _reset(self, session: Any) -> None:
         session.execute("SET GLOBAL binlog_row_metadata=FULL")
         if self.flavor == MARIADB:
             session.execute("SET GLOBAL log_bin_compress=OFF")
+            session.execute("SET GLOBAL mysql56_temporal_format=ON")
+        else:
+            session.execute("SET GLOBAL gtid_mode=ON_PERMISSIVE")
+            session.execute("SET GLOBAL gtid_mode=ON")
         session.execute("FLUSH LOGS")
 
     def capture_types(self) -> None:
@@ -219,7 +261,7 @@ def main() -> None:
     """The captures of one server."""
     flavor, socket, folder = sys.argv[1:]
     server = Server(flavor, socket, Path(folder))
-    for name, statements in (SCENARIOS | ({} if flavor == MARIADB else OF_MYSQL)).items():
+    for name, statements in (SCENARIOS | (OF_MARIADB if flavor == MARIADB else OF_MYSQL)).items():
         server.capture(name, statements)
     server.capture_types()
 

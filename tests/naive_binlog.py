@@ -56,6 +56,10 @@ def read_rows(op: str, body: bytes, columns: list[NaiveColumn]) -> list[Change]:
         raise NaiveError("columns")
     present = [data.take((len(columns) + 7) // 8) for _ in range(2 if op == "update" else 1)]
     found: list[Change] = []
+    if not any(_has_columns(bits, len(columns)) for bits in present):
+        if data.left:
+            raise NaiveError("rows without columns have no bytes")
+        return [({}, {}) if op == "update" else (None, {}) if op == "insert" else ({}, None)]
     while data.left:
         images = [_image(data, columns, bits) for bits in present]
         found.append(
@@ -64,10 +68,12 @@ def read_rows(op: str, body: bytes, columns: list[NaiveColumn]) -> list[Change]:
     return found
 
 
+def _has_columns(bits: bytes, columns: int) -> bool:
+    return any(bits[place // 8] >> place % 8 & 1 for place in range(columns))
+
+
 def _image(data: _Bytes, columns: list[NaiveColumn], present: bytes) -> Row:
     there = [column for place, column in enumerate(columns) if present[place // 8] >> place % 8 & 1]
-    if not there:
-        raise NaiveError("no column")
     nulls = data.take((len(there) + 7) // 8)
     return {
         column.name: None if nulls[place // 8] >> place % 8 & 1 else _value(data, column)

@@ -17,7 +17,7 @@ from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.texts import CellTexts
 from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
 from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
-from psql_streamer.cells import NO_CELLS, CellTable, Tuples, ragged
+from psql_streamer.cells import NO_CELLS, NO_TUPLES, CellTable, Tuples, ragged
 from psql_streamer.model import Index, Relation, RowOp, SchemaChange, TransactionMetadata, Transactions, Truncate
 
 
@@ -88,6 +88,12 @@ class BlockBuilder:
         """Whether it has no transaction."""
         return not self._begun
 
+    @property
+    def in_changes(self) -> bool:
+        """Whether the last transaction has changes."""
+        last = len(self._begun) - 1
+        return self._tx_of_item[-1:] == [last] or (last == 0 and self._carried > 0)
+
     def begin(self, commit: int, moment: int, shown: str, durable: int) -> None:
         """What follows is of this transaction. durable: how many of its changes are to be left out."""
         self._begun.append(_Begun(commit, moment, shown.encode(), durable))
@@ -133,8 +139,8 @@ class BlockBuilder:
             np.array([one.moment for one in begun], np.int64),
             pa.array([one.id for one in begun], pa.binary()),
         )
-        data = b"".join((*self._data, PADDING))
-        walked = walk(data, self._parts)
+        block = Block(b"".join((*self._data, PADDING)))
+        walked = walk(block, self._parts)
         tx, part = np.array(self._tx_of_item, np.int64), np.array(self._part_of_item, np.int64)
         both = np.array(self._op_of_part, np.uint8) == RowOp.UPDATE
         rows = walked.images >> both
@@ -144,10 +150,8 @@ class BlockBuilder:
         metadata, table_seq = self._count(tx, numbered, is_open)
         table = NO_CELLS
         if len(walked.at):
-            cells = find_cells(
-                np.frombuffer(data, np.uint8), walked, self._layouts(walked.images), self._shapes.layouts.arrays
-            )
-            texts = CellTexts(Block(data), cells, self._shapes.layouts.cell_types)
+            cells = find_cells(block.u8, walked, self._layouts(walked.images), self._shapes.layouts.arrays)
+            texts = CellTexts(block, cells, self._shapes.layouts.cell_types)
             table = self._table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
         made = Made(
             transactions,
@@ -157,7 +161,7 @@ class BlockBuilder:
             tuple(self._ddl(numbered, ends)),
             metadata,
             int(ends[-1]) if is_open and begun else 0,
-            len(data),
+            self._size,
         )
         self._carried = made.open_changes
         self._clear(begun[-1:] if is_open else [])
@@ -277,6 +281,8 @@ def _place_in_part(images: Index) -> Index:
 
 def _tuples(cells: Cells, texts: CellTexts, images: Index, row: Index) -> Tuples:
     """Some of the images. row: of each image which row it is of."""
+    if not len(images):
+        return NO_TUPLES
     widths = np.diff(cells.begins)[images]
     begins = np.append(0, np.cumsum(widths))
     which = ragged(cells.begins[:-1][images], begins)

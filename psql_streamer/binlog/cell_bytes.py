@@ -37,6 +37,13 @@ class Block:
         found = self._little[at].astype(np.uint64)
         return found if width == 8 else found & np.uint64((1 << 8 * width) - 1)
 
+    def lengths(self, at: Index, width: int) -> Index:
+        """As `unsigned`; where `at` lies behind the block, what stands at its end."""
+        if width == 1:
+            return self.u8.take(at, mode="clip").astype(np.int64)
+        # Not `take`, which would copy the whole view before it looks at some places of it.
+        return self.unsigned(np.minimum(at, len(self._little) - 1), width).view(np.int64)
+
     def big_endian(self, at: Index, width: int) -> NDArray[np.uint64]:
         """Big-endian integers of `width` bytes."""
         return self._big[at].astype(np.uint64) >> np.uint64(8 * (8 - width))

@@ -202,31 +202,30 @@ class Decoder:
     def _read_query(self, header: Header, body: bytes) -> None:
         query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
         statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
+        self._require_rows(statement, query.schema)
+        if self._open is not None or statement.kind is not StatementKind.COMMIT:
+            self._follow(header, statement, self._open or self._begin(header, None))
+
+    def _follow(self, header: Header, statement: Statement, opened: _Transaction) -> None:
+        """What a statement does to the transaction."""
         kind = statement.kind
-        if kind is StatementKind.ROWS:
-            self._refuse_statement(statement, query.schema)
-        if self._open is None:
-            if kind is StatementKind.COMMIT:
-                return
-            self._begin(header, None)
-        assert self._open is not None  # noqa: S101 - it was begun
         if kind in (StatementKind.BEGIN, StatementKind.XA_START):
-            self._open.grouped = True
-            self._held = HeldTransaction(self._open.gtid) if kind is StatementKind.XA_START else None
+            opened.grouped = True
+            self._held = HeldTransaction(opened.gtid) if kind is StatementKind.XA_START else None
             return
         if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
             self._read_outcome(header, statement)
-        if kind in _ENDS:
+        if kind in (StatementKind.DDL, StatementKind.TRUNCATE):
+            self._read_ddl(header, statement)
+        if kind in _ENDS or not opened.grouped:
             self._end()
-            return
-        if kind is StatementKind.TRUNCATE and self._shapes.wants(statement.schema, statement.table):
-            self._block.add_truncate(
-                self._shapes.current(statement.schema, statement.table), self._stream.place(header)
-            )
-        if kind is StatementKind.DDL:
+
+    def _read_ddl(self, header: Header, statement: Statement) -> None:
+        if statement.kind is StatementKind.DDL:
             self._block.add_ddl(statement)
-        if not self._open.grouped:
-            self._end()
+        elif self._shapes.wants(statement.schema, statement.table):
+            relation = self._shapes.current(statement.schema, statement.table)
+            self._block.add_truncate(relation, self._stream.place(header))
 
     def _read_xa_prepare(self, header: Header, body: bytes) -> None:
         found, held, opened = events.read_xa_prepare(body), self._held, self._open
@@ -258,11 +257,18 @@ class Decoder:
         for one, body in held.events:
             self._read(one._replace(size=header.size), body)
 
-    def _refuse_statement(self, statement: Statement, schema: str) -> None:
-        raise SourceRefused(
-            f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
-            "SET GLOBAL binlog_format=ROW on the server, find the session that sets it otherwise, and start behind it",
-        )
+    def _require_rows(self, statement: Statement, schema: str) -> None:
+        """SourceRefused where a statement changed rows, or took back those that were given."""
+        if statement.kind is StatementKind.ROWS and statement.schema not in _SYSTEM_SCHEMAS:
+            raise SourceRefused(
+                f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
+                "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise, and start behind that place",
+            )
+        if statement.kind is StatementKind.ROLLBACK and self._open is not None and self._block.in_changes:
+            raise SourceRefused(
+                f"a transaction whose rows are in the binlog was rolled back before {self._stream}",
+                "it changed tables of engines with and without transactions: look at their rows, and start behind it",
+            )
 
     # Rows.
 
@@ -283,7 +289,9 @@ class Decoder:
         if self._open is None:
             raise ProtocolError(f"a {what} event before {self._stream} is outside of any transaction")
 
-    def _refuse_partial(self, *_: object) -> None:
+    def _refuse_partial(self, _: Header, body: bytes) -> None:
+        if not self._rows.wants(body):
+            return
         raise SourceRefused(
             f"the binlog has an update of a part of a JSON document before {self._stream}",
             "SET GLOBAL binlog_row_value_options='' on the server, and start behind that place",
@@ -294,6 +302,8 @@ class Decoder:
     def _finish(self) -> Decoded:
         made = self._block.finish(self._open is not None)
         self._changes = made.open_changes
+        if not self._rows.in_statement:
+            self._shapes.forget_old()
         completed, self._completed = tuple(self._completed), []
         return Decoded(
             self._source(self._identity),
@@ -328,6 +338,9 @@ def _read_begin(header: Header, body: bytes) -> GtidEvent:
 
 
 _BEGIN = read_statement(b"BEGIN", "")
+
+_SYSTEM_SCHEMAS = {"mysql", "sys"}
+"""Services of providers write statements about their own tables there."""
 
 _ENDS = {StatementKind.COMMIT, StatementKind.ROLLBACK}
 

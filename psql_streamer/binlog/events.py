@@ -172,9 +172,17 @@ def read_format_description(event: bytes, header: Header) -> FormatDescription:
     algorithm = rest[-CHECKSUM_BYTES - 1]
     if algorithm > _CRC32:
         raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
-    if algorithm == _CRC32 and not has_checksum(event):
+    if algorithm == _CRC32 and not has_checksum(_as_closed(event)):
         raise wrong_checksum(header)
     return FormatDescription(server, algorithm == _CRC32, rest[: -CHECKSUM_BYTES - 1])
+
+
+def _as_closed(event: bytes) -> bytes:
+    """The flag that a file is in use is not part of the checksum, or it would change when the file is closed."""
+    return event[:_FLAGS_AT] + bytes([event[_FLAGS_AT] & ~_IN_USE]) + event[_FLAGS_AT + 1 :]
+
+
+_FLAGS_AT, _IN_USE = 17, 1
 
 
 def read_rotate(body: bytes) -> tuple[str, int]:

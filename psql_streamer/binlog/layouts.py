@@ -25,13 +25,13 @@ class Steps(NamedTuple):
 class Layout:
     """The images of one table that have the same columns. number: in the session. nulls: bytes of the NULL bitmap.
 
-    present: the cell type of each column that the image has.
+    present: the cell type of each column that the image has. cells: width and prefix of each.
     """
 
     def __init__(self, number: int, present: Sequence[CellType]) -> None:
         self.number = number
         self.nulls = (len(present) + 7) // 8
-        self._cells = [(cell.width, cell.prefix) for cell in present]
+        self.cells = [(cell.width, cell.prefix) for cell in present]
         self._steps: dict[bytes, Steps] = {}
 
     def steps(self, nulls: bytes) -> Steps:
@@ -45,7 +45,7 @@ class Layout:
 
     def _make_steps(self, nulls: bytes) -> Steps:
         bits, skip, variable = int.from_bytes(nulls, "little"), 0, []
-        for place, (width, prefix) in enumerate(self._cells):
+        for place, (width, prefix) in enumerate(self.cells):
             if bits >> place & 1:
                 continue
             if prefix:

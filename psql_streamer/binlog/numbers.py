@@ -40,12 +40,19 @@ def boolean(cells: CellBytes) -> Texts:
 
 def floats(cells: CellBytes) -> Texts:
     """FLOAT: the shortest digits that stand for the same float."""
-    return _cast(pa.array(cells.unsigned().astype(np.uint32).view(np.float32)))
+    return _cast(pa.array(_finite(cells.unsigned().astype(np.uint32).view(np.float32))))
 
 
 def doubles(cells: CellBytes) -> Texts:
     """DOUBLE."""
-    return _cast(pa.array(cells.unsigned().view(np.float64)))
+    return _cast(pa.array(_finite(cells.unsigned().view(np.float64))))
+
+
+def _finite(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The servers' FLOAT and DOUBLE have no infinity, and nothing that is no number."""
+    if not np.isfinite(values).all():
+        raise ProtocolError("a FLOAT or DOUBLE is no number")
+    return values
 
 
 def _cast(values: pa.Array) -> Texts:

@@ -65,6 +65,11 @@ class RowsReader:
         self._shapes = shapes
         self._tables: dict[int, Table] = {}
 
+    @property
+    def in_statement(self) -> bool:
+        """Whether ids of tables may still come in rows events."""
+        return bool(self._tables)
+
     def forget_tables(self) -> None:
         """Ids mean nothing beyond a file."""
         self._tables.clear()
@@ -74,6 +79,11 @@ class RowsReader:
         table = self._shapes.read(body[8:])
         self._tables[int.from_bytes(body[:6], "little")] = table
         return table
+
+    def wants(self, body: bytes) -> bool:
+        """Whether a rows event is of a table that is wanted, or that nobody knows."""
+        table = self._tables.get(int.from_bytes(body[:6], "little"))
+        return table is None or table.number >= 0
 
     def read_rows(self, header: Header, body: bytes) -> RowsEvent | None:
         """None where the table is not wanted. ProtocolError when no TABLE_MAP event was about it."""

@@ -96,6 +96,16 @@ class TableShapes:
         self._current[relation.id] = relation
         return None if same else (relation, before)
 
+    def forget_old(self) -> None:
+        """Once they are many, go on with another list. Batches keep theirs.
+
+        Between statements only, because tables that were read have numbers of this one.
+        """
+        if len(self.shapes) > _MOST_OLD * (len(self._current) + _FEW_TABLES):
+            self.shapes = []
+            self.layouts = Layouts()
+            self._read.clear()
+
     def _make(self, body: bytes) -> Table:
         schema, name = read_names(body)
         if not self._wanted(schema, name):
@@ -128,6 +138,9 @@ class TableShapes:
             found = table.layouts[present] = self.layouts.add(table.cells, there)
         return found
 
+
+_MOST_OLD, _FEW_TABLES = 4, 64
+"""Shapes for each table, behind which those that no longer hold are forgotten."""
 
 _MOST_REMEMBERED = 10_000
 """TABLE_MAP events whose reading is remembered."""

@@ -42,7 +42,11 @@ _TABLE = re.compile(_NAME + rb"(?:\s*\.\s*" + _NAME + rb")?")
 _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
 _OBJECTS = {"TABLE", "TABLES"}
+_INTO = {"INSERT", "REPLACE"}
+"""Those that name the one table that they change first."""
+
 _FILLING = {"IF", "NOT", "EXISTS", "TEMPORARY", "OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE", "WAIT", "NOWAIT"}
+_FILLING |= {"INTO", "LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED"}
 
 
 def read_statement(text: bytes, schema: str) -> Statement:
@@ -62,6 +66,8 @@ def read_statement(text: bytes, schema: str) -> Statement:
         return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words, at, schema)
     if first in _TABLE_STATEMENTS:
         return _ddl(text, words, at, schema)
+    if first in _INTO:
+        return _about_table(StatementKind.ROWS, first, text, words, at, schema)
     return Statement(StatementKind.ROWS if first in _ROWS else StatementKind.OTHER, first)
 
 

@@ -26,23 +26,25 @@ class EventStream:
         for event in binlog:
             header = events.read_header(event)
             body = self._body(event, header)
-            if header.log_pos and not header.flags & events.ARTIFICIAL:
-                self.at = header.log_pos
-            if header.type == EventType.TRANSACTION_PAYLOAD:
+            kind = header.type
+            if header.log_pos and kind not in _WITHOUT_PLACE and not header.flags & events.ARTIFICIAL:
+                # It has 32 bits, and a transaction may go beyond: places in a file only grow.
+                self.at += (header.log_pos - self.at) & _32_BITS
+            if kind == _PAYLOAD:
                 yield from self._read_payload(header, body)
-            else:
-                if header.type == EventType.ROTATE:
-                    self._rotate(header, body)
-                yield header, body
+                continue
+            if kind == _ROTATE:
+                self._rotate(header, body)
+            yield header, body
 
     def place(self, header: Header) -> int:
         """Where an event begins: the file's number and the place in it."""
-        return self._file_number << 32 | max(0, self.at - header.size)
+        return self._file_number << 32 | max(0, self.at - header.size) & _32_BITS
 
     def _body(self, event: bytes, header: Header) -> bytes:
         """What lies between header and checksum."""
         checksums = self._checksums
-        if header.type == EventType.FORMAT_DESCRIPTION:
+        if header.type == _FORMAT:
             checksums = True  # it has one, whatever it says of the others
             self._checksums = events.read_format_description(event, header).checksums
         elif checksums is None:
@@ -62,6 +64,17 @@ class EventStream:
         if file != self.file or not header.flags & events.ARTIFICIAL:
             self.file, self.at = file, position
             self._file_number = _number_of(file)
+
+
+# Looked at for every event: as integers, and looked up once.
+_FORMAT, _PAYLOAD, _ROTATE = (
+    int(kind) for kind in (EventType.FORMAT_DESCRIPTION, EventType.TRANSACTION_PAYLOAD, EventType.ROTATE)
+)
+
+_32_BITS = 0xFFFF_FFFF
+
+_WITHOUT_PLACE = {_FORMAT}
+"""It stands at the begin of a file, and comes first wherever a session begins."""
 
 
 def _number_of(file: str) -> int:

@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.binlog.cell_bytes import Block
 from psql_streamer.binlog.layouts import Layout, LayoutArrays
+from psql_streamer.binlog.lockstep import LEAST_LANES, Lanes, Walked, walk_side_by_side
 from psql_streamer.cells import ragged
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
@@ -35,30 +37,76 @@ class WalkedImages:
     lengths: Index
 
 
-def walk(data: bytes, parts: Sequence[RowsPart]) -> WalkedImages:
+def walk(block: Block, parts: Sequence[RowsPart]) -> WalkedImages:
     """ProtocolError where an image does not end with its event."""
+    alone, groups = _group(parts)
+    walked = []
+    for layouts, members in groups.items():
+        begins, ends = np.array([parts[member][:2] for member in members], np.int64).T
+        lanes = Lanes(np.array(members, np.int64), begins, ends, parts[members[0]][-1])
+        found, left = walk_side_by_side(block, lanes, layouts)
+        walked += found
+        for part, cursor in zip(left.part.tolist(), left.cursor.tolist(), strict=True):
+            alone.append((part, cursor))
+    walked.append(_walk_alone(block.data, parts, alone))
+    return _in_order(walked, len(parts))
+
+
+def _group(
+    parts: Sequence[RowsPart],
+) -> tuple[list[tuple[int, int]], dict[tuple[Layout, ...], list[int]]]:
+    """Parts to be walked one after the other, with where each begins; and those with the same layouts, if many."""
+    groups: dict[tuple[Layout, ...], list[int]] = {}
+    for number, part in enumerate(parts):
+        groups.setdefault(part[2], []).append(number)
+    many = {
+        layouts: members
+        for layouts, members in groups.items()
+        if len(members) >= LEAST_LANES and all(layout.nulls for layout in layouts)
+    }
+    alone = [
+        (member, parts[member][0]) for layouts, members in groups.items() if layouts not in many for member in members
+    ]
+    return alone, many
+
+
+def _walk_alone(data: bytes, parts: Sequence[RowsPart], alone: Sequence[tuple[int, int]]) -> Walked:
+    """Parts from some place on."""
     at: list[int] = []
+    variable: list[int] = []
     lengths: list[int] = []
     images: list[int] = []
-    for part in parts:
+    for part, cursor in alone:
         before = len(at)
         try:
-            _walk_part(data, part, at, lengths)
+            _walk_part(data, parts[part], cursor, at, variable, lengths)
         except IndexError:
-            raise _too_long(part[-1]) from None
+            raise _too_long(parts[part][-1]) from None
         images.append(len(at) - before)
-    return WalkedImages(np.array(at, np.int64), np.array(images, np.int64), np.array(lengths, np.int64))
+    return Walked(
+        np.repeat(np.array([part for part, _ in alone], np.int64), images),
+        *(np.array(found, np.int64) for found in (at, variable, lengths)),
+    )
 
 
-def _walk_part(data: bytes, part: RowsPart, starts: list[int], lengths: list[int]) -> None:
-    cursor, end, layouts, name = part
+def _walk_part(
+    data: bytes, part: RowsPart, cursor: int, starts: list[int], variable: list[int], lengths: list[int]
+) -> None:
+    _, end, layouts, name = part
+    if not any(layout.nulls for layout in layouts):
+        # Of rows without columns (INSERT with no values, binlog_row_image=MINIMAL) the server writes one an event.
+        if cursor < end:
+            raise _too_short(name)
+        starts += [cursor] * len(layouts)
+        variable += [0] * len(layouts)
     while cursor < end:
         for layout in layouts:
             starts.append(cursor)
             behind = cursor + layout.nulls
-            variable, rest = layout.steps(data[cursor:behind])
+            steps, rest = layout.steps(data[cursor:behind])
+            variable.append(len(steps))
             cursor = behind
-            for skip, prefix in variable:
+            for skip, prefix in steps:
                 cursor += skip
                 length = data[cursor] if prefix == 1 else int.from_bytes(data[cursor : cursor + prefix], "little")
                 lengths.append(length)
@@ -66,12 +114,26 @@ def _walk_part(data: bytes, part: RowsPart, starts: list[int], lengths: list[int
             cursor += rest
             if cursor > end:
                 raise _too_long(name)
-            if cursor == starts[-1]:
-                raise ProtocolError(f"a rows event of {name} has rows without columns")
+
+
+def _in_order(walked: Sequence[Walked], parts: int) -> WalkedImages:
+    """The images of a part one behind the other, part by part."""
+    part, at, variable, lengths = (np.concatenate(found) for found in zip(*walked, strict=True))
+    images = np.bincount(part, minlength=parts)
+    if (part[1:] >= part[:-1]).all():
+        return WalkedImages(at, images, lengths)
+    order = np.argsort(part, kind="stable")
+    begins = np.append(0, np.cumsum(variable[order]))
+    first = np.append(0, np.cumsum(variable))[:-1]
+    return WalkedImages(at[order], images, lengths[ragged(first[order], begins)])
 
 
 def _too_long(name: str) -> ProtocolError:
     return ProtocolError(f"a row of {name} is longer than its event")
+
+
+def _too_short(name: str) -> ProtocolError:
+    return ProtocolError(f"a rows event of {name} has rows without columns, and bytes of them")
 
 
 @dataclass(frozen=True, slots=True)

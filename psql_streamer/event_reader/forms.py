@@ -12,23 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import Meta, Raw, Struct
 
+from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
 from psql_streamer.event_reader.parsed import (
     Image,
-    LogPlace,
     MarkerDetails,
     NoEventError,
     Origin,
     Parsed,
-    kind_of_binlog,
     kind_of_origin,
-    log_place,
-    number_of,
     to_micros,
 )
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import MARIADB, MYSQL, OUTSIDE, Kind, Marker, RowOp
+from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
 
 Parse = Callable[[bytes], Parsed]
 """Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
@@ -47,7 +44,7 @@ _Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
 
 class Event(Struct, gc=False):
-    """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq. File, Position: of a binary log."""
+    """The format `event`; the Go service's has no Schema, XID, CommitLSN and Seq."""
 
     Table: str
     Action: str
@@ -59,9 +56,9 @@ class Event(Struct, gc=False):
     CommitLSN: Number | None = None
     WALPosition: Number | None = None
     Transaction: str | None = None
-    GTID: str | UnsetType | None = UNSET
     Commit: Number | None = None
     Place: Number | None = None
+    GTID: str | None = None
     File: str | None = None
     Position: Number = 0
     Seq: _Seq | None = None
@@ -87,11 +84,13 @@ def _parse_event(value: bytes) -> Parsed:
     if kind is None:
         raise NoEventError("its Action is none of insert, update, delete, read, truncate and message")
     commit = event.CommitLSN if event.Commit is None else event.Commit
-    xid, id_text, place = event.XID, event.Transaction, event.WALPosition if event.Place is None else event.Place
-    origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
-    if event.GTID is not UNSET:
-        at, id_text = _at(event.File, event.Position), event.GTID
-        origin, place = Origin(kind_of_binlog(id_text), event.Host, event.Database, at.name), at.place
+    if event.File is None:
+        xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
+        origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
+        transaction = event.Transaction if xid is None else str(xid)
+    else:
+        log = in_binary_log(event.GTID, event.File, event.Position, commit)
+        origin, transaction, place = Origin(log.kind, event.Host, event.Database, log.name), log.id, log.place
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -105,7 +104,7 @@ def _parse_event(value: bytes) -> Parsed:
         kind,
         place if commit is None else commit,
         0 if event.Timestamp is None else to_micros(event.Timestamp),
-        id_text if xid is None else str(xid),
+        transaction,
         place,
         event.Seq,
         _uuid(event.UUID),
@@ -124,9 +123,9 @@ class _EnvelopeSource(Struct):
     commit_lsn: str | None = None
     lsn: str | None = None
     transaction: str | None = None
-    gtid: str | UnsetType | None = UNSET
     commit: Number | None = None
     place: Number | None = None
+    gtid: str | None = None
     file: str | None = None
     pos: Number = 0
 
@@ -163,11 +162,13 @@ def _parse_envelope(value: bytes) -> Parsed:
     if not isinstance(kind, RowOp):
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
-    origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
-    id_text, place = source.transaction, source.place if source.lsn is None else _lsn(source.lsn)
-    if source.gtid is not UNSET:
-        at, id_text = _at(source.file, source.pos), source.gtid
-        origin, place = Origin(kind_of_binlog(id_text), "", source.db, at.name), at.place
+    if source.file is None:
+        origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
+        transaction = source.transaction if source.xid is None else str(source.xid)
+        place = source.place if source.lsn is None else _lsn(source.lsn)
+    else:
+        log = in_binary_log(source.gtid, source.file, source.pos, source.commit)
+        origin, transaction, place = Origin(log.kind, "", source.db, log.name), log.id, log.place
     return Parsed(
         origin,
         event.schema,
@@ -175,7 +176,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         kind,
         source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
         (source.ts_ms or 0) * 1000,
-        id_text if source.xid is None else str(source.xid),
+        transaction,
         place,
         source.seq,
         b"",
@@ -193,12 +194,12 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     table: str = ""
     schema: str = ""
     ts_us: _Microseconds | None = None
+    gtid: str | None = None
+    file: str = ""
+    pos: Number = 0
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
-    gtid: str | None = None
-    file: str | None = None
-    pos: Number = 0
 
 
 class _DebeziumMessage(Struct):
@@ -250,17 +251,26 @@ def _of_debezium(event: _Debezium) -> Parsed:
         said = event.message or _DebeziumMessage("", "")
         details = MarkerDetails((), said.prefix, _bytes(said.content))
     new, unchanged = _available(event.after)
-    if source.connector in (MYSQL, MARIADB):
-        return _of_binlog(source, kind, new, event.before, unchanged, details)
+    commit: int | None
+    place: int | None
+    transaction: str | None
+    if source.file:
+        log = in_binary_log(source.gtid, source.file, source.pos, None)
+        origin, schema = Origin(source.connector, "", source.db, log.name), source.db
+        commit, place, transaction = number_of(source.gtid), log.place, log.id
+    else:
+        origin, schema, place = Origin(source.connector, "", source.db), source.schema, source.lsn
+        commit = _commit_in(source.sequence) or source.lsn
+        transaction = None if source.transaction is None else str(source.transaction)
     return Parsed(
-        Origin(source.connector, "", source.db),
-        source.schema,
+        origin,
+        schema,
         source.table,
         kind,
-        _commit_in(source.sequence) or source.lsn,
+        commit,
         source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
-        None if source.transaction is None else str(source.transaction),
-        source.lsn,
+        transaction,
+        place,
         OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,
         b"",
         new,
@@ -268,39 +278,6 @@ def _of_debezium(event: _Debezium) -> Parsed:
         unchanged,
         details,
     )
-
-
-def _of_binlog(
-    source: _DebeziumSource,
-    kind: Kind,
-    new: Image | None,
-    old: Image | None,
-    unchanged: Sequence[str],
-    details: MarkerDetails | None,
-) -> Parsed:
-    """Of Debezium's connectors for MySQL and MariaDB, whose `db` is the schema. Their `row` counts in a statement."""
-    at = _at(source.file, source.pos)
-    return Parsed(
-        Origin(kind_of_binlog(source.gtid), "", "", at.name),
-        source.schema or source.db,
-        source.table,
-        kind,
-        at.place if source.gtid is None else number_of(source.gtid),
-        source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
-        source.gtid,
-        at.place,
-        None,
-        b"",
-        new,
-        old,
-        unchanged,
-        details,
-    )
-
-
-def _at(file: str | None, offset: int) -> LogPlace:
-    """Where a change lies; a record without a file does not say it."""
-    return log_place(file, offset) if file else LogPlace()
 
 
 def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -10,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Raw
 
-from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Kind
+from psql_streamer.model import POSTGRESQL, Kind
 
 Image = Mapping[str, Raw]
 """A row: the JSON of each column's value, byte for byte."""
@@ -48,13 +47,6 @@ class Parsed(NamedTuple):
     details: MarkerDetails | None = None
 
 
-class LogPlace(NamedTuple):
-    """Where a change lies in a binary log, as the model has it. name: what the names of the log's files begin with."""
-
-    name: str = ""
-    place: int | None = None
-
-
 class MarkerDetails(NamedTuple):
     """options: of a TRUNCATE. prefix, content: of a logical message."""
 
@@ -82,37 +74,6 @@ class Message(Protocol):
 def kind_of_origin(xid: object, commit_lsn: object) -> str:
     """The kind of source that gives transactions these names."""
     return "sql" if xid is None and commit_lsn is None else POSTGRESQL
-
-
-def kind_of_binlog(gtid: str | None) -> str:
-    """Whose binary log a change is from: MariaDB's GTIDs are three numbers, MySQL's begin with a server's UUID."""
-    return MARIADB if gtid is not None and _MARIADB_GTID.fullmatch(gtid) else MYSQL
-
-
-_MARIADB_GTID = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
-
-
-def number_of(gtid: str) -> int:
-    """The last number of a GTID, which is the commit number. Raises NoEventError."""
-    last = _LAST_NUMBER.search(gtid)
-    if last is None:
-        raise NoEventError("its GTID does not end with a number")
-    return int(last[0])
-
-
-_LAST_NUMBER = re.compile(r"[0-9]{1,19}$")
-
-
-def log_place(file: str, offset: int) -> LogPlace:
-    """The place at an offset of a file, `binlog.000042`. Raises NoEventError."""
-    name, _, number = file.rpartition(".")
-    if not (number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS and offset <= _MOST_OFFSET):
-        raise NoEventError("its file and position are none of a binary log")
-    return LogPlace(name, int(number) << 32 | offset)
-
-
-_MOST_DIGITS, _MOST_OFFSET = 9, 0xFFFF_FFFF
-"""A place is one number of 64 bits: the file's above the offset, which has 32."""
 
 
 @lru_cache(maxsize=1 << 12)

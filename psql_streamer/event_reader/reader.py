@@ -41,7 +41,7 @@ from psql_streamer.model import (
     batch_overhead,
 )
 
-_NULL = Raw(b"null")
+_NULL = b"null"
 _NO_NAMES: Names = ()
 _UNSAID = int(NO_PLACE)
 _DELETE = int(RowOp.DELETE)
@@ -128,16 +128,23 @@ class EventReader:
                     break
             count += 1
         held = [part for part in parts.values() if part.count]
+        for part in held:  # before any of them tells of shapes
+            part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
     def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
-        plain = read_plain(messages)
-        if plain is None:
-            return None
-        part = _Part(plain.origin, self._tables)
-        return part if part.fill(plain, messages) else None
+        part: _Part | None = None
+        for first in range(0, len(messages), _SLICE_RECORDS):
+            some = messages[first : first + _SLICE_RECORDS]
+            plain = read_plain(some)
+            if plain is None:
+                return None
+            part = part or _Part(plain.origin, self._tables)
+            if part.origin != plain.origin or not part.fill(plain, some):
+                return None
+        return part
 
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
@@ -173,6 +180,9 @@ _NOWHERE = Origin("kafka", "", "")
 
 _MANY = 32
 """Records from which on it pays to read them by fields."""
+
+_SLICE_RECORDS = 250
+"""Records of which Python's objects are there at a time: a processor's cache holds those of some hundred."""
 
 
 class KeyNames:
@@ -214,7 +224,7 @@ _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
 class _Images:
     """One image of rows: raw JSON, cell by cell."""
 
-    values: list[Raw] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=lambda: [0])
     absent: list[int] = field(default_factory=list)
@@ -224,14 +234,14 @@ class _Images:
         """The image of a row."""
         values = self.values
         if layout.places is None:
-            values.extend(image.values())
+            values.extend(map(bytes, image.values()))
         else:
             first = len(values)
             values.extend([_NULL] * layout.width)
             lacking = set(range(layout.width)).difference(layout.places)
             self.absent.extend(first + place for place in lacking)
             for place, value in zip(layout.places, image.values(), strict=True):
-                values[first + place] = value
+                values[first + place] = bytes(value)
         self.rows.append(row)
         self.begins.append(len(values))
         self.tables.append(layout.table)
@@ -242,7 +252,7 @@ class _Part:
 
     def __init__(self, origin: Origin, tables: Tables) -> None:
         self.count = 0
-        self._origin = origin
+        self.origin = origin
         self._tables = tables
         self._of_rows: list[Table] = []
         self._order: list[int] = []
@@ -252,6 +262,7 @@ class _Part:
         self._place: list[int] = []
         self._uuid: list[bytes] = []
         self._after, self._before = _Images(), _Images()
+        self._held: kinds.Held | None = None
         self._transactions: list[tuple[int, int, str | None]] = []
         self._truncates: list[tuple[Table, Truncate]] = []
         self._messages: list[LogicalMessage] = []
@@ -293,11 +304,11 @@ class _Part:
         self._uuid.append(parsed.uuid)
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
-        """Put these changes into an empty part. False, and it is of no use, for rows that are not whole."""
+        """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
         key_of = KeyNames()
-        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True)):
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True), self.count):
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
                 return False
@@ -309,10 +320,16 @@ class _Part:
                 layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
                 before.add(row, old, layout)
             of_rows.append(layout.table)
-        self.count = len(plain.events)
-        self._order = list(range(self.count))
-        self._op, self._seq, self._tx = plain.op, plain.seq, plain.tx
-        self._place, self._uuid, self._transactions = plain.place, plain.uuid, plain.transactions
+        self._order += range(self.count, self.count + len(messages))
+        self._op += plain.op
+        self._seq += plain.seq
+        self._place += plain.place
+        self._uuid += plain.uuid
+        # The first transaction may be the last one of those before.
+        shift = len(self._transactions) - (self._transactions[-1:] == plain.transactions[:1])
+        self._tx += [shift + tx for tx in plain.tx]
+        self._transactions[shift:] = plain.transactions
+        self.count += len(messages)
         return True
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
@@ -357,9 +374,16 @@ class _Part:
             self._transactions.append(transaction)
         return len(self._transactions) - 1
 
+    def look(self) -> kinds.Held:
+        """What the values are, of both images. Raises BrokenJsonError."""
+        if self._held is None:
+            images = (self._after, self._before)
+            self._held = kinds.look(pa.concat_arrays([pa.array(image.values, pa.binary()) for image in images]))
+        return self._held
+
     def finish(self, name: str, position: Position, received_at: float) -> Batch:
-        """The batch."""
-        values = _texts_of((self._after, self._before), self._tables)
+        """The batch. Raises BrokenJsonError, before anything has changed."""
+        values = _texts_of(self.look(), (self._after, self._before), self._tables)
         after, before = (
             _tuples(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
@@ -381,9 +405,7 @@ class _Part:
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         return Batch(
-            SourceInfo(
-                self._origin.kind, name, self._origin.host, self._origin.database, log_name=self._origin.log_name
-            ),
+            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database, log_name=self.origin.log_name),
             position,
             self._describe_transactions(),
             cells,
@@ -431,13 +453,10 @@ class _Texts(NamedTuple):
     now: dict[int, Table]
 
 
-def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
+def _texts_of(held: kinds.Held, images: Sequence[_Images], tables: Tables) -> _Texts:
     """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
-    raw = [pa.array(list(map(bytes, image.values)), pa.binary()) for image in images]
-    values = pa.concat_arrays(raw)
-    if not len(values):
-        return _Texts(raw, {})
-    held = kinds.look(values)
+    if not len(held.values):
+        return _Texts((held.values, held.values), {})
     of_tables = {table.number: table for image in images for table in image.tables}
     firsts, width = _number_columns(of_tables)
     columns = np.concatenate([_columns_of(image, firsts) for image in images])
@@ -451,7 +470,8 @@ def _texts_of(images: Sequence[_Images], tables: Tables) -> _Texts:
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])
-    return _Texts((texts[: len(raw[0])], texts[len(raw[0]) :]), now)
+    new = len(images[0].values)
+    return _Texts((texts[:new], texts[new:]), now)
 
 
 def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:

@@ -192,6 +192,8 @@ class OtherFields(SourceFields):
     other_names = Names("transaction", "commit", "place")
 
     def ids(self, transactions: Transactions) -> pa.Array:
+        if transactions.ids is None:
+            return pa.repeat(pa.scalar(b"null", pa.binary()), len(transactions))
         found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
         return pa.array([b"null" if one is None else name(one) for one in found], pa.binary())
 

@@ -71,8 +71,11 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         lows = {(one.topic, one.partition): found.result().offset for one, found in oldest.items()}
     except KafkaException as error:
         said: KafkaError = error.args[0]
-        remedy = REFUSED.get(said.code(), "look at the brokers' log")
-        yield Finding(Severity.ERROR, f"the offsets of group {options.group_id} cannot be read: {said.str()}", remedy)
+        refused = said.code() in REFUSED
+        # Brokers that have just started have no coordinator for a while.
+        severity = Severity.ERROR if refused else Severity.WARNING
+        remedy = REFUSED[said.code()] if refused else "check again, or look at the brokers' log"
+        yield Finding(severity, f"the offsets of group {options.group_id} cannot be read: {said.str()}", remedy)
         return
     for one in stored:
         low = lows[one.topic, one.partition]

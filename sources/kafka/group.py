@@ -14,20 +14,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.event_reader import parsed
+from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
 from sources.kafka.errors import REFUSED, source_error
 from sources.kafka.offsets import Offsets, Partition, list_partitions
 from sources.kafka.options import PATTERN_MARK, KafkaSourceOptions
+from sources.kafka.taken import Taken
 
 _POLL_SECONDS = 0.1
 """How long one poll waits; commits are due at least as often."""
@@ -38,8 +38,6 @@ client has fetched already."""
 
 _LAG_SECONDS = 1.0
 """Between two looks at how far the partitions' ends are away."""
-
-_OUR_COMMIT = "psql-streamer"
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _ENDS = {*REFUSED, *_MISSING}
@@ -59,43 +57,6 @@ class GroupState:
     rebalances: int
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Records that came together. size: bytes of their values. offsets: of each partition the one behind its last."""
-
-    messages: list[parsed.Message]
-    size: int
-    offsets: dict[Partition, int]
-
-    @classmethod
-    def of(cls, messages: list[parsed.Message]) -> Taken:
-        """These records."""
-        behind = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
-        return cls(messages, sum(map(len, messages)), {Partition(*place): offset for place, offset in behind.items()})
-
-    def followed_by(self, more: Taken) -> Taken:
-        """With others behind them."""
-        return Taken(self.messages + more.messages, self.size + more.size, self.offsets | more.offsets)
-
-    def cut(self, most: int) -> Iterator[Taken]:
-        """In pieces of at most so many bytes each, but for single records."""
-        if self.size <= most or len(self.messages) == 1:
-            if self.messages:
-                yield self
-            return
-        middle = len(self.messages) // 2
-        for half in (self.messages[:middle], self.messages[middle:]):
-            yield from Taken.of(half).cut(most)
-
-    def without(self, partitions: AbstractSet[Partition]) -> Taken:
-        """But those of some partitions."""
-        if not self.offsets.keys() & partitions:
-            return self
-        return Taken.of(
-            [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
-        )
-
-
 class GroupMember:
     """name: of the source. reached: offsets behind which it goes on, where the group's are not newer."""
 
@@ -105,7 +66,7 @@ class GroupMember:
         self._lock = threading.Condition()
         self._held: deque[Taken] = deque()
         self._held_bytes = 0
-        self._reached = dict(reached)
+        self._beginnings = Beginnings(options, reached)
         self._delivered: dict[Partition, int] = {}
         self._confirmed: dict[Partition, int] = {}
         self._sent: dict[Partition, int] = {}
@@ -241,7 +202,7 @@ class GroupMember:
             return False
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise PositionRefused(
-                f"{message.topic()}[{message.partition()}]: {error.str()}", _gap_remedy(self._options.group_id)
+                f"{message.topic()}[{message.partition()}]: {error.str()}", gap_remedy(self._options.group_id)
             )
         if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
             log.info("source.%s: no topic matches %s yet", self._name, message.topic())
@@ -287,7 +248,7 @@ class GroupMember:
             self._sent |= due
         if not due:
             return
-        offsets = [TopicPartition(topic, number, offset, _OUR_COMMIT) for (topic, number), offset in due.items()]
+        offsets = [TopicPartition(topic, number, offset, OUR_COMMIT) for (topic, number), offset in due.items()]
         if wait:
             consumer.commit(offsets=offsets, asynchronous=False)
         else:
@@ -334,11 +295,10 @@ class GroupMember:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            placed = self._place(consumer, partitions)
-            consumer.incremental_assign(placed)
-            begun = [one for one in placed if one.offset >= 0]
-            if begun:
-                consumer.commit(offsets=begun, asynchronous=False)
+            for topic in sorted({one.topic for one in partitions}):
+                if begun := self._beginnings.begin(consumer, topic):
+                    consumer.commit(offsets=list(begun), asynchronous=False)
+            consumer.incremental_assign(self._place(consumer, partitions))
         except KafkaException as error:
             self.fail(source_error("partitions cannot be read", error.args[0]))
         except SourceError as error:
@@ -349,45 +309,16 @@ class GroupMember:
         placed = []
         for committed in consumer.committed(partitions, timeout=self._options.timeout):
             partition = Partition(committed.topic, committed.partition)
-            start, why = self._begin(consumer, partition, committed)
+            start, why = self._beginnings.find(consumer, partition, committed)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
             with self._lock:
                 self._assigned[partition] = -1
                 self._sent[partition] = max(start, 0)
                 self._confirmed.pop(partition, None)
-            placed.append(TopicPartition(*partition, start, _OUR_COMMIT))
+            placed.append(TopicPartition(*partition, start))
         with self._lock:
             self._rebalances += 1
         return placed
-
-    def _begin(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
-        """The first offset to read, and whose it is."""
-        options = self._options
-        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
-        reached = self._reached.get(partition, -1)
-        if committed.offset >= 0 and (committed.metadata != _OUR_COMMIT or committed.offset >= reached):
-            offset, why = committed.offset, "which is the group's"
-        elif reached >= 0:
-            offset, why = reached, "where this source has got"
-        else:
-            return self._begin_anew(consumer, partition, low, high)
-        if offset < low:
-            what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
-            raise PositionRefused(what, _gap_remedy(options.group_id))
-        if offset > high:
-            what = f"{partition} ends at {high}, before offset {offset}, which was read already"
-            raise PositionRefused(what, "was the topic made anew? " + _gap_remedy(options.group_id))
-        return offset, why
-
-    def _begin_anew(self, consumer: Consumer, partition: Partition, low: int, high: int) -> tuple[int, str]:
-        start_at = self._options.start_at
-        if isinstance(start_at, datetime):
-            sought = TopicPartition(*partition, int(start_at.timestamp() * 1000))
-            (found,) = consumer.offsets_for_times([sought], timeout=self._options.timeout)
-            return (found.offset if found.offset >= 0 else high), f"for startAt = {start_at.isoformat()}"
-        why = f'for startAt = "{start_at}"'
-        # The oldest record may be gone before the first fetch, so the brokers are asked for what is the oldest then.
-        return (high if start_at == "latest" else OFFSET_BEGINNING if low else 0), why
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Others get these partitions: they must find committed what the sinks have by then."""
@@ -452,10 +383,3 @@ class GroupMember:
 
 def _show(offset: int) -> str:
     return f"offset {offset}" if offset >= 0 else "its oldest record"
-
-
-def _gap_remedy(group: str) -> str:
-    return (
-        f"to go on without them, stop every instance and set the offsets of group {group} "
-        "(kafka-consumer-groups.sh --reset-offsets)"
-    )

@@ -39,6 +39,7 @@ class KafkaSource(Source):
         assert isinstance(options, KafkaSourceOptions)  # noqa: S101 - it is of type Options
         self._settings = options
         self._reader = EventReader(name)
+        self._told: dict[str, Relation] = {}
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
         self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
@@ -69,13 +70,16 @@ class KafkaSource(Source):
         }
 
     def remember(self, relations: Iterable[Relation]) -> None:
-        self._reader.remember(relations)
+        self._told |= {relation.id: relation for relation in relations}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
         return has_reached(of_position(position), of_position(mark))
 
     def start(self, position: Position | None) -> None:
         self.stop()
+        # Shapes of batches that were not given are told of again.
+        self._reader = EventReader(self.name)
+        self._reader.remember(self._told.values())
         self._offsets = of_position(position)
         self._ready.clear()
         self._refused, self._refusal, self._interrupted = (), None, False
@@ -89,7 +93,7 @@ class KafkaSource(Source):
         if self._refused and not self._put_aside(timeout):
             return None
         if self._ready:
-            return self._ready.popleft()
+            return self._give()
         if self._refusal is not None:
             raise self._refusal
         assert self._group is not None  # noqa: S101 - start was called
@@ -116,7 +120,12 @@ class KafkaSource(Source):
             self._letters.add(read.refused)
             if not self._put_aside(timeout):
                 return None
-        return self._ready.popleft()
+        return self._give()
+
+    def _give(self) -> Batch:
+        batch = self._ready.popleft()
+        self._told |= {change.relation.id: change.relation for change in batch.schema_changes}
+        return batch
 
     def _put_aside(self, timeout: float) -> bool:
         """Whether the dead letters are durable. The batches that hold the place of these records wait for them."""

@@ -15,7 +15,7 @@ import pymysql
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from sources.mysql.dsn import Address
-from sources.mysql.server_errors import from_pymysql
+from sources.mysql.server_errors import PLUGINS, from_pymysql
 
 ANSWER_SECONDS = 60.0
 """Seconds that the answer to a question may take."""
@@ -58,7 +58,11 @@ class Connector:
             call.abandon(lambda connection: connection.close())
             raise self._given_up()
         with self.translated():
-            made = call.result()
+            try:
+                made = call.result()
+            except RuntimeError as error:
+                # PyMySQL raises it where a library is missing that the account's plugin takes: PyNaCl for ed25519.
+                raise SourceRefused(f"no session with {self.address} ({error})", f"install it, or {PLUGINS}") from None
         with self._lock:
             self._open.add(made)
         if self.interrupted.is_set():

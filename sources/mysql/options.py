@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
 from psql_streamer.table_patterns import TablePatterns
 from sources.mysql.dsn import Address, parse_dsn
+from sources.mysql.places import parse_override
 
 _MOST_EVENTS = 100_000_000
 _MOST_SERVER_ID = 2**32 - 1
@@ -38,13 +39,20 @@ Patterns = Annotated[
 """Names, globs and regular expressions of tables: a text, or a list of them."""
 
 
+def _override(value: str) -> str:
+    if value:
+        parse_override(value)
+    return value
+
+
 class MysqlOptions(SourceOptions):
     """[source.NAME] type = "mysql".
 
     tables, exclude_tables: what is streamed, and what of it is not. server_id: by which the server knows this source
     among its replicas; 0: one is made up at every start of the service. batch_size, batch_bytes: upper bounds of a
     micro-batch in events and bytes of the binary log. receive_timeout: seconds after which a server that sends nothing,
-    not even a heartbeat, counts as lost.
+    not even a heartbeat, counts as lost. position_override: start here and not at the stored position, once for each
+    value.
     """
 
     dsn: Annotated[SecretStr, AfterValidator(_dsn)] = Field(min_length=1)
@@ -56,6 +64,7 @@ class MysqlOptions(SourceOptions):
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_EVENTS)
     batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
+    position_override: Annotated[str, AfterValidator(_override)] = ""
 
     @property
     def address(self) -> Address:

@@ -11,7 +11,6 @@ from sources.mysql.server_errors import from_fields
 
 _HEADER_BYTES = 4
 _MOST_PAYLOAD = (1 << 24) - 1
-_COMPACT_BYTES = 1 << 20
 _EVENT, _END, _ERROR = 0, 254, 255
 
 
@@ -28,8 +27,14 @@ class EventBuffer:
     def feed(self, data: bytes | memoryview) -> None:
         """What came next."""
         self._rest += data
-        at, rest, end = 0, self._rest, len(self._rest)
-        while end - at >= _HEADER_BYTES:
+        with memoryview(self._rest) as rest:
+            at = self._read_packets(rest)
+        del self._rest[:at]
+
+    def _read_packets(self, rest: memoryview) -> int:
+        """How many bytes whole packets have."""
+        at, end, events, size = 0, len(rest), self.events, 0
+        while end - at >= _HEADER_BYTES and self.failure is None:
             length = rest[at] | rest[at + 1] << 8 | rest[at + 2] << 16
             begin = at + _HEADER_BYTES
             if end - begin < length:
@@ -38,12 +43,12 @@ class EventBuffer:
             if length == _MOST_PAYLOAD or self._parts:
                 self._put_together(bytes(rest[begin:at]), length)
             elif length and rest[begin] == _EVENT:
-                self.events.append(bytes(rest[begin + 1 : at]))
-                self.size += length - 1
+                events.append(bytes(rest[begin + 1 : at]))
+                size += length - 1
             else:
                 self._end(bytes(rest[begin:at]))
-                break
-        del rest[:at]
+        self.size += size
+        return at
 
     def take(self, most_events: int, most_bytes: int) -> list[bytes]:
         """Events in their order: as many as the bounds allow, and one at least."""

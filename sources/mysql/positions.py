@@ -11,8 +11,9 @@ from psql_streamer.binlog.decoded import OpenTransaction, Standing
 from psql_streamer.binlog.events import Gtid
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.model import Position
-from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
-from sources.mysql.server import Place, Session
+from sources.mysql.gtid_sets import Executed
+from sources.mysql.places import Place, parse_executed, parse_override
+from sources.mysql.server import Session
 
 _NUMBER = re.compile(r"(\d+)$")
 
@@ -75,7 +76,7 @@ class BinlogPosition:
         if self.executed is None or mark.executed is None:
             return self._place_order() >= mark._place_order()
         kind = type(parse_executed(self.executed or mark.executed))
-        mine = kind.parse(self.executed)
+        mine: Executed = kind.parse(self.executed)
         return mine.includes(kind.parse(mark.executed)) and self._has_changes(mine, mark.open)
 
     def _has_changes(self, mine: Executed, wanted: OpenTransaction | None) -> bool:
@@ -93,17 +94,17 @@ class BinlogPosition:
         return f"{where}, and {self.open.changes} changes of the next transaction" if self.open else where
 
 
-def parse_executed(text: str) -> Executed:
-    """Whichever of the two it is. ValueError when it is neither. An empty one is MariaDB's and MySQL's alike."""
-    return DomainPositions.parse(text) if re.match(r"\s*\d+-\d+-\d+\s*(,|$)", text) else GtidSet.parse(text)
-
-
 def _open(data: Mapping[str, Any] | None) -> OpenTransaction | None:
     if data is None:
         return None
     commit = int(data["commit"])
     gtid = None if data["source"] is None else Gtid(str(data["source"]), commit)
     return OpenTransaction(gtid, commit, int(data["changes"]))
+
+
+def override_position(text: str) -> Position | None:
+    """The position that an operator wants; None for none. text: validated by the options."""
+    return BinlogPosition(*parse_override(text)).position if text else None
 
 
 def read_position(source: str, position: Position) -> BinlogPosition:
@@ -183,6 +184,6 @@ def _require_place(source: str, stored: BinlogPosition, asking: Session) -> None
 
 def _choices(source: str) -> str:
     return (
-        "take a new copy of the tables, then forget the stored position "
-        f"(psql-streamer position forget {source}) to start at the end of the binary log"
+        "take a new copy of the tables and set positionOverride to the GTIDs that it holds; or forget the stored "
+        f"position (psql-streamer position forget {source}), start at the end of the binary log, and take the copy then"
     )

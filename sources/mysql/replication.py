@@ -23,7 +23,6 @@ _COM_BINLOG_DUMP = 0x12
 _COM_REGISTER_SLAVE = 0x15
 _COM_BINLOG_DUMP_GTID = 0x1E
 _THROUGH_GTID = 0x04
-_SEND_ANNOTATE_ROWS = 0x02
 _FIRST_EVENT = 4
 _NEVER_SECONDS = 31_536_000
 """The greatest net_write_timeout: a source whose sinks stand still leaves the socket alone for as long as they do."""
@@ -127,10 +126,9 @@ class Stream:
             head = pack("<HIIQI", _THROUGH_GTID, self._server_id, 0, _FIRST_EVENT, len(executed))
             connection._execute_command(_COM_BINLOG_DUMP_GTID, head + executed)
             return
-        by_gtid = start.executed is not None
-        file, place = ("", _FIRST_EVENT) if by_gtid else (start.file, start.place)
-        flags = _SEND_ANNOTATE_ROWS if by_gtid else 0
-        connection._execute_command(_COM_BINLOG_DUMP, pack("<IHI", place, flags, self._server_id) + file.encode())
+        file, place = (start.file, start.place) if start.executed is None else ("", _FIRST_EVENT)
+        # Without a flag MariaDB leaves out ANNOTATE_ROWS events, which hold the statements.
+        connection._execute_command(_COM_BINLOG_DUMP, pack("<IHI", place, 0, self._server_id) + file.encode())
 
 
 def register(connection: Any, server_id: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,21 +13,11 @@ import pymysql
 from psql_streamer.errors import SourceRefused
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
+from sources.mysql.places import Place
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
 _ACCESS_DENIED = {1227, 1142, 1044, 1045}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the binary log something is: the file, and the bytes before it there."""
-
-    file: str
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.offset}"
 
 
 def bytes_behind(place: Place, files: Sequence[tuple[str, int]]) -> int | None:

@@ -17,19 +17,21 @@ _GRANT = (
     "grant what reading the binary log takes: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account of the "
     "dsn"
 )
+PLUGINS = "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account"
+
 _REFUSED = {
     1044: _GRANT,
     1045: _ACCOUNT,
     1130: _ACCOUNT,
     1142: _GRANT,
     1227: _GRANT,
-    1251: "the account uses a plugin that is not supported: ALTER USER ... IDENTIFIED VIA mysql_native_password",
+    1251: PLUGINS,
     1698: _ACCOUNT,
     1193: "use MySQL 8.0.14, MariaDB 10.5 or later",
     1064: "use MySQL 8.0.14, MariaDB 10.5 or later",
     2026: "check ssl-mode and ssl-ca in the dsn, and the server's certificate",
-    2059: "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account",
-    2061: "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account",
+    2059: PLUGINS,
+    2061: PLUGINS,
     3159: "the server takes TLS alone (require_secure_transport): leave out ssl-mode in the dsn, or set REQUIRED",
 }
 """Errors that come again until somebody changes something."""
@@ -79,7 +81,9 @@ def _from_dump(message: str) -> SourceError:
             "stop that one, or give this source a serverId of its own",
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
-        return PositionRefused(message, "take a new copy of the tables, then forget the position to start at the end")
+        return PositionRefused(
+            message, "take a new copy of the tables and set positionOverride to the GTIDs that it holds"
+        )
     return SourceRefused(message, "see the server's error log")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from psql_streamer.errors import SourceError
 from sources.mysql.connection import Connector
-from sources.mysql.server import Place, bytes_behind, session
+from sources.mysql.places import Place
+from sources.mysql.server import bytes_behind, session
 
 _LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect."""

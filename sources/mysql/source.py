@@ -7,40 +7,33 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
-from psql_streamer.binlog.decoded import Decoded
-from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
-from psql_streamer.cells import CellTable
 from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
     MARIADB,
     MYSQL,
-    NO_TRANSACTIONS,
     Batch,
     Position,
     Relation,
-    SourceInfo,
     Stats,
-    TransactionMetadata,
-    Truncate,
-    batch_overhead,
 )
 from psql_streamer.options import SourceOptions
+from sources.mysql.batches import BatchReader, Origin
 from sources.mysql.check import findings
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import MysqlOptions, Wanted
-from sources.mysql.positions import BinlogPosition, read_position, resume_position
+from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
-from sources.mysql.server import Session, session
+from sources.mysql.server import session
 from sources.mysql.server_watch import ServerWatch
-from sources.mysql.transaction_metadata import TransactionReader
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +42,6 @@ _HEARTBEAT_SHARE = 1 / 3
 
 _LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
 """Of ids that are made up: people number their servers from 1 on."""
-
-_FIRST_ROW_BYTES = 64.0
-"""What a row is taken to have before the first batch has said."""
 
 _LEAST_BLOCK_BYTES = 16 << 10
 
@@ -75,20 +65,17 @@ class MysqlSource(Source):
         self._linger = Linger(options.batch_size, options.batch_flush_interval)
         self._shapes: dict[str, Relation] = {}
         self._stream: Stream | None = None
-        self._decoder: Decoder | None = None
-        self._executed: Executed | None = None
-        self._executed_text: str | None = None
-        self._at: BinlogPosition | None = None
+        self._reader: BatchReader | None = None
         self._durable: BinlogPosition | None = None
         self._waiting: deque[Batch] = deque()
-        self._info: dict[str, SourceInfo] = {}
-        self._kind, self._own_server, self._log_name = MYSQL, ("", 0), ""
         self._wants_transactions = False
-        self._transactions: TransactionReader | None = None
-        self._row_bytes = _FIRST_ROW_BYTES
         self._buffered_since = 0.0
         self._starts = 0
         self._status = Status(False, "not started")
+
+    @property
+    def position_override(self) -> Position | None:
+        return override_position(self._settings.position_override)
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._connector, self._wanted, self._server_id)
@@ -135,54 +122,34 @@ class MysqlSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            resume = self._prepare(position)
-            stream = self._stream = Stream(
-                self._connector, self._server_id, self._settings.receive_timeout * _HEARTBEAT_SHARE
-            )
-            stream.open(Start(self._executed, resume.place.file, resume.place.offset))
+            origin, resume, executed = self._prepare(position)
+            heartbeat = self._settings.receive_timeout * _HEARTBEAT_SHARE
+            self._stream = Stream(self._connector, self._server_id, heartbeat)
+            self._stream.open(Start(executed, resume.place.file, resume.place.offset))
         except SourceError as error:
             self._leave()
             self._status = Status(False, str(error))
             raise
         self._starts += 1
-        self._at = resume
-        self._durable = self._durable or resume
-        self._decoder = Decoder(
-            self._describe,
-            "mariadb" if self._kind == MARIADB else "mysql",
-            self._wanted,
-            "" if self._executed is not None else resume.place.file,
-            resume.place.offset,
-            resume.open,
-            self._shapes,
-        )
-        self._transactions = TransactionReader(dict(resume.counts)) if self._wants_transactions else None
+        self._reader = BatchReader(origin, resume, executed, self._wanted, self._shapes, self._wants_transactions)
         if position is None:
             # A stop before the first change would have the next start begin at a later end.
-            self._waiting.append(Batch(self._describe(""), resume.position, NO_TRANSACTIONS))
+            self._waiting.append(self._reader.stand_still())
         self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
         self._server.start()
 
     def read(self, timeout: float) -> Batch | None:
-        stream = self._stream
-        if stream is None:
+        if self._stream is None or self._reader is None:
             raise SourceUnavailable("the source is not started")
-        if self._waiting:
-            return self._waiting.popleft()
         try:
-            if self._gather(stream, timeout):
-                events = stream.buffer.take(self._settings.batch_size, self._block_bytes())
-                self._linger.note_block(time.monotonic(), sum(map(len, events)))
-                self._buffered_since = time.monotonic()
-                self._waiting.extend(self._decode(events, stream.heard_at))
-                return self._waiting.popleft() if self._waiting else None
-            if stream.buffer.failure is not None:
-                raise stream.buffer.failure
-            self._require_a_living_stream(stream)
-            return None
+            if not self._waiting and self._gather(self._stream, self._reader, timeout):
+                self._decode(self._stream, self._reader)
+            elif not self._waiting:
+                self._require_a_living_stream(self._stream)
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
+        return self._give() if self._waiting else None
 
     def confirm(self, position: Position) -> None:
         """The server keeps its binary log for as long as it is set to, whatever was read: nothing is told."""
@@ -199,53 +166,37 @@ class MysqlSource(Source):
         return self._status
 
     def stats(self) -> Stats:
-        durable = self._durable
+        durable, reader = self._durable, self._reader
         behind = None if durable is None else self._server.bytes_behind(durable.place)
         return {
-            **({} if self._at is None else {"received_position": str(self._at)}),
+            **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),
             "server_id": self._server_id,
             "reconnects": max(0, self._starts - 1),
         }
 
-    # Before streaming.
-
-    def _prepare(self, position: Position | None) -> BinlogPosition:
+    def _prepare(self, position: Position | None) -> tuple[Origin, BinlogPosition, Executed | None]:
+        """Look at what streaming needs: the server, where to start, and the same as a set of transactions."""
         with session(self._connector) as asking:
             asking.require_binary_log()
             resume = resume_position(self.name, position, asking)
-            self._kind = MARIADB if asking.is_mariadb else MYSQL
-            self._own_server = asking.uuid, int(asking.settings.get("server_id", 0))
-            self._log_name = asking.end().file.rpartition(".")[0]
-            self._info.clear()
-            self._executed = self._parse(resume.executed, asking)
-        self._executed_text = resume.executed
-        return resume
-
-    def _parse(self, executed: str | None, asking: Session) -> Executed | None:
-        if executed is None:
-            return None
-        return type(asking.executed()).parse(executed)
-
-    def _describe(self, identity: str) -> SourceInfo:
-        """What events say of their source, by what the numbers of its transactions count in: a server's uuid, or a
-        domain.
-        """
-        found = self._info.get(identity)
-        if found is None:
-            uuid, server_id = self._own_server
-            server_id = server_id if identity in ("", uuid) else 0
-            found = self._info[identity] = SourceInfo(
-                *(self._kind, self.name, self._connector.address.host, ""),
-                identity=identity or uuid,
-                server_id=server_id,
-                log_name=self._log_name,
+            if self._durable is None or resume.server != asking.uuid:
+                # After a failover the place is one of the server before; the next that is confirmed is this one's.
+                self._durable = resume if resume.server == asking.uuid else None
+            origin = Origin(
+                MARIADB if asking.is_mariadb else MYSQL,
+                self.name,
+                self._connector.address.host,
+                asking.uuid,
+                int(asking.settings.get("server_id", 0)),
+                asking.end().file.rpartition(".")[0],
             )
-        return found
+            executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
+        return origin, replace(resume, server=origin.uuid), executed
 
     # At work.
 
-    def _gather(self, stream: Stream, timeout: float) -> bool:
+    def _gather(self, stream: Stream, reader: BatchReader, timeout: float) -> bool:
         """Whether there are events to be decoded. In a fast stream more are waited for: batches become large."""
         buffer = stream.buffer
         if not buffer.events and (buffer.failure is not None or not stream.wait(timeout) or not buffer.events):
@@ -253,78 +204,41 @@ class MysqlSource(Source):
         self._buffered_since = max(self._buffered_since, stream.heard_at)
         while buffer.failure is None:
             if stream.receive():
-                if self._is_full(stream):
+                if buffer.size >= self._block_bytes(reader) or len(buffer.events) >= self._settings.batch_size:
                     break
                 continue
-            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._block_bytes())
+            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._block_bytes(reader))
             if pause <= 0 or not stream.wait(pause):
                 break
         return True
 
-    def _block_bytes(self) -> int:
+    def _block_bytes(self, reader: BatchReader) -> int:
         """Bytes of events that have about batchSize rows, as large as those of the last batch: an event does not say
         how many it has.
         """
-        return min(
-            self._settings.batch_bytes, max(_LEAST_BLOCK_BYTES, int(self._settings.batch_size * self._row_bytes))
-        )
-
-    def _is_full(self, stream: Stream) -> bool:
-        buffer = stream.buffer
-        return buffer.size >= self._block_bytes() or len(buffer.events) >= self._settings.batch_size
+        rows = int(self._settings.batch_size * reader.row_bytes)
+        return min(self._settings.batch_bytes, max(_LEAST_BLOCK_BYTES, rows))
 
     def _buffered(self, stream: Stream) -> Buffered:
         buffer = stream.buffer
         complete = buffer.events[-1][_TYPE_AT] in _TRANSACTION_ENDS
         return Buffered(buffer.size, len(buffer.events), self._buffered_since, complete)
 
-    def _decode(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
-        assert self._decoder is not None  # noqa: S101 - `read` looked
-        for decoded in self._decoder.decode(events):
-            if (batch := self._batch(decoded, received_at)) is not None:
-                yield batch
+    def _decode(self, stream: Stream, reader: BatchReader) -> None:
+        events = stream.buffer.take(self._settings.batch_size, self._block_bytes(reader))
+        self._buffered_since = time.monotonic()
+        self._linger.note_block(self._buffered_since, sum(map(len, events)))
+        self._waiting.extend(reader.read(events, stream.heard_at))
 
-    def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
-        """None where nothing has moved."""
-        assert self._at is not None  # noqa: S101 - it was started
-        for ddl in decoded.ddl:
-            statement = ddl.statement
-            table = f" {statement.schema}.{statement.table}" if statement.table else ""
-            log.info("source %s: %s%s", self.name, statement.words, table)
-        if self._executed is not None and decoded.completed:
-            for gtid in decoded.completed:
-                self._executed.add(*gtid)
-            self._executed_text = str(self._executed)
-        changes, truncates, metadata = self._read_transactions(decoded)
-        counts = self._transactions.open_counts if self._transactions else {}
-        before, self._at = self._at, self._at.moved(decoded.standing, self._executed_text, counts)
-        if not changes.rows and not truncates and not decoded.schema_changes and not metadata and self._at == before:
-            return None
-        if changes.rows:
-            self._row_bytes = decoded.nbytes / changes.rows
+    def _give(self) -> Batch:
+        batch = self._waiting.popleft()
         # Another session begins where this one ended.
-        self._shapes |= {change.relation.id: change.relation for change in decoded.schema_changes}
-        return Batch(
-            decoded.source,
-            self._at.position,
-            decoded.transactions,
-            changes,
-            truncates,
-            schema_changes=decoded.schema_changes,
-            transaction_metadata=metadata,
-            nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
-            received_at=received_at,
-        )
-
-    def _read_transactions(
-        self, decoded: Decoded
-    ) -> tuple[CellTable, tuple[Truncate, ...], TransactionMetadata | None]:
-        if self._transactions is None:
-            return decoded.changes, decoded.truncates, None
-        assert self._decoder is not None  # noqa: S101 - it gave what was decoded
-        return self._transactions.read(decoded, self._decoder.in_transaction)
+        self._shapes |= {change.relation.id: change.relation for change in batch.schema_changes}
+        return batch
 
     def _require_a_living_stream(self, stream: Stream) -> None:
+        if stream.buffer.failure is not None:
+            raise stream.buffer.failure
         silence = time.monotonic() - stream.heard_at
         if silence > self._settings.receive_timeout:
             raise SourceUnavailable(
@@ -338,5 +252,5 @@ class MysqlSource(Source):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-        self._decoder = None
+        self._reader = None
         self._waiting.clear()

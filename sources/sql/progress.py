@@ -8,7 +8,7 @@ which order, with which commit numbers. Its rows are given when the plan is stor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Self
 
 from psql_streamer.model import Position
@@ -23,25 +23,28 @@ class Piece:
     """Rows of a table behind its cursor, up to a key.
 
     shift: what is added to an integer key, or (ranked) to a row's place among the piece's, to make the commit number.
-    done: how many of its rows were given.
+    last: the largest commit number that it may give away. done: how many of its rows were given.
     """
 
     table: str
     to: Key
     shift: int
+    last: int
     ranked: bool
     done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """cursors: of each table, the key of the last row that was given; None before the first one.
+    """cursors: of each table, the key of the last row that was given; None before the first one. keys: the columns of
+    these keys.
 
     commit: the largest commit number that is given away. plans: how many were made. moment: when the last one was,
     microseconds since 1970-01-01 UTC. pieces: what is left of it.
     """
 
     cursors: Mapping[str, Key | None] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     commit: int = 0
     plans: int = 0
     moment: int = 0
@@ -54,11 +57,11 @@ class Progress:
             "commit": self.commit,
             "plans": self.plans,
             "moment": self.moment,
-            "tables": {name: None if key is None else list(key) for name, key in self.cursors.items()},
-            "pieces": [
-                {"table": one.table, "to": list(one.to), "shift": one.shift, "ranked": one.ranked, "done": one.done}
-                for one in self.pieces
-            ],
+            "tables": {
+                name: {"key": list(self.keys[name]), "last": None if key is None else list(key)}
+                for name, key in self.cursors.items()
+            },
+            "pieces": [{**asdict(piece), "to": list(piece.to)} for piece in self.pieces],
         }
         return Position(data, ", ".join(f"{name}={_shown(key)}" for name, key in self.cursors.items()) or "nowhere")
 
@@ -67,20 +70,21 @@ class Progress:
         """What a position holds."""
         data = position.data
         return cls(
-            {name: None if key is None else tuple(key) for name, key in data["tables"].items()},
+            {name: None if of["last"] is None else tuple(of["last"]) for name, of in data["tables"].items()},
+            {name: tuple(of["key"]) for name, of in data["tables"].items()},
             data["commit"],
             data["plans"],
             data["moment"],
             tuple(Piece(**{**piece, "to": tuple(piece["to"])}) for piece in data["pieces"]),
         )
 
-    def with_plan(self, pieces: Sequence[Piece], commit: int, moment: int) -> Self:
-        """Behind a look at the tables."""
-        return replace(self, pieces=tuple(pieces), commit=commit, moment=moment, plans=self.plans + 1)
+    def with_plan(self, pieces: Sequence[Piece], moment: int) -> Self:
+        """Behind a look at the tables that found something."""
+        return replace(self, pieces=tuple(pieces), commit=pieces[-1].last, moment=moment, plans=self.plans + 1)
 
-    def with_cursors(self, cursors: Mapping[str, Key | None]) -> Self:
-        """Tables that it did not know before."""
-        return replace(self, cursors={**self.cursors, **cursors})
+    def with_table(self, name: str, key: tuple[str, ...], cursor: Key | None) -> Self:
+        """With a table that it did not know before."""
+        return replace(self, cursors={**self.cursors, name: cursor}, keys={**self.keys, name: key})
 
     def behind(self, rows: int, last: Key) -> Self:
         """Behind so many rows of the first piece."""

@@ -34,7 +34,7 @@ class Settling:
 
     def __init__(self, seconds: float, by_writers: bool, first_look: float = 0.0) -> None:
         self.settled: Key | None = None
-        self._seconds = seconds
+        self.seconds = seconds
         self.by_writers = by_writers
         self._first_look = first_look
         self._samples: deque[_Sample] = deque()
@@ -84,13 +84,11 @@ class Settling:
             return largest != self.settled
         last = self._samples[-1]
         return (
-            largest != last.key
-            and now - last.at >= self._seconds / _MOST_SAMPLES
-            and len(self._samples) < _MOST_SAMPLES
+            largest != last.key and now - last.at >= self.seconds / _MOST_SAMPLES and len(self._samples) < _MOST_SAMPLES
         )
 
     def _is_settled(self, sample: _Sample, now: float) -> bool:
-        return sample.open == frozenset() and now - sample.at >= self._seconds
+        return sample.open == frozenset() and now - sample.at >= self.seconds
 
 
 def as_key(values: Sequence[int | str]) -> Key:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from sqlalchemy.engine import Connection
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
@@ -37,28 +34,22 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
 from sources.sql.check import findings
-from sources.sql.database import ColumnsDiffer, Database
-from sources.sql.options import BEGINNING, NOW, SqlOptions
-from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
-from sources.sql.progress import PIECE_ROWS, Piece, Progress
-from sources.sql.settling import Key, Settling
-
-log = logging.getLogger(__name__)
+from sources.sql.database import Database
+from sources.sql.options import BEGINNING, SqlOptions
+from sources.sql.polled_table import PolledTable, Rows
+from sources.sql.progress import Piece, Progress
+from sources.sql.watched_table import WatchedTable
 
 KIND = "sql"
 
 _RECHECK_SECONDS = 0.1
 """Between two looks at transactions that rows wait for."""
 
-_COUNT_SECONDS = 1.0
-"""Between two counts of rows that are not settled."""
-
-_MOST_COUNTED = 10_000
-
 _BATCH_BYTES = 32 << 20
-"""Where rows are wide, a batch has fewer of them."""
+"""Where rows are wide, a batch has fewer of them, by those of the batch before."""
 
-_LARGEST_COMMIT = 2**63 - 1
+_FIRST_ROWS = 1000
+"""The most rows of a table's first batch, when nobody knows how wide they are."""
 
 
 class SqlSource(Source):
@@ -71,15 +62,13 @@ class SqlSource(Source):
         self._settings = options
         self._url = options.engine_url
         self._database = Database(self._url, options.timeout)
-        self._tables: dict[str, PolledTable] = {}
-        self._settling: dict[str, Settling] = {}
+        self._tables: dict[str, WatchedTable] = {}
         self._shapes: dict[str, Relation] = {}
         self._identity: Mapping[str, str] = {}
         self._progress = Progress()
         self._unsaid = False  # the progress has cursors that would be others at the next start
         self._due = 0.0
-        self._more = False
-        self._limit = options.batch_size
+        self._limits: dict[str, int] = {}  # rows of the next batch, by table
         self._stored_plans = 0
         self._stored = threading.Condition()
         self._started = False
@@ -87,9 +76,6 @@ class SqlSource(Source):
         self._polls = 0
         self._rows = 0
         self._last_row_at: float | None = None
-        self._unsettled: dict[str, int] = {}
-        self._counted_at: dict[str, float] = {}
-        self._by_time = ""
         self._status = Status(False, "not started")
 
     def check(self) -> Iterable[Finding]:
@@ -158,7 +144,7 @@ class SqlSource(Source):
             "rows": self._rows,
             "polls": self._polls,
             "reconnects": max(0, self._starts - 1),
-            "unsettled_rows": sum(self._unsettled.values()),
+            "unsettled_rows": sum(table.unsettled for table in self._tables.values()),
             "cursors": {
                 name: None if key is None else key[0] if len(key) == 1 else list(key)
                 for name, key in dict(self._progress.cursors).items()
@@ -176,60 +162,23 @@ class SqlSource(Source):
         return [PolledTable(entry, kind, schema) for entry in self._settings.tables]
 
     def _begin(self, progress: Progress) -> None:
-        settings = self._settings
-        tables = {table.id: table for table in self._make_tables()}
-        if len(tables) < len(settings.tables):
+        made = [WatchedTable(table, self._database, self._settings, self.name) for table in self._make_tables()]
+        tables = {table.id: table for table in made}
+        if len(tables) < len(made):
             raise SourceRefused("two entries of tables name the same table", "name it once")
-        cursors: dict[str, Key | None] = {}
         unsaid = False
-        settling: dict[str, Settling] = {}
-        self._by_time = ""
-        for table in tables.values():
-            self._database.look(partial(_require_a_safe_key, table, settings), f"looking at table {table.id}")
-            if table.id not in progress.cursors:
-                cursors[table.id] = self._start_of(table)
-                unsaid = unsaid or self._settings.start_of(table.options) != (BEGINNING,)
-            settling[table.id] = self._settling_of(table)
+        for table in made:
+            if table.id in progress.cursors:
+                _require_the_same_key(table, progress)
+            else:
+                progress = progress.with_table(table.id, table.table.key, table.start_key())
+                unsaid = unsaid or self._settings.start_of(table.table.options) != (BEGINNING,)
         if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
             raise PositionRefused(
                 f"the position is in the middle of rows of {', '.join(unknown)}, which tables no longer names",
                 "start once more with it, and take it out of tables when the service has stopped",
             )
-        self._tables, self._settling, self._unsettled = tables, settling, {}
-        self._progress = progress.with_cursors(cursors)
-        self._unsaid = unsaid
-
-    def _start_of(self, table: PolledTable) -> Key | None:
-        start = self._settings.start_of(table.options)
-        if start == (BEGINNING,):
-            return None
-        if start == (NOW,):
-            return self._database.look(table.largest, f"looking for the last row of {table.id}")
-        if len(start) != len(table.key):
-            raise SourceRefused(
-                f"startAt has {len(start)} values, and the key of {table.id} is {', '.join(table.key)}",
-                "give a value for each column of the key",
-            )
-        if table.has_integer_key and not isinstance(start[0], int):
-            raise SourceRefused(
-                f"startAt of {table.id} is no whole number, and its key is",
-                'write "beginning", "now" or a number without quotes',
-            )
-        return start
-
-    def _settling_of(self, table: PolledTable) -> Settling:
-        kind, seconds = self._database.kind, self._settings.settle
-        told = not table.is_query and self._database.look(
-            lambda connection: kind.writers(connection, table.name, table.key) is not None,
-            f"asking who writes to {table.id}",
-        )
-        if seconds is None:
-            seconds = 0.0 if told else kind.settle_seconds
-        if seconds and not told:
-            self._by_time = (
-                f"rows of {table.id} are read {seconds:g} s after they were seen: the server does not say who writes"
-            )
-        return Settling(seconds, told, kind.first_look_seconds)
+        self._tables, self._progress, self._unsaid = tables, progress, unsaid
 
     # What is next.
 
@@ -268,128 +217,39 @@ class SqlSource(Source):
 
     def _poll(self) -> Batch | None:
         """Look at every table; a plan of what is to be read, if there is something."""
-        began = time.monotonic()
+        began, moment = time.monotonic(), time.time_ns() // 1000
         self._database.kind.require_the_same_file()
-        moment, commit = time.time_ns() // 1000, self._progress.commit
         self._polls += 1
-        self._more = False
         pieces: list[Piece] = []
+        more = False
         for table in self._tables.values():
-            to = self._look(table)
-            piece = None if to is None else self._plan(table, to, commit)
-            if piece is not None:
-                pieces.append(piece[0])
-                commit = piece[1]
-        pending = any(one.pending for one in self._settling.values())
-        pause = min(self._settings.poll_interval, _RECHECK_SECONDS) if pending else self._settings.poll_interval
-        self._due = began if self._more else began + pause
+            cursor = self._progress.cursors[table.id]
+            settled = table.find_settled(cursor)
+            if settled is None:
+                continue
+            commit = pieces[-1].last if pieces else self._progress.commit
+            by_key = not self._progress.plans and len(self._tables) == 1
+            if piece := table.plan(cursor, settled, commit, by_key):
+                pieces.append(piece)
+                more = more or piece.to != settled
+        self._due = began if more else began + self._pause
         if not pieces:
             return None
-        self._progress = self._progress.with_plan(pieces, commit, moment)
+        self._progress = self._progress.with_plan(pieces, moment)
         return self._move()
 
-    def _look(self, table: PolledTable) -> Key | None:
-        """The largest settled key, if it lies behind the cursor."""
-        settling, kind, cursor = self._settling[table.id], self._database.kind, self._progress.cursors[table.id]
-
-        def look(connection: Connection) -> None:
-            largest = table.largest(connection)
-            if largest == cursor or not self._is_ahead(table, connection, largest, cursor) or largest is None:
-                return
-            if settling.by_writers:
-                # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
-                writers = kind.writers(connection, table.name, table.key)
-                if writers is None:
-                    raise SourceUnavailable("the server does not say any more which transactions write")
-                now = time.monotonic()
-                looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
-                if writers.known:
-                    settling.observe(largest, now, writers.names, writers.successors, looked_at)
-            else:
-                settling.observe(largest, time.monotonic())
-
-        self._database.look(look, f"looking for new rows in {table.id}")
-        self._count(table, settling)
-        settled = settling.settled
-        return None if settled == cursor else settled
-
-    def _is_ahead(self, table: PolledTable, connection: Connection, largest: Key | None, cursor: Key | None) -> bool:
-        """Whether there are rows behind the cursor. PositionRefused when the table is shorter than it was."""
-        if cursor is None:
-            return True
-        if largest is None:
-            ahead = False
-        elif table.has_integer_key:
-            ahead = int(largest[0]) > int(cursor[0])
-        else:
-            ahead = table.has_rows_behind(connection, cursor)
-        if not ahead:
-            self._require_deletions(table, connection, cursor)
-        return ahead
-
-    def _require_deletions(self, table: PolledTable, connection: Connection, cursor: Key) -> None:
-        if self._settings.shrunk_tables == "accept":
-            return
-        if table.has_integer_key and not table.is_query:
-            given = self._database.kind.highest_given(connection, table.name, table.key[0])
-            if given is not None and given >= int(cursor[0]):
-                return  # its last rows were deleted, and the next ones get larger keys
-        raise PositionRefused(
-            f"the last row of {table.id} that was read has a larger key than any that is there now: the table was "
-            "emptied or restored, or its last rows were deleted",
-            'if new rows get larger keys again, set shrunkTables = "accept"; if the table is another one now, forget '
-            f"the position (psql-streamer position forget {self.name}), or give the source another name",
-        )
-
-    def _count(self, table: PolledTable, settling: Settling) -> None:
-        """How many rows are seen and not settled, now and then."""
-        if not settling.pending:
-            self._unsettled[table.id] = 0
-            return
-        if time.monotonic() - self._counted_at.get(table.id, 0.0) < _COUNT_SECONDS:
-            return
-        behind = settling.settled or self._progress.cursors[table.id]
-        self._unsettled[table.id] = self._database.look(
-            lambda connection: table.count(connection, behind, _MOST_COUNTED), f"counting new rows in {table.id}"
-        )
-        self._counted_at[table.id] = time.monotonic()
-
-    def _plan(self, table: PolledTable, to: Key, commit: int) -> tuple[Piece, int] | None:
-        """The next rows of a table, and the largest commit number behind them."""
-        cursor = self._progress.cursors[table.id]
-        if not table.has_integer_key:
-            return Piece(table.id, self._cut(table, cursor, to), commit + 1, ranked=True), commit + PIECE_ROWS
-        if cursor is None:
-            smallest = self._database.look(table.smallest, f"looking for the first row of {table.id}")
-            if smallest is None:
-                return None
-            before = int(smallest[0]) - 1
-        else:
-            before = int(cursor[0])
-        if not self._progress.plans and len(self._tables) == 1:
-            commit = max(commit, before)  # so that the commit number is the key
-        if int(to[0]) - before > PIECE_ROWS:
-            to = self._cut(table, cursor, to)
-        last = int(to[0]) + commit - before
-        if last > _LARGEST_COMMIT:
-            raise SourceRefused(
-                f"the keys of {table.id} leave no commit number for other tables", "read it by a source of its own"
-            )
-        return Piece(table.id, to, commit - before, ranked=False), last
-
-    def _cut(self, table: PolledTable, cursor: Key | None, to: Key) -> Key:
-        cut = self._database.look(
-            lambda connection: table.key_at(connection, cursor, to, PIECE_ROWS - 1), f"counting rows of {table.id}"
-        )
-        self._more = self._more or (cut is not None and cut != to)
-        return to if cut is None else cut
+    @property
+    def _pause(self) -> float:
+        """Seconds from one poll to the next."""
+        pending = any(table.pending for table in self._tables.values())
+        return min(self._settings.poll_interval, _RECHECK_SECONDS) if pending else self._settings.poll_interval
 
     # Reading rows.
 
     def _read_piece(self) -> Batch:
-        piece, limit = self._progress.pieces[0], self._limit
-        table = self._tables[piece.table]
-        rows = self._read_rows(table, piece, limit)
+        piece = self._progress.pieces[0]
+        limit = min(self._settings.batch_size, self._limits.get(piece.table, _FIRST_ROWS))
+        rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
         if rows is None:
             self._progress = self._progress.behind_piece()
             return self._move()
@@ -400,26 +260,13 @@ class SqlSource(Source):
         self._last_row_at = time.time()
         return self._batch(rows, piece)
 
-    def _read_rows(self, table: PolledTable, piece: Piece, limit: int) -> Rows | None:
-        cursor = self._progress.cursors[table.id]
-        read = partial(table.rows, cursor=cursor, to=piece.to, most=limit)
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._database.look(read, f"reading rows of {table.id}")
-            except (ShapeChanged, ColumnsDiffer) as error:
-                failure = error
-                self._database.look(table.look, f"looking at table {table.id}")
-        if isinstance(failure, ColumnsDiffer):
-            raise failure
-        raise SourceUnavailable(f"the columns of {table.id} change while its rows are read")
-
     def _batch(self, rows: Rows, piece: Piece) -> Batch:
         relation, change = self._known(rows.relation)
         count = len(rows)
         commit, seq = _numbers(rows.key, piece)
         changes = replace(Changes.of_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
         held = sum(map(nbytes, rows.arrays))
-        self._limit = min(self._settings.batch_size, max(1, _BATCH_BYTES * count // max(held, 1)))
+        self._limits[relation.id] = max(1, _BATCH_BYTES * count // max(held, 1))
         batch = Batch(
             self._info,
             self._progress.position,
@@ -445,7 +292,7 @@ class SqlSource(Source):
         column = rows.relation.columns
         if rows.times is None:
             return moments
-        kind = next(one.type for one in column if one.name == self._tables[rows.relation.id].options.timestamp)
+        kind = next(one.type for one in column if one.name == self._tables[rows.relation.id].table.options.timestamp)
         form = text_form(kind)
         if form is None:
             return moments
@@ -463,35 +310,19 @@ class SqlSource(Source):
 
     def _describe(self) -> str:
         """What it does, and what it waits for."""
-        now = time.monotonic()
-        for name, settling in self._settling.items():
-            if not settling.pending:
-                continue
-            seconds = now - settling.waits_since
-            if names := sorted(settling.waits_for):
-                return (
-                    f"rows of {name} wait for {len(names)} transactions that may have written smaller keys, for "
-                    f"{seconds:.0f} s: {', '.join(names[:_MOST_NAMED])}"
-                )
-            if settling.by_writers and seconds > _UNKNOWN_SECONDS + (self._settings.settle or 0):
-                return f"rows of {name} have waited {seconds:.0f} s for the server to say which transactions write"
-        waits = f"; {self._by_time}" if self._by_time else ""
-        return f"polls {len(self._tables)} tables every {self._settings.poll_interval:g} s{waits}"
+        waits = next((found for table in self._tables.values() if (found := table.waits_for)), "")
+        by_time = next((found for table in self._tables.values() if (found := table.by_time)), "")
+        polls = f"polls every {self._settings.poll_interval:g} s, tables: {len(self._tables)}"
+        return waits or (f"{polls}; {by_time}" if by_time else polls)
 
 
-_ATTEMPTS = 3
-_MOST_NAMED = 5
-_UNKNOWN_SECONDS = 5.0
-
-
-def _require_a_safe_key(table: PolledTable, settings: SqlOptions, connection: Connection) -> None:
-    """SourceRefused when rows could be left out."""
-    table.look(connection)
-    table.require_unique_key(connection)
-    if settings.unsafe_sequences == "refuse" and (unsafe := table.unsafe_sequence(connection)):
-        raise SourceRefused(
-            f"table {table.id}: {unsafe}; rows would be committed out of the order of their keys, and left out",
-            'change that, or set settle long enough and unsafeSequences = "accept"',
+def _require_the_same_key(table: WatchedTable, progress: Progress) -> None:
+    """PositionRefused when the position is a key of other columns."""
+    before, key = progress.keys[table.id], table.table.key
+    if before != key:
+        raise PositionRefused(
+            f"the position of {table.id} is by {', '.join(before)}, and its key is {', '.join(key)} now",
+            f"name {', '.join(before)} as its key, or forget the position to read the table from startAt on",
         )
 
 

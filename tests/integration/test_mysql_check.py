@@ -165,3 +165,12 @@ def test_a_dsn_that_is_none_is_refused_without_being_shown(schema: Schema, dsn: 
     with pytest.raises(ValueError, match=told) as failure:
         source_of(schema, dsn=dsn)
     assert "hunter2" not in str(failure.value)
+
+
+def test_a_plugin_whose_library_is_missing_is_named(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: object) -> None:
+        raise RuntimeError("'pynacl' package is required for ed25519_password auth method")
+
+    monkeypatch.setattr("pymysql.connect", connect)
+    with pytest.raises(SourceRefused, match=r"pynacl.*install it, or use mysql_native_password"):
+        source_of(schema).start(None)

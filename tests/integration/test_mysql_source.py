@@ -526,3 +526,42 @@ def test_a_first_start_gives_its_position_before_anything_comes(schema: Schema) 
     schema.execute("INSERT INTO t VALUES (1, 'meanwhile')")
     with streaming(schema, batch.position) as again:
         assert ids(read_all(again, schema)) == ["1"]
+
+
+def test_an_operator_may_send_it_to_gtids_or_to_a_place(schema: Schema) -> None:
+    schema.execute(TABLE)
+    gtids = schema.value(
+        "SELECT @@GLOBAL.gtid_binlog_pos" if "Maria" in schema.value("SELECT VERSION()") else "SELECT @@gtid_executed"
+    )
+    with streaming(schema) as source:
+        place = next(iter(source.find_dropped([]) or ())).data
+    schema.execute("INSERT INTO t VALUES (1, 'a')")
+    for override in (gtids, f"{place['file']}:{place['offset']}"):
+        source = source_of(schema, positionOverride=override)
+        assert source.position_override is not None
+        with streaming(schema, source.position_override) as started:
+            assert ids(read_until(started, lambda batches: bool(ids(batches)))) == ["1"]
+
+
+def test_domains_of_mariadb_go_on_each_from_where_they_are(own_mariadb: EmbeddedMariadb) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "s") as schema:
+        schema.execute(TABLE)
+        with streaming(schema) as source:
+            schema.execute(
+                "INSERT INTO t VALUES (1, 'a')",
+                "SET SESSION gtid_domain_id = 5",
+                "INSERT INTO t VALUES (2, 'b')",
+                "SET SESSION gtid_domain_id = 0",
+                "INSERT INTO t VALUES (3, 'c')",
+            )
+            batches = read_all(source, schema)
+        assert ids(batches) == ["1", "2", "3"]
+        assert {batch.source.identity for batch in batches if len(batch)} == {"0", "5"}
+        assert batches[-1].position.shown.endswith(",5-1-1")
+        had: list[str] = []
+        for batch in batches:
+            had += ids([batch])
+            if 0 < len(had) < 3:
+                with streaming(schema, batch.position) as again:
+                    assert ids(read_all(again, schema)) == ["1", "2", "3"][len(had) :]

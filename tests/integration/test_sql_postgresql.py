@@ -48,18 +48,20 @@ def findings(source: SqlSource) -> list[str]:
     return [finding.problem for finding in source.check() if isinstance(finding, Finding)]
 
 
+@pytest.mark.behaviour("P2")
 def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Database) -> None:
     with orders.session() as late, polling(orders) as source:
         run(late, "INSERT INTO orders (note) VALUES ('late')")
         orders.execute("INSERT INTO orders (note) VALUES ('early')")
         assert rows_of(read_quiet(source)) == []
-        assert "wait for 1 transactions" in source.status().reason
+        assert "smaller keys (1)" in source.status().reason
         assert source.stats()["unsettled_rows"] == 1
         late.commit()
         assert notes(source, 2) == ["late", "early"]
         assert source.stats()["unsettled_rows"] == 0
 
 
+@pytest.mark.behaviour("P2")
 def test_a_transaction_that_begins_during_a_poll_is_waited_for(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_transaction_that_begins_during_a_poll_is_waited_for(
         assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
 def test_a_transaction_that_has_taken_a_key_and_written_nothing_is_waited_for(orders: Database) -> None:
     with orders.session() as late, polling(orders) as source:
         run(late, "SELECT nextval('orders_id_seq')")
@@ -147,6 +150,7 @@ def test_a_prepared_transaction_is_waited_for() -> None:
             assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
 @pytest.mark.parametrize("batch_size", [7, 10_000])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Database, batch_size: int) -> None:
     ended = threading.Event()
@@ -250,7 +254,7 @@ def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
     }
     with polling(database, *ends) as source:
         for name, (cursor, to) in ends.items():
-            table = source._tables[f"public.{name}"]
+            table = source._tables[f"public.{name}"].table
             statement = table.rows_statement(cursor, to, 100).compile(
                 dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}
             )

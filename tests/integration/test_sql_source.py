@@ -100,7 +100,7 @@ def test_a_backlog_comes_in_batches_without_pauses(orders: Shop) -> None:
 
 
 def test_a_backlog_of_more_than_a_plan_has_comes_without_pauses(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.sql.source.PIECE_ROWS", 10)
+    monkeypatch.setattr("sources.sql.watched_table.PIECE_ROWS", 10)
     insert(orders, *map(str, range(35)))
     with started(orders.source(pollInterval="1h")) as source:
         assert notes(read_rows(source, 35)) == list(map(str, range(35)))
@@ -131,6 +131,28 @@ def test_rows_and_columns_are_chosen(orders: Shop) -> None:
     entry = {"table": "orders", "columns": ["note"], "where": "note LIKE 'a%' AND note <> ':x'"}
     with started(orders.source(entry)) as source:
         assert read_rows(source, 2) == [{"note": "a:1"}, {"note": "a:3"}]
+
+
+def test_names_are_taken_as_they_are(shop: Shop) -> None:
+    table, columns = 'my "odd" %table; --', ["select", "a:b", "c%d", 'e"f', "Ünï cödé", "c0"]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in (table, *columns)]
+    shop.run(
+        f"CREATE TABLE {quoted[0]} ({quoted[1]} integer PRIMARY KEY, {', '.join(f'{q} integer' for q in quoted[2:])})"
+    )
+    shop.run(f"INSERT INTO {quoted[0]} VALUES (1, 2, 3, 4, 5, 6), (7, 8, 9, 10, 11, 12)")
+    with started(shop.source(quoted[0], batchSize=1)) as source:
+        batches = read(source, lambda batches: sum(map(len, batches)) == 2)
+    assert rows_of(batches)[0] == dict(zip(columns, "123456", strict=True))
+    assert batches[-1].changes[0].relation.table == table
+
+
+def test_batches_of_wide_rows_are_small(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sources.sql.source._BATCH_BYTES", 1000)
+    monkeypatch.setattr("sources.sql.source._FIRST_ROWS", 3)
+    insert(orders, *(["x" * 300] * 12))
+    with started(orders.source()) as source:
+        batches = read(source, lambda batches: sum(map(len, batches)) == 12)
+    assert [len(batch) for batch in batches if len(batch)] == [3, 3, 3, 3]
 
 
 def test_a_query_and_a_view_are_read_by_the_key_that_is_named(orders: Shop) -> None:
@@ -272,6 +294,7 @@ def test_with_one_table_the_commit_number_is_the_key(orders: Shop) -> None:
     assert identities_of(batches) == [(5, 0), (7, 0)]
 
 
+@pytest.mark.behaviour("P3")
 @pytest.mark.parametrize("keys", ["integers", "texts"])
 def test_rows_that_are_sent_again_have_the_identity_and_the_time_that_they_had(orders: Shop, keys: str) -> None:
     """Wherever the service was killed, and though rows came and the size of batches changed meanwhile."""
@@ -376,6 +399,7 @@ def test_a_database_of_which_nothing_is_known_is_read_by_time_with_the_same_valu
         assert [row["note"] for row in read_rows(source, 2)] == ['"Zoë"', None]
 
 
+@pytest.mark.behaviour("P4")
 def test_equal_rows_have_equal_checksums_on_every_engine(file: Path, database: Database) -> None:
     columns = "amount decimal(10, 2), price double precision, at timestamp, day date, paid boolean, note text, doc json"
     row = "12.5, 0.1, '2026-01-31 10:00:00.500', '2026-01-31', true, 'Zoë \"q\"', '{\"a\": [1, null]}'"
@@ -401,6 +425,16 @@ def test_equal_rows_have_equal_checksums_on_every_engine(file: Path, database: D
 # Stops.
 
 
+def test_a_position_by_another_key_is_refused(orders: Shop) -> None:
+    orders.run("CREATE UNIQUE INDEX by_both ON orders (note, id)")
+    insert(orders, "a")
+    with started(orders.source()) as source:
+        batches = read(source, lambda batches: any(map(len, batches)))
+    with pytest.raises(PositionRefused, match="is by id, and its key is note, id now"):
+        orders.source({"table": "orders", "key": ["note", "id"]}).start(stored(batches))
+
+
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize("restored", ["TRUNCATE", "another table"])
 def test_a_table_that_is_shorter_than_the_cursor_stops_the_source(orders: Shop, restored: str) -> None:
     insert(orders, "a", "b", "c")
@@ -426,7 +460,7 @@ def test_status_and_stats_say_how_it_is(orders: Shop) -> None:
         read_rows(source, 1)
         read_quiet(source, 0.3)
         stats = source.stats()
-        assert source.status().reason == "polls 1 tables every 0.1 s"
+        assert source.status().reason == "polls every 0.1 s, tables: 1"
     assert (stats["rows"], stats["unsettled_rows"], stats["reconnects"]) == (1, 0, 0)
     assert stats["polls"] >= 2
     assert 0 <= stats["last_row_age_seconds"] < 5
@@ -436,6 +470,7 @@ def test_status_and_stats_say_how_it_is(orders: Shop) -> None:
 # SQLite alone.
 
 
+@pytest.mark.behaviour("P5")
 def test_a_file_that_is_replaced_is_noticed(file: Path) -> None:
     shop = sqlite_shop(file)
     shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note text)")
@@ -453,6 +488,7 @@ def test_a_file_that_is_replaced_is_noticed(file: Path) -> None:
     assert shop.source().stream_identity() != identity
 
 
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize(
     ("declared", "value", "kind"),
     [("DECIMAL(10, 2)", "'not a number'", "text"), ("INTEGER", "2.5", "a float"), ("TEXT", "x'ff'", "a blob"),
@@ -493,6 +529,7 @@ def test_a_file_that_is_locked_is_tried_again(file: Path) -> None:
         assert notes(read_rows(source, 1)) == ["a"]
 
 
+@pytest.mark.behaviour("P2")
 def test_writers_of_sqlite_are_not_held_up_and_lose_nothing(file: Path) -> None:
     shop = sqlite_shop(file)
     shop.run(f"CREATE TABLE orders (id {shop.serial}, note text)")

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg2.errors
+import pytest
 
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
@@ -39,6 +40,7 @@ def rows_by_table(batches: Sequence[Batch]) -> dict[str, list[Any]]:
     return {table: sorted(rows, key=lambda row: row[1]["id"]) for table, rows in found.items()}
 
 
+@pytest.mark.behaviour("P4")
 def test_every_type_and_arrays_of_it_are_what_the_wal_says(database: Database) -> None:
     for name, value in ODD_SETTINGS.items():
         database.execute(f"ALTER DATABASE \"{database.name}\" SET {name} = '{value}'")

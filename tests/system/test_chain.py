@@ -17,7 +17,7 @@ from tests.sections import kafka_section, mysql_section, postgres_section, topic
 from tests.service import Service
 from tests.write_load import SCHEMA, TABLES, WriteLoad
 
-_KILLS = 10
+_KILLS = 20
 
 
 @pytest.mark.behaviour("G5")
@@ -41,9 +41,9 @@ def test_a_chain_of_two_services_that_are_killed_under_load_loses_nothing(
         for service in (first, second):
             service.start()
         with WriteLoad(database) as load:
-            for kill in range(2 * _KILLS):
-                killed = second if kill % 2 else first
-                time.sleep(moments.uniform(0.2, 1.5))
+            for kill in range(_KILLS + _KILLS // 2):
+                killed = first if kill % 3 == 0 else second
+                time.sleep(moments.uniform(0.2, 1.2))
                 killed.kill()
                 killed.start(wait=False)
             load.stop()

@@ -19,7 +19,7 @@ from tests.sections import kafka_section
 from tests.service import Service
 from tests.sql_sources import execute
 
-_KILLS = 5
+_KILLS = 20
 
 
 def section(file: Path) -> str:
@@ -56,8 +56,9 @@ def adding(file: Path) -> Iterator[None]:
         writer.join()
 
 
+@pytest.mark.behaviour("P1")
 @pytest.mark.slow
-def test_a_service_killed_five_times_while_rows_are_added_loses_none(
+def test_a_service_killed_twenty_times_while_rows_are_added_loses_none(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "shop.sqlite"

@@ -10,9 +10,10 @@ import pytest
 
 from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.events import EventType
+from psql_streamer.binlog.stream import EventStream
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Relation
-from tests.binlog_files import changes_of, decode, decoder, read_events
+from tests.binlog_files import changes_of, decode, decoder, read_events, without_checksums
 
 FIRST = {"id": b"1", "n": b"18446744073709551615", "d": b"-12.34", "at": b"2026-01-02 03:04:05.678"}
 FIRST |= {"s": "héllo".encode(), "u": b"", "x": None}
@@ -198,6 +199,18 @@ def test_columns_that_an_image_lacks_are_told_from_null(flavor: str) -> None:
     ]
 
 
+def test_a_row_without_any_column_is_a_row() -> None:
+    """MySQL writes it with no bytes at all; MariaDB writes the default of a column."""
+    assert rows_of("mysql", "no_columns") == [("insert", None, {}), ("insert", None, {"b": b"1"})]
+    assert [op for op, *_ in rows_of("mariadb", "no_columns")] == ["insert", "insert"]
+
+
+def test_the_flag_of_a_file_in_use_is_not_part_of_its_checksum() -> None:
+    first, *rest = read_events("mysql_rows")
+    in_use = first[:17] + bytes([first[17] | 1]) + first[18:]
+    assert changes_of(decode([in_use, *rest], "mysql")) == changes_of(decode([first, *rest], "mysql"))
+
+
 @BOTH
 def test_compressed_transactions_are_read(flavor: str) -> None:
     one, two = {"id": b"1", "v": b"one", "n": None, "b": b"long " * 300}, {"id": b"2", "v": None, "n": None}
@@ -290,3 +303,83 @@ def test_a_restart_anywhere_loses_nothing_and_repeats_nothing(flavor: str, name:
 
 def remembered_of(pieces: Sequence[Decoded]) -> dict[str, Relation]:
     return {one.relation.id: one.relation for piece in pieces for one in piece.schema_changes}
+
+
+def test_without_gtids_a_transaction_has_the_number_of_its_file_and_place() -> None:
+    """4 bytes of each: they increase from commit to commit, and are known when the first row comes."""
+    events = read_events("mysql_anonymous")
+    (piece,) = decode(events, "mysql", file="bin.000007")
+    ids = piece.transactions.id_texts().to_pylist()
+    begins = {
+        int.from_bytes(event[13:17], "little") - len(event) for event in events if event[4] == EventType.ANONYMOUS_GTID
+    }
+    assert piece.source.identity == ""
+    assert piece.completed == ()
+    assert {commit >> 32 for commit in piece.transactions.commit.tolist()} == {7}
+    assert {commit & 0xFFFF_FFFF for commit in piece.transactions.commit.tolist()} == begins
+    assert ids == [b"bin.000007:%d" % begin for begin in sorted(begins)]
+    assert [(seq, op) for _, op, _, seq, _, _ in changes_of([piece])] == [
+        (0, "insert"),
+        (1, "insert"),
+        (0, "insert"),
+        (1, "update"),
+        (2, "update"),
+        (3, "update"),
+    ]
+
+
+def test_the_time_of_a_commit_is_the_original_server_s() -> None:
+    """In microseconds of MySQL; MariaDB's binlog has seconds."""
+    for flavor, whole in (("mysql", False), ("mariadb", True)):
+        (piece,) = decode(read_events(f"{flavor}_rows"), flavor)
+        moments = piece.transactions.commit_ts
+        assert 1_760_000_000_000_000 < moments.min() <= moments.max() < 1_900_000_000_000_000
+        assert ((moments % 1_000_000) == 0).all() == whole
+
+
+def test_a_place_beyond_4_gigabytes_goes_on_from_the_one_before() -> None:
+    """The header has 32 bits for it."""
+    stream = EventStream("bin.000001", (1 << 32) - 40)
+    event = without_checksums(read_events("mysql_rows"))[-2]
+    placed = event[:13] + (100).to_bytes(4, "little") + event[17:]
+    list(stream.read([placed]))
+    assert stream.at == (1 << 32) + 100
+
+
+def test_a_heartbeat_moves_the_place_between_transactions() -> None:
+    events = without_checksums(read_events("mysql_rows"))
+    reading = decoder("mysql")
+    (before,) = reading.decode(events[:-1])
+    heartbeat = bytearray(events[-2])
+    heartbeat[4], heartbeat[13:17] = EventType.HEARTBEAT, (before.standing.position + 500).to_bytes(4, "little")
+    (after,) = reading.decode([bytes(heartbeat)])
+    assert after.standing.position == before.standing.position + 500
+    assert after.changes.rows == 0
+
+
+@BOTH
+def test_shapes_that_no_longer_hold_are_forgotten(flavor: str) -> None:
+    """Each time a table gets another shape, and goes back to the old one, it has another version."""
+    events, reading = read_events(f"{flavor}_shapes"), decoder(flavor)
+    (first,) = reading.decode(events)
+    lengths, versions = set(), []
+    for _ in range(120):
+        (piece,) = reading.decode(events)
+        lengths.add(len(piece.changes.shapes))
+        versions += [one.relation.version for one in piece.schema_changes if one.relation.table == "t"]
+        assert changes_of([piece]) == changes_of([first])
+    assert max(lengths) < 400
+    assert versions == list(range(4, 4 + len(versions)))
+
+
+def test_times_of_tables_from_before_mysql_5_6_are_read() -> None:
+    (first, zero, last) = [new for *_, new in changes_of(decode(read_events("mariadb_old_times")))]
+    assert first == {
+        "id": b"1",
+        "d": b"2026-11-22 23:59:58",
+        "s": b"2026-11-22 20:59:58+00",
+        "t": b"-838:59:59",
+        "v": b"e",
+    }
+    assert list(zero.values()) == [b"2", b"0000-00-00 00:00:00", b"0000-00-00 00:00:00", b"00:00:01", b"f"]
+    assert list(last.values()) == [b"3", b"9999-12-31 23:59:59", None, b"838:59:59", b"g"]

@@ -4,7 +4,6 @@ exception, and never a byte of a neighbour.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from random import Random
 
@@ -12,14 +11,15 @@ import pytest
 
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.events import EventType
+from psql_streamer.binlog.lockstep import LEAST_LANES
 from psql_streamer.errors import ProtocolError, SourceRefused
-from tests.binlog_files import changes_of, decode, decoder, read_events
+from tests.binlog_files import HEADER, changes_of, decode, decoder, read_events, rebuilt, without_checksums
 from tests.mutations import mutated
 from tests.naive_binlog import Change, NaiveColumn, NaiveError, read_rows
 
 CASES = 4_000
 SLOW_CASES = 20_000
-HEADER = 19
+MANY_CASES = 400
 
 COLUMNS = [
     NaiveColumn("id", width=4, signed=True),
@@ -28,22 +28,6 @@ COLUMNS = [
     NaiveColumn("b", prefix=2),
 ]
 OPS = {EventType.WRITE_ROWS: "insert", EventType.UPDATE_ROWS: "update", EventType.DELETE_ROWS: "delete"}
-
-
-def without_checksums(events: Sequence[bytes]) -> list[bytes]:
-    """The same events as a server without checksums sends them."""
-    description = bytearray(events[0][:-4])
-    description[-1] = 0
-    first = bytes(description)
-    return [
-        first + zlib.crc32(first).to_bytes(4, "little"),
-        *(rebuilt(event, event[HEADER:-4]) for event in events[1:]),
-    ]
-
-
-def rebuilt(event: bytes, body: bytes) -> bytes:
-    """The event with another body."""
-    return event[:9] + (HEADER + len(body)).to_bytes(4, "little") + event[13:HEADER] + body
 
 
 def damaged(event: bytes, random: Random) -> bytes:
@@ -111,6 +95,56 @@ def test_damaged_rows_are_refused_or_read_as_the_plain_decoder_reads_them() -> N
 @pytest.mark.slow
 def test_very_many_damaged_rows() -> None:
     check_damaged_rows(SLOW_CASES, 20_260_102)
+
+
+def repeated(events: Sequence[bytes], times: int) -> list[bytes]:
+    """A stream whose rows events stand so often behind each other, so that many are walked side by side."""
+    found = []
+    for event in events:
+        if event[4] in OPS:
+            # The flag that ends a statement, behind which no table's id holds, belongs to the last one.
+            going_on = rebuilt(event, event[HEADER : HEADER + 6] + b"\0\0" + event[HEADER + 8 :])
+            found += [going_on] * (times - 1)
+        found.append(event)
+    return found
+
+
+MANY = repeated(STREAM, 2 * LEAST_LANES)
+
+
+def test_many_events_are_walked_side_by_side_to_the_same_end() -> None:
+    changes = decoded_changes(MANY)
+    assert changes is not None
+    assert len(changes) == 2 * LEAST_LANES * len(ROWS)
+    assert changes == naive_changes(MANY)
+
+
+def test_events_with_more_rows_than_their_neighbours_are_walked_to_their_end() -> None:
+    """The row of an event twice, three times, and so on, in each of many events."""
+    stream = list(STREAM)
+    for place in reversed(ROWS):
+        event, head = STREAM[place], HEADER + 10 + (3 if OPS[EventType(STREAM[place][4])] == "update" else 2)
+        going_on = event[HEADER : HEADER + 6] + b"\0\0" + event[HEADER + 8 : head]
+        stream[place:place] = [
+            rebuilt(event, going_on + event[head:] * (1 + number % 7)) for number in range(2 * LEAST_LANES)
+        ]
+    changes = decoded_changes(stream)
+    assert changes is not None
+    assert changes == naive_changes(stream)
+
+
+def test_a_damaged_event_among_many_takes_no_byte_of_its_neighbour() -> None:
+    random, rows = Random(20_260_103), [place for place, event in enumerate(MANY) if event[4] in OPS]
+    for _ in range(MANY_CASES):
+        place = random.choice(rows)
+        event = rebuilt(MANY[place], MANY[place][HEADER : HEADER + 8] + damaged_images(MANY[place], random))
+        events = [*MANY[:place], event, *MANY[place + 1 :]]
+        assert decoded_changes(events) == naive_changes(events)
+
+
+def damaged_images(event: bytes, random: Random) -> bytes:
+    """Behind the table's id and the flags."""
+    return mutated(bytes(5) + event[HEADER + 8 :], random)[5:]
 
 
 NAMES = ["types", "shapes", "xa", "images", "compressed", "tagged", "partial_json"]
@@ -181,3 +215,44 @@ def refusal_of(events: Sequence[bytes]) -> str:
     except ProtocolError as refused:
         return str(refused)
     return ""
+
+
+def with_statement(events: Sequence[bytes], old: bytes, new: bytes) -> list[bytes]:
+    """The stream with another statement in place of one that comes once."""
+    (place,) = (number for number, event in enumerate(events) if event[4] == EventType.QUERY and event.endswith(old))
+    body = events[place][HEADER:].removesuffix(old) + new
+    return [*events[:place], rebuilt(events[place], body), *events[place + 1 :]]
+
+
+def test_rows_that_were_rolled_back_behind_their_delivery_stop() -> None:
+    """The rows of MyISAM end with a statement, not with an XID event."""
+    events = with_statement(without_checksums(read_events("mysql_shapes")), b"\0COMMIT", b"\0ROLLBACK")
+    with pytest.raises(SourceRefused, match="was rolled back"):
+        decode(events, "mysql")
+
+
+@pytest.mark.parametrize(
+    ("statement", "stops"),
+    [
+        (b"INSERT INTO mysql.rds_heartbeat2 VALUES (1)", False),
+        (b"replace into `mysql` . `t` values (1)", False),
+        (b"INSERT INTO t SELECT * FROM mysql.user", True),
+        (b"INSERT INTO a.mysql VALUES (1)", True),
+        (b"DELETE t, mysql.x FROM t", True),
+        (b"/* mysql.t */ update t set v = 1", True),
+        (b"-- a line\nLOAD DATA INFILE 'x' INTO TABLE t", True),
+        (b"GRANT SELECT ON a.t TO u", False),
+        (b"CALL p()", False),
+    ],
+)
+def test_statements_in_place_of_rows_stop_but_for_those_of_system_tables(statement: bytes, stops: bool) -> None:
+    events = with_statement(without_checksums(read_events("mysql_shapes")), b"\0ANALYZE TABLE c", b"\0" + statement)
+    if stops:
+        with pytest.raises(SourceRefused, match="as a statement, not as rows"):
+            decode(events, "mysql")
+    else:
+        assert decode(events, "mysql")
+
+
+def test_a_part_of_a_document_of_a_table_that_nobody_wants_is_left_alone() -> None:
+    assert decode(read_events("mysql_partial_json"), "mysql", wanted=lambda _schema, _table: False)

@@ -172,7 +172,10 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             with_line(MINIMAL, "[source.db1]", "", before="[source]\nx = 1"),
             "source.x: must be a section",
         ),
-        "no type": (MINIMAL.replace('type = "postgres"\n', ""), "source.db1.type: is required: one of kafka, mysql, "),
+        "no type": (
+            MINIMAL.replace('type = "postgres"\n', ""),
+            "source.db1.type: is required: one of kafka, mysql, postgres, sql",
+        ),
         "a type that is a number": (MINIMAL.replace('"postgres"', "5"), "source.db1.type: must be a string: one of"),
         "a class that is not there": (
             MINIMAL.replace('"postgres"', '"sources.postgres.source:Nobody"'),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from psql_streamer.binlog.decoded import OpenTransaction
 from psql_streamer.binlog.events import Gtid
 from sources.mysql.gtid_sets import DomainPositions, GtidSet
-from sources.mysql.positions import BinlogPosition, parse_executed
-from sources.mysql.server import Place
+from sources.mysql.places import Place, parse_executed, parse_override
+from sources.mysql.positions import BinlogPosition
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -94,3 +94,12 @@ def test_a_position_is_stored_and_comes_back() -> None:
         assert BinlogPosition.of(one.position) == one
     assert isinstance(parse_executed("0-1-4, 1-1-1"), DomainPositions)
     assert isinstance(parse_executed(f"{A}:1"), GtidSet)
+
+
+def test_an_operator_names_gtids_or_a_place() -> None:
+    assert parse_override("0-1-4") == ("0-1-4", Place("", 4))
+    assert parse_override(f"{A}:1-4,\n{B}:7") == (f"{A}:1-4,{B}:7", Place("", 4))
+    assert parse_override("mysql-bin.000007:154") == (None, Place("mysql-bin.000007", 154))
+    for text in ("16/B374D848", "binlog.7", "x:1"):
+        with pytest.raises(ValueError, match="is neither GTIDs"):
+            parse_override(text)

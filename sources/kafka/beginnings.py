@@ -1,0 +1,74 @@
+"""Where the partitions that a member is given are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from psql_streamer.errors import PositionRefused
+from sources.kafka.offsets import Offsets, Partition
+from sources.kafka.options import KafkaSourceOptions
+
+OUR_COMMIT = "psql-streamer"
+"""The metadata of our commits. Where an operator has set a group's offset there is none."""
+
+
+class Beginnings:
+    """reached: offsets where this source has got, which count where the group's are older ones of ours."""
+
+    def __init__(self, options: KafkaSourceOptions, reached: Offsets) -> None:
+        self._options = options
+        self._reached = dict(reached)
+
+    def begin(self, consumer: Consumer, topic: str) -> Sequence[TopicPartition]:
+        """Where startAt wants the partitions of a topic that the group reads for the first time, to be committed.
+
+        Those of other members as well: a partition that has no offset later is new in the topic, and read from its
+        beginning. None for "earliest", which is the same for both.
+        """
+        if self._options.start_at == "earliest":
+            return ()
+        found = consumer.list_topics(topic, timeout=self._options.timeout).topics[topic]
+        every = [TopicPartition(topic, number) for number in found.partitions]
+        if any(one.offset >= 0 for one in consumer.committed(every, timeout=self._options.timeout)):
+            return ()
+        return [TopicPartition(topic, one.partition, self._offset_of_start(consumer, one), OUR_COMMIT) for one in every]
+
+    def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
+        """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
+        options = self._options
+        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
+        reached = self._reached.get(partition, -1)
+        if committed.offset >= 0 and (committed.metadata != OUR_COMMIT or committed.offset >= reached):
+            offset, why = committed.offset, "which is the group's"
+        elif reached >= 0:
+            offset, why = reached, "where this source has got"
+        else:
+            # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
+            return OFFSET_BEGINNING if low else 0, "because the group has no offset of it"
+        if offset < low:
+            what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
+            raise PositionRefused(what, gap_remedy(options.group_id))
+        if offset > high:
+            what = f"{partition} ends at {high}, before offset {offset}, which was read already"
+            raise PositionRefused(what, "was the topic made anew? " + gap_remedy(options.group_id))
+        return offset, why
+
+    def _offset_of_start(self, consumer: Consumer, partition: TopicPartition) -> int:
+        start_at, timeout = self._options.start_at, self._options.timeout
+        if isinstance(start_at, datetime):
+            sought = TopicPartition(partition.topic, partition.partition, int(start_at.timestamp() * 1000))
+            (found,) = consumer.offsets_for_times([sought], timeout=timeout)
+            if found.offset >= 0:
+                return int(found.offset)
+        return int(consumer.get_watermark_offsets(partition, timeout=timeout)[1])
+
+
+def gap_remedy(group: str) -> str:
+    """What to do about records that are gone."""
+    return (
+        f"to go on without them, stop every instance and set the offsets of group {group} "
+        "(kafka-consumer-groups.sh --reset-offsets)"
+    )

@@ -1,0 +1,142 @@
+"""Events of one session become batches, each with the position that is reached with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psql_streamer.binlog.decoded import Ddl, Decoded
+from psql_streamer.binlog.decoder import Decoder
+from psql_streamer.cells import CellTable
+from psql_streamer.model import (
+    MARIADB,
+    NO_TRANSACTIONS,
+    Batch,
+    Relation,
+    SourceInfo,
+    TransactionMetadata,
+    Truncate,
+    batch_overhead,
+)
+from sources.mysql.gtid_sets import Executed
+from sources.mysql.options import Wanted
+from sources.mysql.positions import BinlogPosition
+from sources.mysql.transaction_metadata import TransactionReader
+
+log = logging.getLogger(__name__)
+
+_FIRST_ROW_BYTES = 64.0
+"""What a row is taken to have before the first batch has said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The server that a session reads from. name: of the source. uuid: empty for MariaDB. log_name: as SourceInfo's."""
+
+    kind: str
+    name: str
+    host: str
+    uuid: str
+    server_id: int
+    log_name: str
+    _described: dict[str, SourceInfo] = field(default_factory=dict, compare=False)
+
+    def describe(self, identity: str) -> SourceInfo:
+        """What events say of their source. identity: what numbers of transactions count in: a server's uuid, MariaDB's
+        domain, or nothing.
+        """
+        found = self._described.get(identity)
+        if found is None:
+            found = self._described[identity] = SourceInfo(
+                *(self.kind, self.name, self.host, ""),
+                identity=identity or self.uuid,
+                server_id=self.server_id if identity in ("", self.uuid) else 0,
+                log_name=self.log_name,
+            )
+        return found
+
+
+class BatchReader:
+    """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
+
+    shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        resume: BinlogPosition,
+        executed: Executed | None,
+        wanted: Wanted,
+        shapes: Mapping[str, Relation],
+        transaction_metadata: bool,
+    ) -> None:
+        self.at = resume
+        self.row_bytes = _FIRST_ROW_BYTES
+        self._origin = origin
+        self._executed = executed
+        self._executed_text = resume.executed
+        self._transactions = TransactionReader(dict(resume.counts)) if transaction_metadata else None
+        self._decoder = Decoder(
+            origin.describe,
+            "mariadb" if origin.kind == MARIADB else "mysql",
+            wanted,
+            # With GTIDs the server begins with a ROTATE event that names the file.
+            "" if executed is not None else resume.place.file,
+            resume.place.offset,
+            resume.open,
+            shapes,
+        )
+
+    def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
+        """What events hold. received_at: as Batch has it."""
+        for decoded in self._decoder.decode(events):
+            if (batch := self._batch(decoded, received_at)) is not None:
+                yield batch
+
+    def stand_still(self) -> Batch:
+        """A batch that is the position alone."""
+        return Batch(self._origin.describe(""), self.at.position, NO_TRANSACTIONS)
+
+    def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
+        """None where nothing has moved."""
+        self._log_ddl(decoded.ddl)
+        changes, truncates, metadata = self._read_transactions(decoded)
+        before, self.at = self.at, self._position(decoded)
+        if not (changes.rows or truncates or decoded.schema_changes or metadata) and self.at == before:
+            return None
+        if changes.rows:
+            self.row_bytes = decoded.nbytes / changes.rows
+        return Batch(
+            decoded.source,
+            self.at.position,
+            decoded.transactions,
+            changes,
+            truncates,
+            schema_changes=decoded.schema_changes,
+            transaction_metadata=metadata,
+            nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
+            received_at=received_at,
+        )
+
+    def _position(self, decoded: Decoded) -> BinlogPosition:
+        if self._executed is not None and decoded.completed:
+            for gtid in decoded.completed:
+                self._executed.add(*gtid)
+            self._executed_text = str(self._executed)
+        counts = self._transactions.open_counts if self._transactions else {}
+        return self.at.moved(decoded.standing, self._executed_text, counts)
+
+    def _read_transactions(
+        self, decoded: Decoded
+    ) -> tuple[CellTable, tuple[Truncate, ...], TransactionMetadata | None]:
+        if self._transactions is None:
+            return decoded.changes, decoded.truncates, None
+        return self._transactions.read(decoded, self._decoder.in_transaction)
+
+    def _log_ddl(self, statements: Sequence[Ddl]) -> None:
+        for ddl in statements:
+            statement = ddl.statement
+            table = f" {statement.schema}.{statement.table}" if statement.table else ""
+            log.info("source %s: %s%s", self._origin.name, statement.words, table)

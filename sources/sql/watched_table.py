@@ -1,0 +1,228 @@
+"""A table that a source watches: what of it is settled, and what is read next."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from sqlalchemy.engine import Connection
+
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from sources.sql.database import ColumnsDiffer, Database
+from sources.sql.options import BEGINNING, NOW, SqlOptions
+from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
+from sources.sql.progress import PIECE_ROWS, Piece
+from sources.sql.settling import Key, Settling
+
+_ATTEMPTS = 3
+"""Reads of rows whose columns change meanwhile."""
+
+_COUNT_SECONDS = 1.0
+"""Between two counts of rows that are not settled."""
+
+_MOST_COUNTED = 10_000
+
+_LARGEST_COMMIT = 2**63 - 1
+
+_MOST_NAMED = 5
+
+_UNKNOWN_SECONDS = 5.0
+"""The time after which it is said that the server does not say who writes."""
+
+
+class WatchedTable:
+    """Opened when it is made: SourceRefused when rows could be left out.
+
+    source: its name, for messages. unsettled: rows that were seen and are not settled, when last counted.
+    """
+
+    def __init__(self, table: PolledTable, database: Database, settings: SqlOptions, source: str) -> None:
+        self.table = table
+        self.id = table.id
+        self.unsettled = 0
+        self._database = database
+        self._settings = settings
+        self._source = source
+        self._counted_at = 0.0
+        database.look(self._require_a_safe_key, f"looking at table {table.id}")
+        self._settling = self._make_settling()
+
+    @property
+    def pending(self) -> bool:
+        """Whether rows were seen that are not settled."""
+        return self._settling.pending
+
+    @property
+    def by_time(self) -> str:
+        """How long rows are watched, where nothing else decides; in words."""
+        if self._settling.by_writers or not self._settling.seconds:
+            return ""
+        seconds = self._settling.seconds
+        return f"rows of {self.id} are read {seconds:g} s after they were seen: the server does not say who writes"
+
+    @property
+    def waits_for(self) -> str:
+        """What rows wait for longer than a moment; empty for nothing."""
+        if not self.pending:
+            return ""
+        seconds = time.monotonic() - self._settling.waits_since
+        if names := sorted(self._settling.waits_for):
+            return (
+                f"rows of {self.id} have waited {seconds:.0f} s for transactions that may have written smaller keys "
+                f"({len(names)}): {', '.join(names[:_MOST_NAMED])}"
+            )
+        if self._settling.by_writers and seconds > _UNKNOWN_SECONDS + self._settling.seconds:
+            return f"rows of {self.id} have waited {seconds:.0f} s for the server to say which transactions write"
+        return ""
+
+    def start_key(self) -> Key | None:
+        """The key behind which a table starts that has no position; None for its beginning."""
+        start, table = self._settings.start_of(self.table.options), self.table
+        if start == (BEGINNING,):
+            return None
+        if start == (NOW,):
+            return self._database.look(table.largest, f"looking for the last row of {table.id}")
+        if len(start) != len(table.key):
+            raise SourceRefused(
+                f"startAt has {len(start)} values, and the key of {table.id} is {', '.join(table.key)}",
+                "give a value for each column of the key",
+            )
+        if table.has_integer_key and not isinstance(start[0], int):
+            raise SourceRefused(
+                f"startAt of {table.id} is no whole number, and its key is",
+                'write "beginning", "now" or a number without quotes',
+            )
+        return start
+
+    def find_settled(self, cursor: Key | None) -> Key | None:
+        """Look at the table; the largest settled key, None when none lies behind the cursor.
+
+        PositionRefused when the table is shorter than it was.
+        """
+        self._database.look(partial(self._observe, cursor), f"looking for new rows in {self.id}")
+        self._count(cursor)
+        settled = self._settling.settled
+        return None if settled == cursor else settled
+
+    def plan(self, cursor: Key | None, to: Key, commit: int, by_key: bool) -> Piece | None:
+        """The next rows, up to a settled key. commit: the largest commit number that is given away.
+
+        by_key: whether commit numbers may be the keys, because there are no others yet.
+        """
+        if not self.table.has_integer_key:
+            return Piece(self.id, self._cut(cursor, to), commit + 1, commit + PIECE_ROWS, ranked=True)
+        if cursor is None:
+            cursor = self._database.look(self.table.smallest, f"looking for the first row of {self.id}")
+            if cursor is None:
+                return None
+            before = int(cursor[0]) - 1
+        else:
+            before = int(cursor[0])
+        if by_key:
+            commit = max(commit, before)
+        if int(to[0]) - before > PIECE_ROWS:
+            to = self._cut((before,), to)
+        last = int(to[0]) + commit - before
+        if last > _LARGEST_COMMIT:
+            raise SourceRefused(
+                f"the keys of {self.id} leave no commit number for other tables", "read it by a source of its own"
+            )
+        return Piece(self.id, to, commit - before, last, ranked=False)
+
+    def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
+        """Rows behind the cursor, in the shape that the table has with them."""
+        failure: ShapeChanged | ColumnsDiffer | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._database.look(
+                    partial(self.table.rows, cursor=cursor, to=to, most=most), f"reading rows of {self.id}"
+                )
+            except (ShapeChanged, ColumnsDiffer) as error:
+                failure = error
+                self._database.look(self.table.look, f"looking at table {self.id}")
+        if isinstance(failure, ColumnsDiffer):
+            raise failure
+        raise SourceUnavailable(f"the columns of {self.id} change while its rows are read")
+
+    def _require_a_safe_key(self, connection: Connection) -> None:
+        self.table.look(connection)
+        self.table.require_unique_key(connection)
+        if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.unsafe_sequence(connection)):
+            raise SourceRefused(
+                f"table {self.id}: {unsafe}; rows would be committed out of the order of their keys, and left out",
+                'change that, or set settle long enough and unsafeSequences = "accept"',
+            )
+
+    def _make_settling(self) -> Settling:
+        kind, seconds, table = self._database.kind, self._settings.settle, self.table
+        told = not table.is_query and self._database.look(
+            lambda connection: kind.writers(connection, table.name, table.key) is not None,
+            f"asking who writes to {self.id}",
+        )
+        if seconds is None:
+            seconds = 0.0 if told else kind.settle_seconds
+        return Settling(seconds, told, kind.first_look_seconds)
+
+    def _observe(self, cursor: Key | None, connection: Connection) -> None:
+        largest = self.table.largest(connection)
+        if largest == cursor or not self._is_ahead(connection, largest, cursor) or largest is None:
+            return
+        if not self._settling.by_writers:
+            self._settling.observe(largest, time.monotonic())
+            return
+        # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
+        kind = self._database.kind
+        writers = kind.writers(connection, self.table.name, self.table.key)
+        if writers is None:
+            raise SourceUnavailable("the server does not say any more which transactions write")
+        now = time.monotonic()
+        looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
+        if writers.known:
+            self._settling.observe(largest, now, writers.names, writers.successors, looked_at)
+
+    def _is_ahead(self, connection: Connection, largest: Key | None, cursor: Key | None) -> bool:
+        """Whether there are rows behind the cursor."""
+        if cursor is None:
+            return True
+        if largest is None:
+            ahead = False
+        elif self.table.has_integer_key:
+            ahead = int(largest[0]) > int(cursor[0])
+        else:
+            ahead = self.table.has_rows_behind(connection, cursor)
+        if not ahead:
+            self._require_deletions(connection, cursor)
+        return ahead
+
+    def _require_deletions(self, connection: Connection, cursor: Key) -> None:
+        if self._settings.shrunk_tables == "accept":
+            return
+        if self.table.has_integer_key and not self.table.is_query:
+            given = self._database.kind.highest_given(connection, self.table.name, self.table.key[0])
+            if given is not None and given >= int(cursor[0]):
+                return  # its last rows were deleted, and the next ones get larger keys
+        raise PositionRefused(
+            f"the last row of {self.id} that was read has a larger key than any that is there now: the table was "
+            "emptied or restored, or its last rows were deleted",
+            'if new rows get larger keys again, set shrunkTables = "accept"; if the table is another one now, forget '
+            f"the position (psql-streamer position forget {self._source}), or give the source another name",
+        )
+
+    def _count(self, cursor: Key | None) -> None:
+        """How many rows are seen and not settled, now and then."""
+        if not self.pending:
+            self.unsettled = 0
+            return
+        if time.monotonic() - self._counted_at < _COUNT_SECONDS:
+            return
+        behind = self._settling.settled or cursor
+        self.unsettled = self._database.look(
+            lambda connection: self.table.count(connection, behind, _MOST_COUNTED), f"counting new rows in {self.id}"
+        )
+        self._counted_at = time.monotonic()
+
+    def _cut(self, cursor: Key | None, to: Key) -> Key:
+        cut = self._database.look(
+            lambda connection: self.table.key_at(connection, cursor, to, PIECE_ROWS - 1), f"counting rows of {self.id}"
+        )
+        return to if cut is None else cut
