@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol, TypeAlias
 
+from psql_streamer.errors import SourceError
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
 
@@ -127,6 +128,14 @@ class Source(ABC):
         After None the caller may assume that nothing received so far is being held back, except changes of a
         transaction whose end has not arrived yet.
         """
+
+    @property
+    def failure(self) -> SourceError | None:
+        """What has ended the session since the last `read`, for sources that notice by themselves.
+
+        Asked while sinks keep the source from being read; it is raised as if `read` had raised it.
+        """
+        return None
 
     def confirm(self, position: Position) -> None:
         """Everything up to `position` is durable and remembered; the server may forget it (later is fine).

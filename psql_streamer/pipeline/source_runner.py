@@ -244,6 +244,8 @@ class SourceRunner:
 
     def _read(self) -> None:
         if not self._wait_for_a_sink():
+            if (failure := self.part.failure) is not None:
+                raise failure
             return
         began = time.monotonic()
         batch = self.part.read(LOOK_SECONDS)

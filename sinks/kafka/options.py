@@ -144,6 +144,7 @@ class KafkaSinkOptions(EventOptions):
             self.message_topic,
             self.transactions_to,
             self.schema_topic,
+            self.dead_letter_topic,
         )
         written = [topic for topic in given if topic]
         if self.topic_prefix:

@@ -10,38 +10,50 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from psql_streamer.errors import PositionRefused
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import subscribed
 
 OUR_COMMIT = "psql-streamer"
 """The metadata of our commits. Where an operator has set a group's offset there is none."""
 
 
 class Beginnings:
-    """reached: offsets where this source has got, which count where the group's are older ones of ours."""
+    """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
+    their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none.
+    """
 
-    def __init__(self, options: KafkaSourceOptions, reached: Offsets) -> None:
+    def __init__(self, options: KafkaSourceOptions, reached: Offsets, in_flight: bool) -> None:
+        self.in_flight = in_flight
         self._options = options
         self._reached = dict(reached)
 
-    def begin(self, consumer: Consumer, topic: str) -> Sequence[TopicPartition]:
-        """Where startAt wants the partitions of a topic that the group reads for the first time, to be committed.
+    def begin(self, consumer: Consumer) -> Sequence[TopicPartition]:
+        """Where startAt wants the partitions of all topics when the group reads the first time, to be committed.
 
-        Those of other members as well: a partition that has no offset later is new in the topic, and read from its
-        beginning. None for "earliest", which is the same for both.
+        Those of other members as well: a partition, or a topic of a pattern, that has no offset later is new, and read
+        from its beginning. None for "earliest", which is the same for both, and where a position was stored.
         """
-        if self._options.start_at == "earliest":
+        options = self._options
+        if options.start_at == "earliest" or self._reached:
             return ()
-        found = consumer.list_topics(topic, timeout=self._options.timeout).topics[topic]
-        every = [TopicPartition(topic, number) for number in found.partitions]
-        if any(one.offset >= 0 for one in consumer.committed(every, timeout=self._options.timeout)):
+        found = consumer.list_topics(timeout=options.timeout).topics
+        every = [
+            TopicPartition(topic, number)
+            for topic in subscribed(options.topics, found)
+            for number in found[topic].partitions
+        ]
+        if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
             return ()
-        return [TopicPartition(topic, one.partition, self._offset_of_start(consumer, one), OUR_COMMIT) for one in every]
+        return [
+            TopicPartition(one.topic, one.partition, self._offset_of_start(consumer, one), OUR_COMMIT) for one in every
+        ]
 
     def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
         """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
         options = self._options
         low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
         reached = self._reached.get(partition, -1)
-        if committed.offset >= 0 and (committed.metadata != OUR_COMMIT or committed.offset >= reached):
+        followed = not self.in_flight or committed.metadata != OUR_COMMIT or committed.offset >= reached
+        if committed.offset >= 0 and followed:
             offset, why = committed.offset, "which is the group's"
         elif reached >= 0:
             offset, why = reached, "where this source has got"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.interfaces import Finding, Severity
 from sources.kafka.errors import REFUSED, UNREACHABLE
-from sources.kafka.options import PATTERN_MARK, KafkaSourceOptions
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 
 def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
     there: dict[str, TopicMetadata] = {}
     for topic in options.topics:
         if topic.startswith(PATTERN_MARK):
-            there |= _matching(topic, found)
+            there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
             problem, remedy = f'topic "{topic}" does not exist', "create it, or correct topics"
             yield Finding(Severity.ERROR, problem, remedy)
@@ -37,24 +37,6 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
     yield from _offsets(admin, options, there)
-
-
-_POSIX_CLASS = "[["
-"""`[[:alpha:]]`, which Python does not have."""
-
-
-def _matching(pattern: str, found: Mapping[str, TopicMetadata]) -> dict[str, TopicMetadata]:
-    """The topics that can be read of a pattern's.
-
-    librdkafka matches by the C library. Of a pattern that Python takes otherwise, or not at all, nothing is known here.
-    """
-    if _POSIX_CLASS in pattern:
-        return {}
-    try:
-        matches = re.compile(pattern).search
-    except re.error:
-        return {}
-    return {topic: one for topic, one in found.items() if matches(topic) and one.error is None}
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:

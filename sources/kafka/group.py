@@ -14,19 +14,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
-from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
 from sources.kafka.errors import REFUSED, source_error
 from sources.kafka.offsets import Offsets, Partition, list_partitions
-from sources.kafka.options import PATTERN_MARK, KafkaSourceOptions
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import PATTERN_MARK, topic_ids
 from sources.kafka.taken import Taken
 
 _POLL_SECONDS = 0.1
@@ -35,6 +37,9 @@ _POLL_SECONDS = 0.1
 _PAUSE_AFTER_SECONDS = 3.0
 """The time that the member does without polling while it holds as much as it may. A pause costs fetching anew what the
 client has fetched already."""
+
+_IDS_SECONDS = 5.0
+"""Between two looks at whether a topic was made anew."""
 
 _LAG_SECONDS = 1.0
 """Between two looks at how far the partitions' ends are away."""
@@ -58,18 +63,35 @@ class GroupState:
 
 
 class GroupMember:
-    """name: of the source. reached: offsets behind which it goes on, where the group's are not newer."""
+    """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them may
+    be on their way to sinks, from the session before. durable: offsets in front of which every sink has all. ids: of
+    topics that were read, to which those of others are added.
+    """
 
-    def __init__(self, name: str, options: KafkaSourceOptions, reached: Offsets) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: KafkaSourceOptions,
+        reached: Offsets,
+        in_flight: bool,
+        durable: Offsets,
+        ids: dict[str, str],
+    ) -> None:
         self._name = name
         self._options = options
         self._lock = threading.Condition()
         self._held: deque[Taken] = deque()
         self._held_bytes = 0
-        self._beginnings = Beginnings(options, reached)
+        self._beginnings = Beginnings(options, reached, in_flight)
+        self._durable = dict(durable)
+        self._ids = ids
+        self._admin = AdminClient(options.client_properties())
+        self._paused = False
+        self._size_of_record = 1000
         self._delivered: dict[Partition, int] = {}
         self._confirmed: dict[Partition, int] = {}
         self._sent: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
         self._assigned: dict[Partition, int] = {}
         self._error: SourceError | None = None
         self._problem = ""
@@ -114,10 +136,36 @@ class GroupMember:
         return taken
 
     def confirm(self, offsets: Offsets) -> None:
-        """Every sink has what lies in front of these. From any thread; does not wait."""
+        """Every sink has what lies in front of these. From any thread; does not wait.
+
+        What this member has not given out is not its to confirm: an operator or another member may have set it.
+        """
         with self._lock:
-            self._confirmed.update(offsets)
+            self._durable.update(offsets)
+            for partition, offset in offsets.items():
+                self._confirm(partition, offset)
             self._lock.notify_all()
+
+    def _confirm(self, partition: Partition, offset: int) -> None:
+        if self._confirmed.get(partition, -1) < offset <= self._delivered.get(partition, -1):
+            self._confirmed[partition] = offset
+
+    def give_back(self, taken: Taken, offsets: Offsets) -> None:
+        """Of what was taken, only what lies in front of these is on its way to the sinks."""
+        with self._lock:
+            self._delivered |= {partition: offsets.get(partition, -1) for partition in taken.offsets}
+
+    @property
+    def error(self) -> SourceError | None:
+        """What ended the thread, if something did. From any thread."""
+        with self._lock:
+            return self._error
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every sink has all that was taken."""
+        with self._lock:
+            return not self._unconfirmed(self._delivered)
 
     def fail(self, error: SourceError) -> None:
         """Make `take` raise this. From any thread."""
@@ -139,7 +187,8 @@ class GroupMember:
     def state(self) -> GroupState:
         """How it is doing. From any thread."""
         with self._lock:
-            return GroupState(dict(self._assigned), self._problem, self._rebalances)
+            problem = self._problem if self._error is None else str(self._error)
+            return GroupState(dict(self._assigned), problem, self._rebalances)
 
     def _take_held(self) -> Taken:
         """At least one chunk, and more while they fit into a batch."""
@@ -171,6 +220,9 @@ class GroupMember:
             self.fail(source_error(f"group {self._options.group_id}", error.args[0]))
         except SourceError as error:
             self.fail(error)
+        except Exception as error:  # a thread that ends without a word would be a silent source
+            log.exception("source.%s: the consumer's thread ended", self._name)
+            self.fail(SourceUnavailable(f"the consumer's thread ended: {type(error).__name__}"))
         finally:
             self._leave(consumer)
 
@@ -183,13 +235,18 @@ class GroupMember:
         first = consumer.poll(_POLL_SECONDS)
         if first is None:
             return
-        self._hold([first, *consumer.consume(self._options.batch_size, 0)])
+        # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
+        most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._size_of_record))
+        self._hold([first, *consumer.consume(most, 0)])
 
     def _hold(self, messages: Sequence[Message]) -> None:
         """Records of partitions that were given up in the same poll belong to others by now."""
         good = [cast("parsed.Message", message) for message in messages if not self._is_error(message)]
+        if not good:
+            return
+        chunk = Taken.of(good)
+        self._size_of_record = chunk.size // len(good)
         with self._lock:
-            chunk = Taken.of(good)
             if not chunk.offsets.keys() <= self._assigned.keys():
                 chunk = chunk.without(chunk.offsets.keys() - self._assigned.keys())
             self._held.extend(chunk.cut(self._options.batch_bytes))
@@ -225,20 +282,24 @@ class GroupMember:
             self._full_since = self._full_since or time.monotonic()
             if time.monotonic() - self._full_since < _PAUSE_AFTER_SECONDS:
                 return False
+        self._paused = True
         consumer.pause(consumer.assignment())
         try:
             while not has_room():
                 self._commit(consumer)
+                self._look_at_lag(consumer)
                 if (message := consumer.poll(_POLL_SECONDS)) is not None:
                     self._hold([message])
         finally:
-            self._full_since = 0.0
+            self._full_since, self._paused = 0.0, False
             consumer.resume(consumer.assignment())
         return True
 
     _full_since = 0.0
 
     def _commit(self, consumer: Consumer, wait: bool = False) -> None:
+        if not wait and time.monotonic() < self._commit_at:
+            return
         with self._lock:
             due = {
                 partition: offset
@@ -254,10 +315,19 @@ class GroupMember:
         else:
             consumer.commit(offsets=offsets, asynchronous=True)
 
-    def _note_commit(self, error: KafkaError | None, _: Sequence[TopicPartition]) -> None:
-        """A commit that failed is made again with the next record, or its records are read again."""
-        if error is not None:
-            log.warning("source.%s: offsets were not committed: %s", self._name, error.str())
+    def _note_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        """A commit that failed is made again a second later."""
+        if error is None:
+            return
+        log.warning("source.%s: offsets were not committed: %s", self._name, error.str())
+        with self._lock:
+            self._commit_at = time.monotonic() + _LAG_SECONDS
+            for one in offsets:
+                partition = Partition(one.topic, one.partition)
+                if partition in self._sent:
+                    self._sent[partition] = self._committed[partition]
+
+    _commit_at = 0.0
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() in REFUSED:
@@ -273,12 +343,33 @@ class GroupMember:
         if now < self._look_at:
             return
         self._look_at = now + _LAG_SECONDS
+        if now >= self._look_at_ids:
+            self._look_at_ids = now + _IDS_SECONDS
+            self._require_same_topics({partition.topic for partition in self._assigned})
         for partition in list(self._assigned):
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
             with self._lock:
                 if end >= 0 and partition in self._assigned:
-                    self._assigned[partition] = max(0, end - self._delivered.get(partition, self._sent[partition]))
+                    self._assigned[partition] = max(
+                        0, end - self._delivered.get(partition, max(0, self._sent[partition]))
+                    )
         self._look_for_brokers(consumer)
+
+    _look_at_ids = 0.0
+
+    def _require_same_topics(self, topics: set[str]) -> None:
+        """A topic that was deleted and made again has other records at its offsets. Who is not answered goes on."""
+        try:
+            found = topic_ids(self._admin, topics, self._options.timeout)
+        except (SourceUnavailable, TimeoutError):
+            return
+        for topic, one in found.items():
+            if self._ids.setdefault(topic, one) != one:
+                raise PositionRefused(
+                    f"topic {topic} was deleted and made again: its offsets are others",
+                    f"stop every instance, delete the offsets of group {self._options.group_id} for it, and run "
+                    "psql-streamer position forget",
+                )
 
     def _look_for_brokers(self, consumer: Consumer) -> None:
         """Whether what was wrong with the brokers has passed."""
@@ -295,10 +386,13 @@ class GroupMember:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            for topic in sorted({one.topic for one in partitions}):
-                if begun := self._beginnings.begin(consumer, topic):
-                    consumer.commit(offsets=list(begun), asynchronous=False)
-            consumer.incremental_assign(self._place(consumer, partitions))
+            self._require_same_topics({one.topic for one in partitions})
+            if begun := self._beginnings.begin(consumer):
+                consumer.commit(offsets=list(begun), asynchronous=False)
+            placed = self._place(consumer, partitions)
+            consumer.incremental_assign(placed)
+            # The client keeps the pause of a partition that was given up and comes back.
+            (consumer.pause if self._paused else consumer.resume)(placed)
         except KafkaException as error:
             self.fail(source_error("partitions cannot be read", error.args[0]))
         except SourceError as error:
@@ -313,8 +407,11 @@ class GroupMember:
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
             with self._lock:
                 self._assigned[partition] = -1
-                self._sent[partition] = max(start, 0)
+                self._committed[partition] = self._sent[partition] = max(committed.offset, -1)
                 self._confirmed.pop(partition, None)
+                if self._beginnings.in_flight and start > committed.offset:
+                    self._delivered[partition] = start
+                    self._confirm(partition, min(start, self._durable.get(partition, -1)))
             placed.append(TopicPartition(*partition, start))
         with self._lock:
             self._rebalances += 1
@@ -337,6 +434,9 @@ class GroupMember:
         lost = {Partition(one.topic, one.partition) for one in partitions}
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._forget(lost)
+        with self._lock:
+            if waiting := self._unconfirmed(lost):
+                self._error = self._error or _undelivered(waiting)
         self._drop(lost)
 
     def _forget(self, partitions: set[Partition]) -> None:
@@ -347,28 +447,22 @@ class GroupMember:
             self._held_bytes = sum(chunk.size for chunk in self._held)
 
     def _drain(self, partitions: set[Partition]) -> None:
-        def left() -> list[Partition]:
-            return [
-                partition
-                for partition in partitions
-                if self._delivered.get(partition, -1) > self._confirmed.get(partition, -1)
-            ]
-
         deadline = time.monotonic() + self._options.drain_timeout
         with self._lock:
-            while (waiting := left()) and not self._stopping.is_set() and self._error is None:
+            while (waiting := self._unconfirmed(partitions)) and not self._stopping.is_set() and self._error is None:
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
                 self._lock.wait(min(1.0, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() > deadline:
-                    message = "source.%s: gives up %s with records that not every sink has: the group reads them again"
-                    log.warning(message, self._name, list_partitions(waiting))
-                    break
+                    self._error = self._error or _undelivered(waiting)
             self._problem = ""
+
+    def _unconfirmed(self, partitions: Iterable[Partition]) -> list[Partition]:
+        return [one for one in partitions if self._delivered.get(one, -1) > self._confirmed.get(one, -1)]
 
     def _drop(self, partitions: set[Partition]) -> None:
         with self._lock:
             for partition in partitions:
-                for known in (self._assigned, self._delivered, self._confirmed, self._sent):
+                for known in (self._assigned, self._delivered, self._confirmed, self._sent, self._committed):
                     known.pop(partition, None)
             self._rebalances += 1
         log.info("source.%s: gave up %s", self._name, list_partitions(partitions))
@@ -379,6 +473,15 @@ class GroupMember:
         except KafkaException as error:
             log.warning("source.%s: offsets were not committed: %s", self._name, error.args[0].str())
         consumer.close()
+
+
+def _undelivered(partitions: Iterable[Partition]) -> SourceRefused:
+    """Batches that are on their way must not be written any more: behind them another instance writes newer values."""
+    return SourceRefused(
+        f"{list_partitions(partitions)} went to another instance with records that not every sink has, and which that "
+        "instance reads again",
+        "start this one again, when the sinks are well",
+    )
 
 
 def _show(offset: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,15 +11,15 @@ from typing import Annotated, Any, Self
 from confluent_kafka import Consumer, KafkaException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
 from sinks.kafka.options import Hosts, Property
+from sources.kafka.dead_letters import DeadLetters
+from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 _MOST_RECORDS = 1_000_000
-
-PATTERN_MARK = "^"
-"""What a topic begins with that is a regular expression, as librdkafka has it."""
 
 _OURS = {
     "bootstrap.servers": "hosts sets it",
@@ -47,12 +48,22 @@ def _moment(value: Any) -> Any:
             moment = datetime.fromisoformat(str(value))
         except ValueError:
             raise ValueError('is not "earliest", "latest" or a time such as "2026-11-22T10:00:00Z"') from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment < datetime(1970, 1, 1, tzinfo=UTC):
+        raise ValueError("is before 1970, where Kafka's times begin")
+    return moment
 
 
 def _is_topic(name: str) -> str:
     if not name.startswith(PATTERN_MARK):
         check_topic("topics", name)
+    elif "[[" in name:
+        raise ValueError("has a class of characters as [[:alpha:]]: write [a-z]")
+    else:
+        try:
+            re.compile(name)
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from None
     return name
 
 
@@ -114,6 +125,8 @@ class KafkaSourceOptions(SourceOptions):
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": max(1024, self.batch_bytes * 2 >> 10),
             "queued.min.messages": self.batch_size * 2,
+            # A byte that has changed on a broker's disk is noticed.
+            "check.crcs": True,
         }
         if self.instance_id:
             ours["group.instance.id"] = self.instance_id
@@ -133,7 +146,7 @@ class KafkaSourceOptions(SourceOptions):
     def _dead_letters_have_one_topic(self) -> Self:
         if self.dead_letter_topic:
             check_topic("deadLetterTopic", self.dead_letter_topic)
-        if self.dead_letter_topic in self.topics:
+        if self.dead_letter_topic and subscribed(self.topics, [self.dead_letter_topic]):
             raise ValueError("deadLetterTopic is one of the topics: its records would be put there again and again")
         return self
 
@@ -151,4 +164,11 @@ class KafkaSourceOptions(SourceOptions):
             raise ValueError(f"kafka: {error.args[0].str()}") from None
         with suppress(KafkaException, RuntimeError):
             consumer.close()
+        if self.dead_letter_topic:
+            letters = DeadLetters(self.dead_letter_topic, properties)
+            try:
+                letters.open()
+            except SourceRefused as error:
+                raise ValueError(str(error)) from None
+            letters.close()
         return self

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.reader import EventReader, Refused
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import Batch, Position, Relation, Stats
@@ -22,8 +22,12 @@ from sources.kafka.errors import source_error
 from sources.kafka.group import GroupMember
 from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import subscribed, topic_ids
+from sources.kafka.taken import Taken
 
 log = logging.getLogger(__name__)
+
+_DRAIN_LOOK_SECONDS = 0.05
 
 _LEAVE_SECONDS = 5.0
 """The time that the client gets to commit and to leave the group."""
@@ -40,6 +44,8 @@ class KafkaSource(Source):
         self._settings = options
         self._reader = EventReader(name)
         self._told: dict[str, Relation] = {}
+        self._durable: dict[Partition, int] = {}
+        self._ids: dict[str, str] = {}
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
         self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
@@ -58,15 +64,13 @@ class KafkaSource(Source):
         admin = AdminClient(options.client_properties())
         try:
             metadata = admin.list_topics(timeout=options.timeout)
-            topics = [topic for topic in options.topics if topic in metadata.topics]
-            described = admin.describe_topics(TopicCollection(topics), request_timeout=options.timeout)
-            ids = {topic: str(found.result().topic_id) for topic, found in described.items()} if topics else {}
+            ids = topic_ids(admin, subscribed(options.topics, metadata.topics), options.timeout)
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         return {
             "cluster": str(metadata.cluster_id),
             "group": options.group_id,
-            **{f"topic {topic}": ids[topic] for topic in topics},
+            **{f"topic {topic}": one for topic, one in ids.items()},
         }
 
     def remember(self, relations: Iterable[Relation]) -> None:
@@ -83,7 +87,7 @@ class KafkaSource(Source):
         self._offsets = of_position(position)
         self._ready.clear()
         self._refused, self._refusal, self._interrupted = (), None, False
-        self._group = GroupMember(self.name, self._settings, self._offsets)
+        self._group = GroupMember(self.name, self._settings, self._offsets, self._starts > 0, self._durable, self._ids)
         self._group.start()
         self._starts += 1
 
@@ -94,15 +98,26 @@ class KafkaSource(Source):
             return None
         if self._ready:
             return self._give()
-        if self._refusal is not None:
-            raise self._refusal
         assert self._group is not None  # noqa: S101 - start was called
+        if self._refusal is not None:
+            self._refuse(self._group, self._refusal, timeout)
+            return None
         taken = self._group.take(timeout)
         if taken is None:
             return None
-        messages = taken.messages
-        received_at = time.monotonic()
-        before = self._offsets
+        self._read_taken(self._group, taken)
+        if self._refused and not self._put_aside(timeout):
+            return None
+        return self._give()
+
+    def _refuse(self, group: GroupMember, refusal: SourceRefused, timeout: float) -> None:
+        """What is in front of the record is delivered, and committed, before the source stops."""
+        if group.is_drained:
+            raise refusal
+        time.sleep(min(timeout, _DRAIN_LOOK_SECONDS))
+
+    def _read_taken(self, group: GroupMember, taken: Taken) -> None:
+        received_at, before, messages = time.monotonic(), self._offsets, taken.messages
 
         def behind(count: int) -> Position:
             self._offsets = {**before, **taken.offsets} if count == len(messages) else advance(before, messages[:count])
@@ -114,13 +129,11 @@ class KafkaSource(Source):
         self._tombstones += read.tombstones
         self._ready.extend(read.batches)
         if read.refused and stops:
+            group.give_back(taken, self._offsets)
             self._refusal = _refusal(read.refused[0], self._settings.group_id)
         elif read.refused:
             self._refused = read.refused
             self._letters.add(read.refused)
-            if not self._put_aside(timeout):
-                return None
-        return self._give()
 
     def _give(self) -> Batch:
         batch = self._ready.popleft()
@@ -137,9 +150,14 @@ class KafkaSource(Source):
         log.warning("source.%s: %d records that are no events were written to %s", self.name, count, topic)
         return True
 
+    @property
+    def failure(self) -> SourceError | None:
+        return None if self._group is None else self._group.error
+
     def confirm(self, position: Position) -> None:
+        self._durable = of_position(position)
         if self._group is not None:
-            self._group.confirm(of_position(position))
+            self._group.confirm(self._durable)
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -161,9 +179,11 @@ class KafkaSource(Source):
         state = group.state
         if state.problem:
             return Status(False, state.problem)
+        if self._refusal is not None:
+            return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
         if not state.partitions:
             return Status(True, f"group {self._settings.group_id} has not given it a partition; others may have all")
-        lag = sum(state.partitions.values())
+        lag = sum(max(0, one) for one in state.partitions.values())
         return Status(True, f"reads {list_partitions(state.partitions)}, {lag} records behind")
 
     def stats(self) -> Stats:

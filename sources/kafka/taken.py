@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.offsets import Partition
 
+_RECORD_BYTES = 250
+"""Bytes of a record's object beside its value, key and headers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Records that came together. size: bytes of their values. offsets: of each partition the one behind its last."""
+    """Records that came together. size: bytes that they hold. offsets: of each partition the one behind its last."""
 
     messages: list[Message]
     size: int
@@ -22,7 +25,13 @@ class Taken:
     def of(cls, messages: list[Message]) -> Taken:
         """These records."""
         behind = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
-        return cls(messages, sum(map(len, messages)), {Partition(*place): offset for place, offset in behind.items()})
+        size = sum(map(len, messages)) + sum(len(message.key() or b"") for message in messages)
+        if messages and (messages[0].headers() or messages[-1].headers()):
+            size += sum(
+                len(name) + len(value or b"") for message in messages for name, value in message.headers() or ()
+            )
+        offsets = {Partition(*place): offset for place, offset in behind.items()}
+        return cls(messages, size + _RECORD_BYTES * len(messages), offsets)
 
     def followed_by(self, more: Taken) -> Taken:
         """With others behind them."""

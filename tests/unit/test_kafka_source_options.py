@@ -30,6 +30,17 @@ PROBLEMS = {
     "no group": ({"groupID": ""}, "at least 1 character"),
     "a start that is none": ({"startAt": "noon"}, "earliest"),
     "an own dead letter": ({"deadLetterTopic": "orders"}, "is one of the topics"),
+    "an own dead letter by a pattern": (
+        {"topics": ["^orders.*"], "deadLetterTopic": "orders-dead"},
+        "one of the topics",
+    ),
+    "no regular expression": ({"topics": ["^orders[.*"]}, "is no regular expression"),
+    "a class of characters": ({"topics": ["^[[:alpha:]]+"]}, r"write \[a-z\]"),
+    "a time before all": ({"startAt": "1969-12-31T00:00:00Z"}, "before 1970"),
+    "a client that cannot write dead letters": (
+        {"deadLetterTopic": "dead", "kafka": {"max.in.flight": 10}},
+        "dead letters cannot be written with these properties",
+    ),
     "commits of the client": ({"kafka": {"enable.auto.commit": True}}, "when every sink has the records"),
     "jumps": ({"kafka": {"auto.offset.reset": "latest"}}, "without a word"),
     "a property that is none": ({"kafka": {"fetch.wait": 1}}, "fetch.wait"),

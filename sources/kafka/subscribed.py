@@ -1,0 +1,34 @@
+"""Which topics a source reads, and the ids that tell a topic from one of the same name that was made later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from sources.kafka.errors import source_error
+
+PATTERN_MARK = "^"
+"""What a topic begins with that is a regular expression, as librdkafka has it."""
+
+
+def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+    """Those of the names that are wanted, by their name or by a regular expression."""
+    literal = set(wanted)
+    patterns = [re.compile(one) for one in literal if one.startswith(PATTERN_MARK)]
+    return sorted(name for name in names if name in literal or any(pattern.search(name) for pattern in patterns))
+
+
+def topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
+    """Topic -> the id that it got when it was made. Raises SourceError."""
+    if not topics:
+        return {}
+    described = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
+    try:
+        return {topic: str(found.result(timeout + 1).topic_id) for topic, found in described.items()}
+    except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException):
+            raise source_error("topics cannot be described", error.args[0]) from None
+        raise
