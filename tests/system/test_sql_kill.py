@@ -72,7 +72,7 @@ def test_a_service_killed_twenty_times_while_rows_are_added_loses_none(
     with Service(tmp_path, section(file) + kafka_section(kafka, topic_prefix)) as service:
         with adding(file):
             for _ in range(_KILLS):
-                service.start()
+                service.start(wait=False)
                 service.until(lambda: service.stats()["source.db1"]["rows"] > 0, "rows")
                 time.sleep(moments.uniform(0.05, 0.4))
                 service.kill()

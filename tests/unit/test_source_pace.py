@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.checkpoint.store import Store
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.interfaces import Sink as SinkPart
 from psql_streamer.metrics.metrics import Metrics
@@ -28,9 +29,10 @@ class Scripted(Source):
     """Gives batches of one size for ever, and counts how often it was read."""
 
     def __init__(self, nbytes: int) -> None:
-        super().__init__("db1", SourceOptions.model_validate({"type": "scripted"}))
+        super().__init__("db1", SourceOptions.model_validate({"type": "scripted", "startRetryInterval": "10ms"}))
         self._nbytes = nbytes
-        self.given = 0
+        self.given = self.starts = 0
+        self.ended: SourceUnavailable | None = None
 
     def check(self) -> Iterable[Finding]:
         return ()
@@ -42,7 +44,12 @@ class Scripted(Source):
         return bool(position.data["given"] >= mark.data["given"])
 
     def start(self, position: Position | None) -> None:
-        pass
+        self.starts += 1
+        self.ended = None
+
+    @property
+    def failure(self) -> SourceUnavailable | None:
+        return self.ended
 
     def read(self, timeout: float) -> Batch | None:  # noqa: ARG002 - there is always something
         self.given += 1
@@ -155,6 +162,19 @@ def test_behind_a_large_batch_the_next_are_read_while_the_sink_is_at_work(tmp_pa
     with at_work(tmp_path, source, gate):
         assert gate.begun.acquire(timeout=10)
         assert settled(source) == 3  # one in the sink, one in its queue, one before that
+
+
+def test_a_session_that_ends_while_a_sink_keeps_the_source_from_being_read_is_noticed(tmp_path: Path) -> None:
+    source, gate = Scripted(SMALL), Gate("a")
+    with at_work(tmp_path, source, gate) as runner:
+        assert gate.begun.acquire(timeout=10)
+        assert settled(source) == 1
+        source.ended = SourceUnavailable("the session has ended")
+        deadline = time.monotonic() + 10
+        while source.starts < 2:
+            assert time.monotonic() < deadline, runner.status().reason
+            threading.Event().wait(0.01)
+        assert settled(source) == 1
 
 
 @pytest.mark.behaviour("K7")
