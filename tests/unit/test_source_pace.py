@@ -43,7 +43,7 @@ class Scripted(Source):
     def has_reached(self, position: Position, mark: Position) -> bool:
         return bool(position.data["given"] >= mark.data["given"])
 
-    def start(self, position: Position | None) -> None:
+    def start(self, position: Position | None) -> None:  # noqa: ARG002 - wherever it is
         self.starts += 1
         self.ended = None
 
