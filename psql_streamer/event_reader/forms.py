@@ -24,6 +24,7 @@ from psql_streamer.event_reader.parsed import (
     kind_of_origin,
     to_micros,
 )
+from psql_streamer.event_reader.placeholders import is_placeholder
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
 
@@ -228,9 +229,6 @@ _CODES: dict[str, Kind] = {
     "m": Marker.MESSAGE,
 }
 
-_UNAVAILABLE = b'"__debezium_unavailable_value"'
-
-
 _decode_debezium = msgspec.json.Decoder(_Debezium).decode
 _decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
@@ -284,8 +282,11 @@ def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:
     """The values that are there, and the names of those that an update left alone."""
     if image is None:
         return None, ()
-    lacking = [name for name, value in image.items() if bytes(value) == _UNAVAILABLE]
-    return {name: value for name, value in image.items() if name not in lacking} if lacking else image, lacking
+    lacking = [name for name, value in image.items() if is_placeholder(bytes(value))]
+    if not lacking:
+        return image, ()
+    gone = set(lacking)
+    return {name: value for name, value in image.items() if name not in gone}, lacking
 
 
 def _commit_in(sequence: str | None) -> int | None:

@@ -25,10 +25,12 @@ from psql_streamer.model import (
     Transactions,
 )
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.pgtypes.builtin import OIDS
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
+from tests.spark_changes import UPDATE, changes, column
+from tests.spark_changes import batch as changed
 
 BEFORE, AFTER = Position({"offset": 0}, "0"), Position({"offset": 1}, "1")
 
@@ -372,3 +374,32 @@ def test_broken_json_of_one_origin_does_not_hide_the_shapes_of_another() -> None
     assert len(found.refused) == 1
     (batch,) = found.batches
     assert [str(change.relation) for change in batch.schema_changes] == [".t"]
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_debezium_says_of_columns_of_every_type_that_an_update_left_them_alone(schemas: bool) -> None:
+    columns = column("id", OIDS["int4"], key=True), *(column(str(oid), oid) for oid in BY_OID)
+    lacking: dict[int, list[bool]] = {at: [True] for at in range(1, len(columns))}
+    update = changes([UPDATE], {0: [b"1", *[None] * len(BY_OID)]}, {}, columns, absent=lacking)
+    (record,) = written("debezium", changed(update), schemas=schemas)
+    event = json.loads(record.value_bytes or b"")
+    after = event["payload"]["after"] if schemas else event["after"]
+    told = {name for name, value in after.items() if value is not None}
+    assert len(told) > len(BY_OID) // 2, "with a schema, null stands for what some types cannot hold"
+    assert schemas or len(told) == len(columns)
+    ((batch,), refused, _, _) = read([record])
+    assert not refused
+    (again,) = written("event", batch)
+    found = json.loads(again.value_bytes or b"")
+    assert {name: value for name, value in found["Columns"].items() if value is not None} == {"id": 1}
+    assert {"id", *found["Unchanged"]} == told
+
+
+def test_values_of_debezium_that_look_a_little_like_placeholders_stay() -> None:
+    after = {"id": 1, "a": ["__debezium"], "b": [95], "c": [], "d": [[]], "e": {"scale": 0, "value": "AQ=="}, "f": "["}
+    source = {"connector": "postgresql", "ts_ms": 1, "db": "d", "table": "t", "schema": "s", "lsn": 2, "txId": 3}
+    record = Record(b'{"id":1}', json.dumps({"op": "u", "source": source, "before": None, "after": after}).encode())
+    ((batch,), refused, _, _) = read([record])
+    assert not refused
+    (again,) = written("event", batch)
+    assert json.loads(again.value_bytes or b"")["Columns"] == after
