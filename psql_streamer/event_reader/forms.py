@@ -6,16 +6,16 @@ msgspec leaves the columns' values as the bytes that they are: no digit goes thr
 from __future__ import annotations
 
 import base64
-import json
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
 from psql_streamer.event_reader.parsed import (
+    LARGEST_NUMBER,
     Image,
     MarkerDetails,
     NoEventError,
@@ -33,10 +33,7 @@ Parse = Callable[[bytes], Parsed]
 
 NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
 
-_UUID_LENGTH = 36
-
-
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 """LSNs and the like."""
 
 _Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
@@ -294,19 +291,37 @@ def _commit_in(sequence: str | None) -> int | None:
     if sequence is None:
         return None
     try:
-        first: Any = json.loads(sequence)[0]
-        return None if first is None else int(first)
-    except (ValueError, TypeError, IndexError, KeyError):
+        first = _decode_sequence(sequence)[0]
+    except (*NOT_OF_THE_FORMAT, IndexError):
         raise NoEventError("its source.sequence is not a list of LSNs") from None
+    if first is None:
+        return None
+    if not (first.isascii() and first.isdecimal() and len(first) <= _LONGEST_NUMBER and int(first) <= LARGEST_NUMBER):
+        raise NoEventError("its source.sequence is not a list of LSNs")
+    return int(first)
+
+
+_decode_sequence = msgspec.json.Decoder(list[str | None]).decode
+_LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 
 def _uuid(text: str) -> bytes:
-    if text and len(text) != _UUID_LENGTH:
-        raise NoEventError("its UUID does not have 36 characters")
-    try:
-        return text.encode("ascii")
-    except UnicodeEncodeError:
-        raise NoEventError("its UUID has other characters than hexadecimal digits and dashes") from None
+    uuid = text.encode()
+    if uuid and not are_uuids(uuid, 1):
+        raise NoEventError("its UUID is not made of 36 hexadecimal digits and dashes")
+    return uuid
+
+
+def are_uuids(texts: bytes, count: int) -> bool:
+    """Whether these are so many UUIDs, one behind the other."""
+    return texts.translate(_DIGITS_ALIKE) == _UUID_FORM * count
+
+
+_UUID_FORM = b"00000000-0000-0000-0000-000000000000"
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
+_DIGITS_ALIKE = bytes(
+    ord("0") if byte in _HEX_DIGITS else byte if byte == ord("-") else ord("?") for byte in range(256)
+)
 
 
 def _lsn(text: str) -> int:

@@ -71,6 +71,10 @@ class Message(Protocol):
     def headers(self) -> list[tuple[str, bytes | None]] | None: ...
 
 
+LARGEST_NUMBER = (1 << 63) - 1
+"""Of LSNs and the like."""
+
+
 def kind_of_origin(xid: object, commit_lsn: object) -> str:
     """The kind of source that gives transactions these names."""
     return "sql" if xid is None and commit_lsn is None else POSTGRESQL

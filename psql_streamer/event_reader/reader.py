@@ -8,7 +8,6 @@ far as its writer did not write again what it was not sure of.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.documents import BrokenJsonError, Shallow, cut_out, require_json
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
-from psql_streamer.event_reader.kinds import BrokenJsonError
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
 from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
@@ -117,7 +116,7 @@ class EventReader:
                 if value is None:
                     tombstones += 1
                 else:
-                    parsed = parse(message.topic(), value)
+                    parsed = _parse_whole(parse, message.topic(), value)
                     part = parts.get(parsed.origin)
                     if part is None:
                         part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
@@ -156,8 +155,8 @@ class EventReader:
     def _parse_strictly(self, topic: str, value: bytes) -> Parsed:
         """With a look into the values, too."""
         try:
-            json.loads(value)
-        except ValueError:
+            require_json(value)
+        except BrokenJsonError:
             raise NoEventError("it is no JSON") from None
         return self._parse(topic, value)
 
@@ -175,6 +174,28 @@ class EventReader:
                 return parsed
         raise NoEventError(reason)
 
+
+def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes) -> Parsed:
+    """What a record says, however deep its values are. Raises nothing but NoEventError: it is one of many records."""
+    try:
+        try:
+            return parse(topic, value)
+        except RecursionError:
+            shallow = cut_out(value, _DEPTH_OF_VALUES)
+            parsed = parse(topic, shallow.text)
+            return parsed._replace(new=_restore(shallow, parsed.new), old=_restore(shallow, parsed.old))
+    except BrokenJsonError:
+        raise NoEventError("it is no JSON") from None
+    except (RecursionError, OverflowError, ValueError):
+        raise NoEventError("a field of it has a value that no event has") from None
+
+
+def _restore(shallow: Shallow, image: Image | None) -> Image | None:
+    return None if image is None else {name: Raw(shallow.restore(bytes(value))) for name, value in image.items()}
+
+
+_DEPTH_OF_VALUES = 3
+"""The objects that values lie in: the event, its block of columns, and around both that of a schema and its payload."""
 
 _NOWHERE = Origin("kafka", "", "")
 
@@ -210,11 +231,18 @@ def key_names(key: bytes | None) -> Names:
     if not key:
         return _NO_NAMES
     try:
-        held = _decode_key(key)
-    except NOT_OF_THE_FORMAT:
+        held = _decode_members(key)
+        names = tuple(held)
+        return tuple(_decode_members(bytes(held["payload"]))) if names == ("schema", "payload") else names
+    except (BrokenJsonError, *NOT_OF_THE_FORMAT):
         return _NO_NAMES
-    names = tuple(held)
-    return key_names(bytes(held["payload"])) if names == ("schema", "payload") else names
+
+
+def _decode_members(key: bytes) -> dict[str, Raw]:
+    try:
+        return _decode_key(key)
+    except RecursionError:
+        return _decode_key(cut_out(key, _DEPTH_OF_VALUES).text)
 
 
 _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -206,6 +206,10 @@ REFUSED = {
     "no time": b'{"Table":"t","Action":"insert","Timestamp":"noon","Columns":{"id":1}}',
     "a negative LSN": b'{"Table":"t","Action":"insert","CommitLSN":-1,"Columns":{"id":1}}',
     "an LSN past 8 bytes": b'{"Table":"t","Action":"insert","CommitLSN":99999999999999999999,"Columns":{"id":1}}',
+    "a binary log's file of a number past 4 bytes": (
+        b'{"Table":"t","Action":"insert","File":"b.9999999999","Position":4,"Columns":{"id":1}}'
+    ),
+    "an offset past 4 bytes": b'{"Table":"t","Action":"insert","File":"b.1","Position":9999999999,"Columns":{"id":1}}',
     "a short UUID": b'{"Table":"t","Action":"insert","UUID":"1","Columns":{"id":1}}',
     "bytes that are not UTF-8": b'{"Table":"t","Action":"insert","Columns":{"id":"\xff"}}',
     "a field that is not UTF-8": b'{"Table":"\xff","Action":"insert","Columns":{"id":1}}',
@@ -346,7 +350,12 @@ NAMES = st.text(min_size=1, max_size=8)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}, optional={"a": VALUES, 'é"': VALUES}), min_size=1))
 def test_any_rows_come_out_as_they_were_by_fields_and_one_by_one(found: list[dict[str, object]]) -> None:
-    fields = {"WALPosition": 9, "XID": 3, "Timestamp": "2026-11-22T10:00:00Z", "UUID": "0" * 36}
+    fields = {
+        "WALPosition": 9,
+        "XID": 3,
+        "Timestamp": "2026-11-22T10:00:00Z",
+        "UUID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    }
     records = [rows(columns, **fields) for columns in found]
     with pytest.MonkeyPatch.context() as patch:
         for many in (0, 1 << 30):
@@ -403,3 +412,63 @@ def test_values_of_debezium_that_look_a_little_like_placeholders_stay() -> None:
     assert not refused
     (again,) = written("event", batch)
     assert json.loads(again.value_bytes or b"")["Columns"] == after
+
+
+def test_values_of_any_depth_and_of_any_number_of_digits_pass() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    event = b'{"Table":"t","Action":"insert","Columns":{"id":1,"v":{"a":%s}}}'
+    for value in (deep, b"9" * 5000, b"-1" + b"0" * 5000 + b".5"):
+        records = [Record(b'{"id":1}', event % value), Record(b"{}", REFUSED["an escape that is none"], 7)]
+        for some in (records, records[:1]):
+            found = read(some)
+            assert [record.offset() for record, _ in found.refused] == [7] * (len(some) - 1)
+            (again,) = (record.value_bytes or b"" for one in found.batches for record in written("event", one))
+            assert b'"v":{"a":%s}}' % value in again
+
+
+def test_a_deep_value_passes_among_many_records_and_in_keys_with_schemas() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    source = b'{"connector":"postgresql","ts_ms":1,"db":"d","table":"t","schema":"s","lsn":2,"txId":3}'
+    event = b'{"schema":%s,"payload":{"op":"c","source":%s,"before":null,"after":{"id":1,"v":%s}}}' % (
+        deep,
+        source,
+        deep,
+    )
+    found = read([Record(b'{"schema":%s,"payload":{"v":%s}}' % (deep, deep), event)] * 40)
+    assert not found.refused
+    again = [record for one in found.batches for record in written("event", one)]
+    assert [(record.key_bytes, b'"v":%s}' % deep in (record.value_bytes or b"")) for record in again] == [
+        (b'{"v":%s}' % deep, True)
+    ] * 40
+
+
+SEQUENCES = ["[1e400]", "{}", "[]", "1", "[1]", '["-1"]', '["99999999999999999999"]', '["²"]', "[" * 5000 + "]" * 5000]
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=range(len(SEQUENCES)))
+def test_a_sequence_of_debezium_that_is_none_is_refused(sequence: str) -> None:
+    source = {"connector": "postgresql", "ts_ms": 1, "db": "d", "table": "t", "lsn": 2, "sequence": sequence}
+    event = {"op": "c", "source": source, "before": None, "after": {"id": 1}}
+    ((_, reason),) = read([Record(b'{"id":1}', json.dumps(event).encode())]).refused
+    assert reason == "its source.sequence is not a list of LSNs"
+
+
+UUIDS = [
+    "x" * 36,
+    '","Columns":{"id":666},"Tbl":"xxxxxx',
+    "0" * 36,
+    "-" * 36,
+    "é" * 18,
+    "00000000-0000-0000-0000-00000000000\0",
+]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("uuid", UUIDS)
+def test_a_uuid_that_is_none_is_refused(uuid: str, count: int) -> None:
+    fields = {"WALPosition": 9, "XID": 3, "Timestamp": "2026-11-22T10:00:00Z", "Schema": "public"}
+    good = rows({"id": 1}, **fields, UUID="6ba7b810-9DAD-11d1-80b4-00c04fd430c8")
+    found = read([*[good] * (count - 1), rows({"id": 1}, **fields, UUID=uuid)])
+    ((_, reason),) = found.refused
+    assert reason == "its UUID is not made of 36 hexadecimal digits and dashes"
+    assert sum(map(len, found.batches)) == count - 1
