@@ -84,7 +84,9 @@ def _parse_event(value: bytes) -> Parsed:
     commit = event.CommitLSN if event.Commit is None else event.Commit
     if event.File is None:
         xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
-        origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
+        of_others = event.Transaction, event.Commit, event.Place
+        kind_of_source = kind_of_origin((xid, event.CommitLSN, event.WALPosition), of_others)
+        origin = Origin(kind_of_source, event.Host, event.Database)
         transaction = event.Transaction if xid is None else str(xid)
     else:
         log = in_binary_log(event.GTID, event.File, event.Position, commit)
@@ -161,7 +163,8 @@ def _parse_envelope(value: bytes) -> Parsed:
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
     if source.file is None:
-        origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
+        of_others = source.transaction, source.commit, source.place
+        origin = Origin(kind_of_origin((source.xid, source.commit_lsn, source.lsn), of_others), "", source.db)
         transaction = source.transaction if source.xid is None else str(source.xid)
         place = source.place if source.lsn is None else _lsn(source.lsn)
     else:

@@ -2,8 +2,8 @@
 
 A record is parsed by itself, which tells what it is about; its values stay JSON until all of the batch's are there.
 A batch is of one origin, because it says of its changes where they were made: records of several origins give several
-batches. Changes stand in the order of the records. So their commit numbers increase within a partition of the topic, as
-far as its writer did not write again what it was not sure of.
+batches, in the order that `order` says. In a batch, changes stand in the order of the records. So the commit numbers of
+an origin increase within a partition of the topic, as far as its writer did not write again what it was not sure of.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.documents import BrokenJsonError, Shallow, cut_out, require_json
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
+from psql_streamer.event_reader.identity import make_uuid
+from psql_streamer.event_reader.order import Order
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
 from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
@@ -74,6 +76,7 @@ class EventReader:
         self._name = name
         self._tables = Tables()
         self._form_of_topic: dict[str, Parse] = {}
+        self._kinds: dict[tuple[str, str], str] = {}
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """See Source.remember."""
@@ -107,7 +110,7 @@ class EventReader:
         stops: bool,
         parse: Callable[[str, bytes], Parsed],
     ) -> Read:
-        parts: dict[Origin, _Part] = {}
+        order, parts = Order(), list[_Part]()
         refused: list[Refused] = []
         count = tombstones = 0
         for message in messages:
@@ -116,17 +119,17 @@ class EventReader:
                 if value is None:
                     tombstones += 1
                 else:
-                    parsed = _parse_whole(parse, message.topic(), value)
-                    part = parts.get(parsed.origin)
-                    if part is None:
-                        part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
-                    part.add(parsed, message)
+                    parsed = self._name_kind(_parse_whole(parse, message.topic(), value))
+                    number = order.place(parsed, message)
+                    if number == len(parts):
+                        parts.append(_Part(parsed.origin, self._tables))
+                    parts[number].add(parsed, message)
             except NoEventError as error:
                 refused.append(Refused(message, str(error)))
                 if stops:
                     break
             count += 1
-        held = [part for part in parts.values() if part.count]
+        held = [part for part in parts if part.count]
         for part in held:  # before any of them tells of shapes
             part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
@@ -141,9 +144,19 @@ class EventReader:
             if plain is None:
                 return None
             part = part or _Part(plain.origin, self._tables)
+            self._kinds[plain.origin.host, plain.origin.database] = plain.origin.kind
             if part.origin != plain.origin or not part.fill(plain, some):
                 return None
         return part
+
+    def _name_kind(self, parsed: Parsed) -> Parsed:
+        """A record that does not name its transaction is of the kind of those from the same database before it."""
+        origin = parsed.origin
+        if origin.kind:
+            self._kinds[origin.host, origin.database] = origin.kind
+            return parsed
+        kind = self._kinds.get((origin.host, origin.database), _KIND_UNSAID)
+        return parsed._replace(origin=origin._replace(kind=kind))
 
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
@@ -198,6 +211,9 @@ _DEPTH_OF_VALUES = 3
 """The objects that values lie in: the event, its block of columns, and around both that of a schema and its payload."""
 
 _NOWHERE = Origin("kafka", "", "")
+
+_KIND_UNSAID = "sql"
+"""Such a source need not name transactions."""
 
 _MANY = 32
 """Records from which on it pays to read them by fields."""
@@ -329,7 +345,7 @@ class _Part:
         self._seq.append(_seq(parsed, message))
         self._tx.append(self._transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
-        self._uuid.append(parsed.uuid)
+        self._uuid.append(_uuid(parsed, message))
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
@@ -373,7 +389,7 @@ class _Part:
             self._transaction(parsed, message),
             cascade="CASCADE" in options,
             restart_identity="RESTART IDENTITY" in options,
-            uuid=parsed.uuid,
+            uuid=_uuid(parsed, message),
         )
         self._truncates.append((table, truncate))
 
@@ -391,7 +407,7 @@ class _Part:
                 place,
                 tx,
                 parsed.moment,
-                uuid=parsed.uuid,
+                uuid=_uuid(parsed, message),
             )
         )
 
@@ -539,6 +555,11 @@ def _commit(parsed: Parsed, message: Message) -> int:
 def _seq(parsed: Parsed, message: Message) -> int:
     """A record that does not say it is told from others of its transaction by its offset."""
     return message.offset() if parsed.seq is None else parsed.seq
+
+
+def _uuid(parsed: Parsed, message: Message) -> bytes:
+    """Records of several partitions that do not say their place in the transaction may have one offset."""
+    return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
 
 
 def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+from uuid import RFC_4122, UUID
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +45,7 @@ class Record:
     value_bytes: bytes | None
     at: int = 0
     of: str = "orders"
+    part: int = 0
 
     def __len__(self) -> int:
         return len(self.value_bytes or b"")
@@ -51,7 +54,7 @@ class Record:
         return self.of
 
     def partition(self) -> int:
-        return 0
+        return self.part
 
     def offset(self) -> int:
         return self.at
@@ -249,7 +252,7 @@ def test_tombstones_are_counted() -> None:
 
 
 def test_records_of_several_origins_give_a_batch_each_and_only_the_last_moves_the_position() -> None:
-    records = [rows({"id": 1}), rows({"id": 2}, Host="other"), rows({"id": 3})]
+    records = [of_host("a", 1, key=1), of_host("other", 2, key=2), of_host("a", 3, key=3)]
     found = read(records)
     assert [(batch.source.host, len(batch)) for batch in found.batches] == [("a", 2), ("other", 1)]
     assert [batch.position for batch in found.batches] == [BEFORE, AFTER]
@@ -472,3 +475,95 @@ def test_a_uuid_that_is_none_is_refused(uuid: str, count: int) -> None:
     ((_, reason),) = found.refused
     assert reason == "its UUID is not made of 36 hexadecimal digits and dashes"
     assert sum(map(len, found.batches)) == count - 1
+
+
+def debezium_row(number: int, partition: int) -> Record:
+    """One of several rows of a transaction, each of them at the offset 5."""
+    source = {
+        "connector": "postgresql",
+        "ts_ms": 1,
+        "db": "d",
+        "table": "t",
+        "schema": "s",
+        "lsn": 100 + number,
+        "txId": 3,
+    }
+    event = {"op": "c", "source": source | {"sequence": '["200",null]'}, "before": None, "after": {"id": number}}
+    return Record(b'{"id":%d}' % number, json.dumps(event).encode(), 5, "orders", partition)
+
+
+def test_rows_that_do_not_say_their_place_have_uuids_of_their_own_that_stay() -> None:
+    records = [debezium_row(number, partition=number) for number in range(3)]
+    records.append(replace(records[0], of="archive"))
+    events = [event_of(record) for record in again(records)]
+    found = [event["UUID"] for event in events]
+    assert len(set(found)) == 4
+    assert {(event["CommitLSN"], event["Seq"]) for event in events} == {(200, 5)}
+    assert [UUID(text).version for text in found] == [8] * 4
+    assert {UUID(text).variant for text in found} == {RFC_4122}
+    assert [event_of(record)["UUID"] for record in again(records[1:])] == found[1:]
+
+
+def again(records: Sequence[Record], reader: EventReader | None = None) -> list[Record]:
+    """The records of `event` that come of these."""
+    found = read(records, reader)
+    assert not found.refused
+    return [record for one in found.batches for record in written("event", one)]
+
+
+def event_of(record: Record) -> Any:
+    return json.loads(record.value_bytes or b"")
+
+
+def of_host(host: str, number: int, key: int, **fields: object) -> Record:
+    """A row of some origin; the numbers say the order."""
+    return replace(
+        rows({"id": key, "v": number}, Host=host, **{"XID": 1, "CommitLSN": number} | fields), key_bytes=b"%d" % key
+    )
+
+
+def test_changes_of_a_key_stay_in_order_whatever_their_origins() -> None:
+    records = [of_host("ab"[number % 2], number, key=1) for number in range(6)]
+    assert [event_of(record)["Columns"]["v"] for record in again(records)] == list(range(6))
+
+
+def test_origins_of_several_keys_give_a_batch_each_and_keep_their_own_order() -> None:
+    records = [of_host("ab"[number % 2], number, key=number) for number in range(6)]
+    assert [len(batch) for batch in read(records).batches] == [3, 3]
+    back = [of_host("b", 6, key=0), of_host("a", 7, key=0), of_host("a", 8, key=50)]
+    found = [event_of(record)["Columns"]["v"] for record in again([*records, *back])]
+    assert found == [0, 2, 4, 1, 3, 5, 6, 7, 8]
+
+
+def test_nothing_passes_a_truncate() -> None:
+    truncate = replace(of_host("a", 3, key=1, Action="truncate"), key_bytes=None)
+    records = [of_host("a", 1, key=1), of_host("b", 2, key=2), truncate, of_host("b", 4, key=4)]
+    assert [(batch.source.host, len(batch)) for batch in read(records).batches] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 1),
+        ("b", 1),
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 1)), min_size=1))
+def test_order_is_kept_by_key_and_by_origin_in_each_partition(found: list[tuple[str, int, int]]) -> None:
+    records = [replace(of_host(host, n, key=key), part=part) for n, (host, key, part) in enumerate(found)]
+    out = [event_of(record)["Columns"]["v"] for record in again(records)]
+    assert sorted(out) == list(range(len(records)))
+    for same in (0, 1):
+        groups: dict[object, list[int]] = {}
+        for number in out:
+            groups.setdefault((found[number][same], found[number][2]), []).append(number)
+        assert all(group == sorted(group) for group in groups.values())
+
+
+def test_a_row_that_does_not_name_its_transaction_is_of_the_kind_of_the_others() -> None:
+    unsaid: dict[str, object] = {"XID": None, "CommitLSN": None}
+    for count in (1, 40):
+        records = [of_host("a", 1, 1, WALPosition=3)] * count
+        records += [of_host("a", 2, 2, Action="read", **unsaid), of_host("a", 3, 2)]
+        assert [(batch.source.kind, len(batch)) for batch in read(records).batches] == [("postgresql", count + 2)]
+    (batch,) = read([of_host("a", 2, 2, Action="read", **unsaid)]).batches
+    assert batch.source.kind == "sql"
