@@ -26,7 +26,7 @@ from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.order import Order
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
 from psql_streamer.event_reader.plain import Plain, read_plain
-from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
+from psql_streamer.event_reader.tables import Layout, Names, Table, Tables, id_of
 from psql_streamer.model import (
     Batch,
     Index,
@@ -378,11 +378,10 @@ class _Part:
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers
-        key = key_names(message.key())
-        table = self._tables.find(parsed.origin, parsed.schema, parsed.table, _NO_NAMES, key, _NO_NAMES, False).table
+        table = self._tables.find_current(parsed.origin, parsed.schema, parsed.table)
         options = parsed.details.options
         truncate = Truncate(
-            Relation(table.id, parsed.schema, parsed.table, ()),
+            Relation(id_of(table.name), parsed.schema, parsed.table, ()),
             self.count,
             _seq(parsed, message),
             parsed.place or 0,
@@ -434,6 +433,7 @@ class _Part:
         of_rows = self._of_rows
         if values.now:
             of_rows = [values.now.get(table.number, table) for table in of_rows]
+        self._truncates = [(self._tables.widen(table), truncate) for table, truncate in self._truncates]
         changed = self._settle(of_rows)
         cells = CellTable(
             self._tables.shapes,
@@ -469,10 +469,10 @@ class _Part:
             first[table] = min(first.get(table, found), found)
         used = sorted(first, key=lambda table: first[table])
         changes = []
-        for table in self._tables.settle(used):
+        for table, before in self._tables.settle(used):
             assert table.relation is not None  # noqa: S101 - settle gives it one
             order, seq, tx = first[table]
-            changes.append(SchemaChange(table.relation, table.before, order, seq, tx))
+            changes.append(SchemaChange(table.relation, before, order, seq, tx))
         return tuple(changes)
 
     def _describe_transactions(self) -> Transactions:
@@ -507,10 +507,12 @@ def _texts_of(held: kinds.Held, images: Sequence[_Images], tables: Tables) -> _T
     bits = np.zeros(width, np.uint8)
     np.bitwise_or.at(bits, columns, held.bits)
     now = {}
+    own = {number: slice(firsts[number], firsts[number] + len(table.columns)) for number, table in of_tables.items()}
     for number, table in of_tables.items():
-        mine = slice(firsts[number], firsts[number] + len(table.columns))
-        widened = tables.widen(table, bits[mine].tolist())
-        bits[mine] = widened.bits
+        tables.note(table, bits[own[number]].tolist())
+    for number, table in of_tables.items():
+        widened = tables.widen(table)
+        bits[own[number]] = widened.bits
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])

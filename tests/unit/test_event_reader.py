@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psql_streamer.cells import Tabular
+from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
 from psql_streamer.model import (
@@ -567,3 +570,103 @@ def test_a_row_that_does_not_name_its_transaction_is_of_the_kind_of_the_others()
         assert [(batch.source.kind, len(batch)) for batch in read(records).batches] == [("postgresql", count + 2)]
     (batch,) = read([of_host("a", 2, 2, Action="read", **unsaid)]).batches
     assert batch.source.kind == "sql"
+
+
+def shapes_told(found: Read) -> list[list[tuple[str, str, bool]]]:
+    """Of each schema change the columns, with their kinds, and whether they are of the key."""
+    return [
+        [
+            (column.name, column.type.native, column.key)
+            for column in one.relation.columns
+            if isinstance(column.type, TextType)
+        ]
+        for batch in found.batches
+        for one in batch.schema_changes
+    ]
+
+
+def test_a_kind_stays_wide_when_the_columns_change_in_the_same_batch() -> None:
+    reader = EventReader("hop")
+    read([rows({"id": 1, "a": 1, "b": 1})], reader)
+    found = read([rows({"id": 1, "a": "x", "b": 1}), rows({"id": 1, "a": 1, "c": 1})], reader)
+    assert [[kind for _, kind, _ in shape] for shape in shapes_told(found)] == [["integer", "any", "integer"]] * 2
+    assert not shapes_told(read([rows({"id": 1, "a": 1, "c": 1})], reader))
+
+
+def test_truncates_and_rows_without_a_key_say_nothing_of_the_tables_key() -> None:
+    reader = EventReader("hop")
+    keyed = rows({"id": 1, "v": 1})
+    keyless = replace(keyed, key_bytes=None)
+    truncate = replace(rows({}, Action="truncate"), key_bytes=None)
+    assert shapes_told(read([keyed], reader)) == [[("id", "integer", True), ("v", "integer", False)]]
+    for some in ([truncate], [keyless], [keyed, truncate, keyless, keyed], [keyless], [keyed]):
+        found = read(some, reader)
+        assert not shapes_told(found)
+        out = [record.key_bytes for batch in found.batches for record in written("event", batch)]
+        assert out == [record.key_bytes for record in some]
+
+
+def test_a_kind_that_rows_without_a_key_widen_is_told_once() -> None:
+    reader = EventReader("hop")
+    keyed, wider = rows({"id": 1, "v": 1}), replace(rows({"id": 1, "v": 0.5}), key_bytes=None)
+    truncate = replace(rows({}, Action="truncate"), key_bytes=None)
+    read([keyed, replace(keyed, key_bytes=None)], reader)
+    assert shapes_told(read([wider, keyed, truncate], reader)) == [[("id", "integer", True), ("v", "number", False)]]
+    assert not shapes_told(read([keyed, wider], reader))
+
+
+def test_a_table_that_gets_a_key_is_told_of() -> None:
+    reader = EventReader("hop")
+    keyed = rows({"id": 1})
+    found = read([replace(keyed, key_bytes=None), keyed], reader)
+    assert [[key for _, _, key in shape] for shape in shapes_told(found)] == [[False], [True]]
+
+
+def test_names_with_points_and_slashes_are_not_taken_for_others() -> None:
+    records = [
+        rows({"id": 1}, Schema="a", Table="b.c"),
+        rows({"id": 1}, Schema="a.b", Table="c"),
+        replace(rows({"id": 1}, Host="a/b", Database="c"), key_bytes=b'{"id":2}'),
+        replace(rows({"id": 1}, Host="a", Database="b/c"), key_bytes=b'{"id":3}'),
+    ]
+    found = read(records)
+    relations = [change.relation for batch in found.batches for change in batch.schema_changes]
+    assert len({relation.id for relation in relations}) == 4
+    after = EventReader("hop")
+    after.remember(relations)
+    assert not shapes_told(read(records, after))
+    for change in (replace(relations[0], schema="x"), replace(relations[0], table="x")):
+        other = EventReader("hop")
+        other.remember([change])
+        (record, *_) = again(records[:1], other)
+        assert event_of(record)["Table"] == "b.c"
+
+
+def test_columns_that_alternate_use_the_shapes_that_they_had() -> None:
+    reader = EventReader("hop")
+    alternating = [rows({"id": number, "ab"[number % 2]: 1}) for number in range(40)]
+    for _ in range(3):
+        found = read(alternating, reader)
+        assert len(shapes_told(found)) == 2
+        (batch,) = found.batches
+        assert [event_of(record)["Columns"] for record in written("event", batch)] == [
+            {"id": number, "ab"[number % 2]: 1} for number in range(40)
+        ]
+    (batch,) = found.batches
+    assert isinstance(batch.changes, Tabular)
+    assert len(batch.changes.cells.shapes) == 2
+    for row in (alternating[:1], alternating[1:2]):
+        (change,) = shapes_told(read(row, reader))
+        assert len(change) == 2
+        assert not shapes_told(read(row, reader))
+
+
+def test_orders_of_columns_are_not_remembered_without_bound() -> None:
+    reader = EventReader("hop")
+    columns = [f"c{number}" for number in range(8)]
+    orders = itertools.islice(itertools.permutations(columns), 3000)
+    found = read([rows(dict.fromkeys(names, 1)) for names in orders], reader)
+    assert len(shapes_told(found)) == 1
+    source = found.batches[0].source
+    table = reader._tables.find_current(Origin(source.kind, source.host, source.database), "", "t")
+    assert 0 < len(table.layouts) <= 1000
