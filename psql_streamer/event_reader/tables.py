@@ -81,6 +81,8 @@ class Tables:
         self.shapes: list[Shape] = []
         self._known: dict[_Name, _Known] = {}
         self._stored: dict[str, Relation] = {}
+        self._asked: tuple[Origin, str, str, Names, Names, Sequence[str], bool] | None = None
+        self._answer: Layout
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """Shapes that were stored: they are not told of again."""
@@ -93,19 +95,12 @@ class Tables:
         Without any, it says nothing of the table's key. unchanged: columns that the image leaves out. whole:
         whether it has all others; else it may have the key alone.
         """
-        full_name = origin, schema, name
-        known = self._known.get(full_name) or self._meet(full_name, values, key)
-        table = known.current
-        sought = values, key, tuple(unchanged), whole
-        layout = table.layouts.get(sought)
-        if layout is None or layout.table.wider is not None:
-            fitting = self._fit(known, values, key, unchanged, whole)
-            layout = _lay_out(fitting, values)
-            if len(table.layouts) >= _MOST_LAYOUTS:
-                table.layouts.clear()
-            table.layouts[sought] = layout
-        known.current = layout.table
-        return layout
+        # Most images are like the one before, and tuples of the same strings are compared faster than hashed.
+        asked = origin, schema, name, values, key, unchanged, whole
+        if asked != self._asked:
+            self._answer = self._find(*asked)
+            self._asked = asked
+        return self._answer
 
     def find_current(self, origin: Origin, schema: str, name: str) -> Table:
         """The shape that a table has, for a change that does not say it."""
@@ -127,6 +122,7 @@ class Tables:
         if table.relation is None or list(map(type_of, bits)) == list(map(type_of, table.bits)):
             table.bits = bits
             return table
+        self._asked = None
         table.wider = self._add(known, table.name, table.columns, table.key, table.keyless)
         if known.current is table:
             known.current = table.wider
@@ -144,6 +140,22 @@ class Tables:
                 told.append(Told(table, known.told))
                 known.told = relation
         return told
+
+    def _find(
+        self, origin: Origin, schema: str, name: str, values: Names, key: Names, unchanged: Sequence[str], whole: bool
+    ) -> Layout:
+        full_name = origin, schema, name
+        known = self._known.get(full_name) or self._meet(full_name, values, key)
+        table = known.current
+        sought = values, key, tuple(unchanged), whole
+        layout = table.layouts.get(sought)
+        if layout is None or layout.table.wider is not None:
+            layout = _lay_out(self._fit(known, values, key, unchanged, whole), values)
+            if len(table.layouts) >= _MOST_LAYOUTS:
+                table.layouts.clear()
+            table.layouts[sought] = layout
+        known.current = layout.table
+        return layout
 
     def _describe(self, known: _Known, table: Table) -> Relation:
         if table.relation is None:

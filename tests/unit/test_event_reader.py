@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.cells import Tabular
+from psql_streamer.event_reader.documents import BrokenJsonError, cut_out, require_json
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
@@ -670,3 +671,25 @@ def test_orders_of_columns_are_not_remembered_without_bound() -> None:
     source = found.batches[0].source
     table = reader._tables.find_current(Origin(source.kind, source.host, source.database), "", "t")
     assert 0 < len(table.layouts) <= 1000
+
+
+PIECES = [*list("{}[],:"), '"a"', '"\\u00e9"', '"\\x"', "1", "01", "-1.5e3", "-", "true", "nul", " ", '{"a":', "[1"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | VALUES.map(json.dumps))
+def test_texts_too_deep_for_a_decoder_are_told_from_broken_ones(text: str) -> None:
+    deep = b'[{"a":' * 700 + b"[%s]" + b"}]" * 700
+    try:
+        json.loads(f'{{"a":[{text}]}}')
+        is_json = True
+    except ValueError:
+        is_json = False
+    if is_json:
+        require_json(deep % text.encode())
+        shallow = cut_out(deep % text.encode(), 3)
+        assert len(shallow.text) < 20
+        assert shallow.restore(shallow.text) == deep % text.encode()
+    else:
+        with pytest.raises(BrokenJsonError):
+            require_json(deep % text.encode())
