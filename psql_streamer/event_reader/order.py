@@ -27,6 +27,8 @@ class Order:
 
     def place(self, parsed: Parsed, message: Message) -> int:
         """The number of the part: that of one that is there, or of a new one behind them."""
+        if self.origins == [parsed.origin]:
+            return 0  # which is what is not noted below stands for
         partition, key, origin = (message.topic(), message.partition()), message.key(), parsed.origin
         least = max(self._of_origin.get((partition, origin), 0), self._marker.get(partition, 0))
         if not isinstance(parsed.kind, RowOp):
