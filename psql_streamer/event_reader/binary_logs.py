@@ -6,11 +6,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from psql_streamer.event_reader.parsed import NoEventError
+from psql_streamer.event_reader.parsed import LARGEST_NUMBER, NoEventError
 from psql_streamer.model import MARIADB, MYSQL
 
 _MARIADB_GTID = re.compile(r"\d+-\d+-(\d+)")
 _OFFSET_BITS = 32
+_LAST_FILE = (1 << 31) - 1
+"""MAX_LOG_UNIQUE_FN_EXT in MySQL's sources."""
 
 
 class InBinaryLog(NamedTuple):
@@ -25,6 +27,8 @@ class InBinaryLog(NamedTuple):
 def in_binary_log(gtid: str | None, file: str, offset: int, commit: int | None) -> InBinaryLog:
     """What these fields say. A transaction without a GTID is called by the place where it begins, its commit number."""
     name, number = _name_and_number(file)
+    if offset >> _OFFSET_BITS:
+        raise NoEventError("its offset in the binary log is past 4 bytes")
     begin = commit or 0
     known = gtid or f"{name}.{begin >> _OFFSET_BITS:06d}:{begin & (1 << _OFFSET_BITS) - 1}"
     return InBinaryLog(_kind(gtid), name, known, number << _OFFSET_BITS | offset)
@@ -32,8 +36,12 @@ def in_binary_log(gtid: str | None, file: str, offset: int, commit: int | None) 
 
 def number_of(gtid: str | None) -> int | None:
     """Which transaction of its server, or domain, it is: 23 in `uuid:23`, `uuid:tag:23` and `0-1-23`."""
-    found = re.search(r"(\d+)$", gtid or "")
-    return int(found[1]) if found else None
+    found = re.search(r"([0-9]+)$", gtid or "")
+    if found is None:
+        return None
+    if len(found[1]) > len(str(LARGEST_NUMBER)) or int(found[1]) > LARGEST_NUMBER:
+        raise NoEventError("its GTID has a number past 8 bytes")
+    return int(found[1])
 
 
 @lru_cache(maxsize=256)
@@ -44,6 +52,7 @@ def _kind(gtid: str | None) -> str:
 @lru_cache(maxsize=256)
 def _name_and_number(file: str) -> tuple[str, int]:
     name, _, number = file.rpartition(".")
-    if not name or not number.isdecimal() or len(number) > len(str(1 << _OFFSET_BITS)):
+    is_number = number.isascii() and number.isdecimal() and len(number) <= len(str(_LAST_FILE))
+    if not name or not is_number or int(number) > _LAST_FILE:
         raise NoEventError("its file is not named as those of a binary log")
     return name, int(number)

@@ -6,16 +6,16 @@ msgspec leaves the columns' values as the bytes that they are: no digit goes thr
 from __future__ import annotations
 
 import base64
-import json
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
 from psql_streamer.event_reader.parsed import (
+    LARGEST_NUMBER,
     Image,
     MarkerDetails,
     NoEventError,
@@ -24,6 +24,7 @@ from psql_streamer.event_reader.parsed import (
     kind_of_origin,
     to_micros,
 )
+from psql_streamer.event_reader.placeholders import is_placeholder
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
 
@@ -32,10 +33,7 @@ Parse = Callable[[bytes], Parsed]
 
 NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
 
-_UUID_LENGTH = 36
-
-
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 """LSNs and the like."""
 
 _Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
@@ -86,7 +84,9 @@ def _parse_event(value: bytes) -> Parsed:
     commit = event.CommitLSN if event.Commit is None else event.Commit
     if event.File is None:
         xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
-        origin = Origin(kind_of_origin(xid, place if event.Place is None else None), event.Host, event.Database)
+        of_others = event.Transaction, event.Commit, event.Place
+        kind_of_source = kind_of_origin((xid, event.CommitLSN, event.WALPosition), of_others)
+        origin = Origin(kind_of_source, event.Host, event.Database)
         transaction = event.Transaction if xid is None else str(xid)
     else:
         log = in_binary_log(event.GTID, event.File, event.Position, commit)
@@ -163,7 +163,8 @@ def _parse_envelope(value: bytes) -> Parsed:
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
     if source.file is None:
-        origin = Origin(kind_of_origin(source.xid, source.commit_lsn), "", source.db)
+        of_others = source.transaction, source.commit, source.place
+        origin = Origin(kind_of_origin((source.xid, source.commit_lsn, source.lsn), of_others), "", source.db)
         transaction = source.transaction if source.xid is None else str(source.xid)
         place = source.place if source.lsn is None else _lsn(source.lsn)
     else:
@@ -228,9 +229,6 @@ _CODES: dict[str, Kind] = {
     "m": Marker.MESSAGE,
 }
 
-_UNAVAILABLE = b'"__debezium_unavailable_value"'
-
-
 _decode_debezium = msgspec.json.Decoder(_Debezium).decode
 _decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
@@ -284,8 +282,11 @@ def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:
     """The values that are there, and the names of those that an update left alone."""
     if image is None:
         return None, ()
-    lacking = [name for name, value in image.items() if bytes(value) == _UNAVAILABLE]
-    return {name: value for name, value in image.items() if name not in lacking} if lacking else image, lacking
+    lacking = [name for name, value in image.items() if is_placeholder(bytes(value))]
+    if not lacking:
+        return image, ()
+    gone = set(lacking)
+    return {name: value for name, value in image.items() if name not in gone}, lacking
 
 
 def _commit_in(sequence: str | None) -> int | None:
@@ -293,19 +294,37 @@ def _commit_in(sequence: str | None) -> int | None:
     if sequence is None:
         return None
     try:
-        first: Any = json.loads(sequence)[0]
-        return None if first is None else int(first)
-    except (ValueError, TypeError, IndexError, KeyError):
+        first = _decode_sequence(sequence)[0]
+    except (*NOT_OF_THE_FORMAT, IndexError):
         raise NoEventError("its source.sequence is not a list of LSNs") from None
+    if first is None:
+        return None
+    if not (first.isascii() and first.isdecimal() and len(first) <= _LONGEST_NUMBER and int(first) <= LARGEST_NUMBER):
+        raise NoEventError("its source.sequence is not a list of LSNs")
+    return int(first)
+
+
+_decode_sequence = msgspec.json.Decoder(list[str | None]).decode
+_LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 
 def _uuid(text: str) -> bytes:
-    if text and len(text) != _UUID_LENGTH:
-        raise NoEventError("its UUID does not have 36 characters")
-    try:
-        return text.encode("ascii")
-    except UnicodeEncodeError:
-        raise NoEventError("its UUID has other characters than hexadecimal digits and dashes") from None
+    uuid = text.encode()
+    if uuid and not are_uuids(uuid, 1):
+        raise NoEventError("its UUID is not made of 36 hexadecimal digits and dashes")
+    return uuid
+
+
+def are_uuids(texts: bytes, count: int) -> bool:
+    """Whether these are so many UUIDs, one behind the other."""
+    return texts.translate(_DIGITS_ALIKE) == _UUID_FORM * count
+
+
+_UUID_FORM = b"00000000-0000-0000-0000-000000000000"
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
+_DIGITS_ALIKE = bytes(
+    ord("0") if byte in _HEX_DIGITS else byte if byte == ord("-") else ord("?") for byte in range(256)
+)
 
 
 def _lsn(text: str) -> int:

@@ -6,7 +6,6 @@ in it: a kind is only ever widened. All cells of a batch are looked at together,
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import offsets
 from psql_streamer.cells import ragged
+from psql_streamer.event_reader.documents import BrokenJsonError, require_json
 from psql_streamer.model import Index, TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
@@ -84,10 +84,6 @@ class Held(NamedTuple):
     escaped: pa.Array
 
 
-class BrokenJsonError(Exception):
-    """Some value is no JSON. Whoever found it in its record looked at the record's own fields alone."""
-
-
 def look(values: pa.Array) -> Held:
     """What JSON values are. values: `binary` without nulls, each of at least one byte. Raises BrokenJsonError."""
     bounds, data = _parts(values)
@@ -101,7 +97,9 @@ def look(values: pa.Array) -> Held:
         bits[at[pc.is_in(values.take(pa.array(at)), _NOT_FINITE_TEXTS).to_numpy(zero_copy_only=False)]] = NOT_FINITE
     at_escaped, escaped, undecoded = _decode_escaped(values, strings, bounds, data)
     bits[undecoded] = DOCUMENT
-    _require_json(values.filter(pa.array(bits == DOCUMENT)))
+    # Documents, and strings with escapes that are not understood, go out as they came.
+    for document in values.filter(pa.array(bits == DOCUMENT)).to_numpy(zero_copy_only=False).tolist():
+        require_json(document)
     return Held(values, bits, at_escaped, escaped)
 
 
@@ -175,15 +173,6 @@ def _require_utf8(values: pa.Array) -> None:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         raise BrokenJsonError from None
-
-
-def _require_json(documents: pa.Array) -> None:
-    """Documents, and strings with escapes that are not understood, go out as they came."""
-    for document in documents.to_numpy(zero_copy_only=False).tolist():
-        try:
-            json.loads(document)
-        except ValueError:
-            raise BrokenJsonError from None
 
 
 def _decode_escaped(

@@ -16,7 +16,7 @@ Image = Mapping[str, Raw]
 
 
 class Origin(NamedTuple):
-    """Where a change was made: the fields of SourceInfo that records tell."""
+    """Where a change was made: the fields of SourceInfo that records tell. kind: "" where a record does not."""
 
     kind: str
     host: str
@@ -71,9 +71,18 @@ class Message(Protocol):
     def headers(self) -> list[tuple[str, bytes | None]] | None: ...
 
 
-def kind_of_origin(xid: object, commit_lsn: object) -> str:
-    """The kind of source that gives transactions these names."""
-    return "sql" if xid is None and commit_lsn is None else POSTGRESQL
+LARGEST_NUMBER = (1 << 63) - 1
+"""Of LSNs and the like."""
+
+
+def kind_of_origin(of_postgres: Sequence[object], of_others: Sequence[object]) -> str:
+    """The kind of source that names transactions and places so; "" for a record that does not.
+
+    of_postgres, of_others: what the record has in fields of PostgreSQL's words, and in those of any source; None: none.
+    """
+    if any(value is not None for value in of_postgres):
+        return POSTGRESQL
+    return "sql" if any(value is not None for value in of_others) else ""
 
 
 @lru_cache(maxsize=1 << 12)

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, decode_event
+from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, are_uuids, decode_event
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, to_micros
 from psql_streamer.model import POSTGRESQL, RowOp
-
-_UUID_LENGTHS = ({36}, {0})
 
 
 class Plain(NamedTuple):
@@ -36,7 +34,7 @@ def read_plain(messages: Sequence[Message]) -> Plain | None:
     try:
         events = [decode_event(message.value()) for message in messages]  # type: ignore[arg-type]  # None: TypeError
         return _fields(events)
-    except (*NOT_OF_THE_FORMAT, TypeError, NoEventError, UnicodeEncodeError):
+    except (*NOT_OF_THE_FORMAT, TypeError, NoEventError, UnicodeEncodeError, RecursionError):
         return None
 
 
@@ -45,23 +43,24 @@ def _fields(events: Sequence[Event]) -> Plain | None:
     op = [ACTIONS.get(event.Action) for event in events]
     seq, place = [event.Seq for event in events], [event.WALPosition for event in events]
     commits, times = [event.CommitLSN for event in events], [event.Timestamp for event in events]
-    uuids = [event.UUID for event in events]
+    uuids = [event.UUID.encode("ascii") for event in events]
+    all_uuids = b"".join(uuids)
     is_plain = (
         len(origins) == 1
         and set(op) <= _ROW_OPS
         and None not in seq
         and None not in place
-        and set(map(len, uuids)) in _UUID_LENGTHS
+        and (not all_uuids or (set(map(len, uuids)) == {_UUID_LENGTH} and are_uuids(all_uuids, len(uuids))))
         and not any(event.Unchanged for event in events)
     )
     if not is_plain:
         return None
     transactions, tx = _number_transactions(commits, times, [event.XID for event in events])
     origin = Origin(POSTGRESQL, *origins.pop())
-    encoded = [uuid.encode("ascii") for uuid in uuids]
-    return Plain(origin, events, op, seq, place, encoded, transactions, tx)  # type: ignore[arg-type]  # no None is there
+    return Plain(origin, events, op, seq, place, uuids, transactions, tx)  # type: ignore[arg-type]  # no None is there
 
 
+_UUID_LENGTH = 36
 _ROW_OPS: frozenset[object] = frozenset(RowOp)
 
 

@@ -2,13 +2,12 @@
 
 A record is parsed by itself, which tells what it is about; its values stay JSON until all of the batch's are there.
 A batch is of one origin, because it says of its changes where they were made: records of several origins give several
-batches. Changes stand in the order of the records. So their commit numbers increase within a partition of the topic, as
-far as its writer did not write again what it was not sure of.
+batches, in the order that `order` says. In a batch, changes stand in the order of the records. So the commit numbers of
+an origin increase within a partition of the topic, as far as its writer did not write again what it was not sure of.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -21,11 +20,13 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.documents import BrokenJsonError, Shallow, cut_out, require_json
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
-from psql_streamer.event_reader.kinds import BrokenJsonError
+from psql_streamer.event_reader.identity import make_uuid
+from psql_streamer.event_reader.order import Order
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
 from psql_streamer.event_reader.plain import Plain, read_plain
-from psql_streamer.event_reader.tables import Layout, Names, Table, Tables
+from psql_streamer.event_reader.tables import Layout, Names, Table, Tables, id_of
 from psql_streamer.model import (
     Batch,
     Index,
@@ -75,6 +76,7 @@ class EventReader:
         self._name = name
         self._tables = Tables()
         self._form_of_topic: dict[str, Parse] = {}
+        self._kinds: dict[tuple[str, str], str] = {}
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """See Source.remember."""
@@ -108,7 +110,7 @@ class EventReader:
         stops: bool,
         parse: Callable[[str, bytes], Parsed],
     ) -> Read:
-        parts: dict[Origin, _Part] = {}
+        order, parts = Order(), list[_Part]()
         refused: list[Refused] = []
         count = tombstones = 0
         for message in messages:
@@ -117,17 +119,17 @@ class EventReader:
                 if value is None:
                     tombstones += 1
                 else:
-                    parsed = parse(message.topic(), value)
-                    part = parts.get(parsed.origin)
-                    if part is None:
-                        part = parts[parsed.origin] = _Part(parsed.origin, self._tables)
-                    part.add(parsed, message)
+                    parsed = self._name_kind(_parse_whole(parse, message.topic(), value))
+                    number = order.place(parsed, message)
+                    if number == len(parts):
+                        parts.append(_Part(parsed.origin, self._tables))
+                    parts[number].add(parsed, message)
             except NoEventError as error:
                 refused.append(Refused(message, str(error)))
                 if stops:
                     break
             count += 1
-        held = [part for part in parts.values() if part.count]
+        held = [part for part in parts if part.count]
         for part in held:  # before any of them tells of shapes
             part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
@@ -142,9 +144,19 @@ class EventReader:
             if plain is None:
                 return None
             part = part or _Part(plain.origin, self._tables)
+            self._kinds[plain.origin.host, plain.origin.database] = plain.origin.kind
             if part.origin != plain.origin or not part.fill(plain, some):
                 return None
         return part
+
+    def _name_kind(self, parsed: Parsed) -> Parsed:
+        """A record that does not name its transaction is of the kind of those from the same database before it."""
+        origin = parsed.origin
+        if origin.kind:
+            self._kinds[origin.host, origin.database] = origin.kind
+            return parsed
+        kind = self._kinds.get((origin.host, origin.database), _KIND_UNSAID)
+        return parsed._replace(origin=origin._replace(kind=kind))
 
     def _parse(self, topic: str, value: bytes) -> Parsed:
         """By the format of the topic's record before, or any other."""
@@ -156,8 +168,8 @@ class EventReader:
     def _parse_strictly(self, topic: str, value: bytes) -> Parsed:
         """With a look into the values, too."""
         try:
-            json.loads(value)
-        except ValueError:
+            require_json(value)
+        except BrokenJsonError:
             raise NoEventError("it is no JSON") from None
         return self._parse(topic, value)
 
@@ -176,7 +188,32 @@ class EventReader:
         raise NoEventError(reason)
 
 
+def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes) -> Parsed:
+    """What a record says, however deep its values are. Raises nothing but NoEventError: it is one of many records."""
+    try:
+        try:
+            return parse(topic, value)
+        except RecursionError:
+            shallow = cut_out(value, _DEPTH_OF_VALUES)
+            parsed = parse(topic, shallow.text)
+            return parsed._replace(new=_restore(shallow, parsed.new), old=_restore(shallow, parsed.old))
+    except BrokenJsonError:
+        raise NoEventError("it is no JSON") from None
+    except (RecursionError, OverflowError, ValueError):
+        raise NoEventError("a field of it has a value that no event has") from None
+
+
+def _restore(shallow: Shallow, image: Image | None) -> Image | None:
+    return None if image is None else {name: Raw(shallow.restore(bytes(value))) for name, value in image.items()}
+
+
+_DEPTH_OF_VALUES = 3
+"""The objects that values lie in: the event, its block of columns, and around both that of a schema and its payload."""
+
 _NOWHERE = Origin("kafka", "", "")
+
+_KIND_UNSAID = "sql"
+"""Such a source need not name transactions."""
 
 _MANY = 32
 """Records from which on it pays to read them by fields."""
@@ -210,11 +247,18 @@ def key_names(key: bytes | None) -> Names:
     if not key:
         return _NO_NAMES
     try:
-        held = _decode_key(key)
-    except NOT_OF_THE_FORMAT:
+        held = _decode_members(key)
+        names = tuple(held)
+        return tuple(_decode_members(bytes(held["payload"]))) if names == ("schema", "payload") else names
+    except (BrokenJsonError, *NOT_OF_THE_FORMAT):
         return _NO_NAMES
-    names = tuple(held)
-    return key_names(bytes(held["payload"])) if names == ("schema", "payload") else names
+
+
+def _decode_members(key: bytes) -> dict[str, Raw]:
+    try:
+        return _decode_key(key)
+    except RecursionError:
+        return _decode_key(cut_out(key, _DEPTH_OF_VALUES).text)
 
 
 _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -301,7 +345,7 @@ class _Part:
         self._seq.append(_seq(parsed, message))
         self._tx.append(self._transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
-        self._uuid.append(parsed.uuid)
+        self._uuid.append(_uuid(parsed, message))
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
@@ -334,18 +378,17 @@ class _Part:
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers
-        key = key_names(message.key())
-        table = self._tables.find(parsed.origin, parsed.schema, parsed.table, _NO_NAMES, key, _NO_NAMES, False).table
+        table = self._tables.find_current(parsed.origin, parsed.schema, parsed.table)
         options = parsed.details.options
         truncate = Truncate(
-            Relation(table.id, parsed.schema, parsed.table, ()),
+            Relation(id_of(table.name), parsed.schema, parsed.table, ()),
             self.count,
             _seq(parsed, message),
             parsed.place or 0,
             self._transaction(parsed, message),
             cascade="CASCADE" in options,
             restart_identity="RESTART IDENTITY" in options,
-            uuid=parsed.uuid,
+            uuid=_uuid(parsed, message),
         )
         self._truncates.append((table, truncate))
 
@@ -363,7 +406,7 @@ class _Part:
                 place,
                 tx,
                 parsed.moment,
-                uuid=parsed.uuid,
+                uuid=_uuid(parsed, message),
             )
         )
 
@@ -390,6 +433,7 @@ class _Part:
         of_rows = self._of_rows
         if values.now:
             of_rows = [values.now.get(table.number, table) for table in of_rows]
+        self._truncates = [(self._tables.widen(table), truncate) for table, truncate in self._truncates]
         changed = self._settle(of_rows)
         cells = CellTable(
             self._tables.shapes,
@@ -425,10 +469,10 @@ class _Part:
             first[table] = min(first.get(table, found), found)
         used = sorted(first, key=lambda table: first[table])
         changes = []
-        for table in self._tables.settle(used):
+        for table, before in self._tables.settle(used):
             assert table.relation is not None  # noqa: S101 - settle gives it one
             order, seq, tx = first[table]
-            changes.append(SchemaChange(table.relation, table.before, order, seq, tx))
+            changes.append(SchemaChange(table.relation, before, order, seq, tx))
         return tuple(changes)
 
     def _describe_transactions(self) -> Transactions:
@@ -463,10 +507,12 @@ def _texts_of(held: kinds.Held, images: Sequence[_Images], tables: Tables) -> _T
     bits = np.zeros(width, np.uint8)
     np.bitwise_or.at(bits, columns, held.bits)
     now = {}
+    own = {number: slice(firsts[number], firsts[number] + len(table.columns)) for number, table in of_tables.items()}
     for number, table in of_tables.items():
-        mine = slice(firsts[number], firsts[number] + len(table.columns))
-        widened = tables.widen(table, bits[mine].tolist())
-        bits[mine] = widened.bits
+        tables.note(table, bits[own[number]].tolist())
+    for number, table in of_tables.items():
+        widened = tables.widen(table)
+        bits[own[number]] = widened.bits
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])
@@ -511,6 +557,11 @@ def _commit(parsed: Parsed, message: Message) -> int:
 def _seq(parsed: Parsed, message: Message) -> int:
     """A record that does not say it is told from others of its transaction by its offset."""
     return message.offset() if parsed.seq is None else parsed.seq
+
+
+def _uuid(parsed: Parsed, message: Message) -> bytes:
+    """Records of several partitions that do not say their place in the transaction may have one offset."""
+    return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
 
 
 def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from psql_streamer.cells import Shape
-from psql_streamer.event_reader.kinds import bits_of, type_of
+from psql_streamer.event_reader.kinds import DOCUMENT, bits_of, type_of
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.model import Column, Relation, TextType
 
@@ -18,30 +20,26 @@ _Name = tuple[Origin, str, str]
 class Table:
     """A table in one shape. bits: what each column has held, see kinds. number: of its Shape.
 
-    relation: None until the batch ends that it is new in. before: its shape until then.
+    keyless: whether its rows have no key, while the table has one. relation: None until the batch ends that it is new
+    in. wider: the same shape with columns that hold more, which has taken its place.
     """
 
     name: _Name
     columns: Names
     key: Names
+    keyless: bool
     bits: list[int]
     number: int
     relation: Relation | None = None
-    before: Relation | None = None
+    wider: Table | None = None
     layouts: dict[tuple[Names, Names, Names, bool], Layout] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        """Tables of one name come from several databases."""
-        origin, schema, table = self.name
-        return f"{origin.host}/{origin.database}/{schema}.{table}"
 
     def describe(self, version: int) -> Relation:
         """The shape as it stands now."""
         columns = tuple(
             Column(name, type_of(bits), name in self.key) for name, bits in zip(self.columns, self.bits, strict=True)
         )
-        return Relation(self.id, self.name[1], self.name[2], columns, None, version)
+        return Relation(id_of(self.name), self.name[1], self.name[2], columns, None, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,90 +54,185 @@ class Layout:
     width: int
 
 
+class Told(NamedTuple):
+    """A table whose shape is another one than before, if there was any."""
+
+    table: Table
+    before: Relation | None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a table. current: its shape. shapes: all that it had, by columns, key, and whether rows lack the
+    key. held: what each column has held, in whatever shape. told: the shape that was told last. version: the last one.
+    """
+
+    current: Table
+    told: Relation | None
+    version: int
+    shapes: dict[tuple[Names, Names, bool], Table] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+
+
 class Tables:
     """Every table that was seen, of all origins. shapes: of the batches, a list that only grows."""
 
     def __init__(self) -> None:
         self.shapes: list[Shape] = []
-        self._current: dict[_Name, Table] = {}
-        self._last: dict[str, Relation] = {}
-        self._new: list[Table] = []
+        self._known: dict[_Name, _Known] = {}
+        self._stored: dict[str, Relation] = {}
+        self._asked: tuple[Origin, str, str, Names, Names, Sequence[str], bool] | None = None
+        self._answer: Layout
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """Shapes that were stored: they are not told of again."""
-        self._last |= {relation.id: relation for relation in relations}
+        self._stored |= {relation.id: relation for relation in relations}
 
     def find(
         self, origin: Origin, schema: str, name: str, values: Names, key: Names, unchanged: Sequence[str], whole: bool
     ) -> Layout:
         """Where the values of an image belong. values: its columns, in their order. key: those of the record's key.
-        unchanged: columns that the image leaves out. whole: whether it has all others; else it may have the key alone.
+        Without any, it says nothing of the table's key. unchanged: columns that the image leaves out. whole:
+        whether it has all others; else it may have the key alone.
         """
+        # Most images are like the one before, and tuples of the same strings are compared faster than hashed.
+        asked = origin, schema, name, values, key, unchanged, whole
+        if asked != self._asked:
+            self._answer = self._find(*asked)
+            self._asked = asked
+        return self._answer
+
+    def find_current(self, origin: Origin, schema: str, name: str) -> Table:
+        """The shape that a table has, for a change that does not say it."""
         full_name = origin, schema, name
-        table = self._current.get(full_name) or self._meet(full_name, values, key)
+        return (self._known.get(full_name) or self._meet(full_name, (), ())).current
+
+    def note(self, table: Table, bits: Sequence[int]) -> None:
+        """Its columns have held these as well, whatever shape the table has next."""
+        held = self._known[table.name].held
+        for name, new in zip(table.columns, bits, strict=True):
+            held[name] = held.get(name, 0) | new
+
+    def widen(self, table: Table) -> Table:
+        """The table with columns that hold all that was noted; another one if that makes another shape."""
+        if table.wider is not None:
+            return self.widen(table.wider)
+        known = self._known[table.name]
+        bits = [known.held.get(name, 0) for name in table.columns]
+        if table.relation is None or list(map(type_of, bits)) == list(map(type_of, table.bits)):
+            table.bits = bits
+            return table
+        self._asked = None
+        table.wider = self._add(known, table.name, table.columns, table.key, table.keyless)
+        if known.current is table:
+            known.current = table.wider
+        return table.wider
+
+    def settle(self, used: Iterable[Table]) -> Sequence[Told]:
+        """Describe the tables; no shape changes behind that. The result has those whose shape is not the one that was
+        told last. used: in the order of their use.
+        """
+        told = []
+        for table in used:
+            known = self._known[table.name]
+            relation = self._describe(known, table)
+            if known.told is not relation:
+                told.append(Told(table, known.told))
+                known.told = relation
+        return told
+
+    def _find(
+        self, origin: Origin, schema: str, name: str, values: Names, key: Names, unchanged: Sequence[str], whole: bool
+    ) -> Layout:
+        full_name = origin, schema, name
+        known = self._known.get(full_name) or self._meet(full_name, values, key)
+        table = known.current
         sought = values, key, tuple(unchanged), whole
         layout = table.layouts.get(sought)
-        if layout is None:
-            table = self._fit(table, values, key, unchanged, whole)
-            layout = table.layouts[sought] = _lay_out(table, values)
+        if layout is None or layout.table.wider is not None:
+            layout = _lay_out(self._fit(known, values, key, unchanged, whole), values)
+            if len(table.layouts) >= _MOST_LAYOUTS:
+                table.layouts.clear()
+            table.layouts[sought] = layout
+        known.current = layout.table
         return layout
 
-    def widen(self, table: Table, bits: Sequence[int]) -> Table:
-        """The table with columns that have held these as well; another one if that makes another shape."""
-        together = [old | new for old, new in zip(table.bits, bits, strict=True)]
-        if table.relation is None or list(map(type_of, together)) == list(map(type_of, table.bits)):
-            table.bits = together
-            return table
-        return self._add(table, table.columns, table.key, together)
+    def _describe(self, known: _Known, table: Table) -> Relation:
+        if table.relation is None:
+            if table.keyless:
+                keyed = known.shapes.get((table.columns, table.key, False))
+                keyed = keyed or self._add(known, table.name, table.columns, table.key, False)
+                table.relation = self._describe(known, self.widen(keyed))
+            else:
+                known.version += 1
+                table.relation = table.describe(known.version)
+            self.shapes[table.number] = _shape_of(table, table.relation)
+        return table.relation
 
-    def settle(self, used: Iterable[Table]) -> Sequence[Table]:
-        """Describe the tables whose shape is new; no shape changes behind that. used: in the order of their use."""
-        new = [table for table in used if table.relation is None]
-        for table in new:
-            table.before = self._last.get(table.id)
-            table.relation = table.describe(1 if table.before is None else table.before.version + 1)
-            self._last[table.id] = table.relation
-            self.shapes[table.number] = Shape(table.relation, table.relation.columns)
-        return new
-
-    def _meet(self, name: _Name, values: Names, key: Names) -> Table:
-        table = Table(name, values, key, [0] * len(values), len(self.shapes))
-        stored = self._last.get(table.id)
-        if stored is not None:
-            table.columns = tuple(column.name for column in stored.columns)
-            table.key = tuple(column.name for column in stored.columns if column.key)
-            table.bits = [bits_of(column.type) for column in stored.columns if isinstance(column.type, TextType)]
-            table.relation = stored
+    def _meet(self, name: _Name, values: Names, key: Names) -> _Known:
+        stored = self._stored.get(id_of(name))
+        if stored is not None and (stored.schema, stored.table) == name[1:]:
+            columns = tuple(column.name for column in stored.columns)
+            its_key = tuple(column.name for column in stored.columns if column.key)
+            held = {column.name: _bits_of(column) for column in stored.columns}
         else:
-            table.key = tuple(column for column in values if column in key)
-        return self._hold(table)
+            stored, columns, held = None, values, {}
+            its_key = tuple(column for column in values if column in key)
+        table = Table(name, columns, its_key, False, [held.get(one, 0) for one in columns], len(self.shapes), stored)
+        known = _Known(table, stored, 0 if stored is None else stored.version, held=held)
+        self._known[name] = known
+        return self._hold(known, table)
 
-    def _fit(self, table: Table, values: Names, key: Names, unchanged: Sequence[str], whole: bool) -> Table:
-        """The table itself, or its next shape if the image does not fit it."""
-        there, columns = {*values, *unchanged}, set(table.columns)
-        fits = there == columns if whole else there <= columns
-        if fits and tuple(name for name in table.columns if name in key) == table.key:
-            return table
-        names = (*values, *(name for name in unchanged if name not in values))
-        if not whole:
-            names = (*table.columns, *(name for name in names if name not in columns))
-        held = dict(zip(table.columns, table.bits, strict=True))
-        return self._add(
-            table, names, tuple(name for name in names if name in key), [held.get(name, 0) for name in names]
-        )
+    def _fit(self, known: _Known, values: Names, key: Names, unchanged: Sequence[str], whole: bool) -> Table:
+        """The shape that the table has, or the next one if the image does not fit it."""
+        table = known.current
+        there, had = {*values, *unchanged}, set(table.columns)
+        columns = table.columns
+        if whole and there != had:
+            columns = (*values, *(name for name in unchanged if name not in values))
+        elif not there <= had:
+            columns = (*columns, *(name for name in (*values, *unchanged) if name not in had))
+        its_key = tuple(name for name in columns if name in key)
+        keyless = not its_key
+        if keyless:
+            its_key = tuple(name for name in columns if name in table.key)
+        sought = columns, its_key, keyless and bool(its_key)
+        return known.shapes.get(sought) or self._add(known, table.name, *sought)
 
-    def _add(self, before: Table, columns: Names, key: Names, bits: list[int]) -> Table:
-        table = Table(before.name, columns, key, bits, len(self.shapes))
-        return self._hold(table, current=self._current[before.name] is before)
-
-    def _hold(self, table: Table, current: bool = True) -> Table:
-        relation = table.relation or table.describe(0)
-        self.shapes.append(Shape(relation, relation.columns))
-        if current:
-            self._current[table.name] = table
+    def _add(self, known: _Known, name: _Name, columns: Names, key: Names, keyless: bool) -> Table:
+        bits = [known.held.get(column, 0) for column in columns]
+        table = Table(name, columns, key, keyless, bits, len(self.shapes))
+        self._hold(known, table)
         return table
+
+    def _hold(self, known: _Known, table: Table) -> _Known:
+        known.shapes[table.columns, table.key, table.keyless] = table
+        self.shapes.append(_shape_of(table, table.relation or table.describe(0)))
+        return known
+
+
+_MOST_LAYOUTS = 1000
+
+
+def id_of(name: _Name) -> str:
+    """Tables of one name come from several databases, and any of the names may hold any character."""
+    origin, schema, table = name
+    return json.dumps([origin.host, origin.database, schema, table], ensure_ascii=False)
+
+
+def _bits_of(column: Column) -> int:
+    return bits_of(column.type) if isinstance(column.type, TextType) else DOCUMENT
+
+
+def _shape_of(table: Table, relation: Relation) -> Shape:
+    """Rows without a key are of columns of which none is the key's."""
+    if not table.keyless:
+        return Shape(relation, relation.columns)
+    return Shape(relation, tuple(replace(column, key=False) for column in relation.columns))
 
 
 def _lay_out(table: Table, values: Names) -> Layout:
-    places = None if values == table.columns else tuple(table.columns.index(name) for name in values)
-    return Layout(table, places, len(table.columns))
+    if values == table.columns:
+        return Layout(table, None, len(values))
+    at = {name: place for place, name in enumerate(table.columns)}
+    return Layout(table, tuple(at[name] for name in values), len(table.columns))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+from uuid import RFC_4122, UUID
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psql_streamer.cells import Tabular
+from psql_streamer.event_reader.documents import BrokenJsonError, cut_out, require_json
+from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
 from psql_streamer.model import (
@@ -25,10 +31,12 @@ from psql_streamer.model import (
     Transactions,
 )
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.pgtypes.builtin import OIDS
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
+from tests.spark_changes import UPDATE, changes, column
+from tests.spark_changes import batch as changed
 
 BEFORE, AFTER = Position({"offset": 0}, "0"), Position({"offset": 1}, "1")
 
@@ -41,6 +49,7 @@ class Record:
     value_bytes: bytes | None
     at: int = 0
     of: str = "orders"
+    part: int = 0
 
     def __len__(self) -> int:
         return len(self.value_bytes or b"")
@@ -49,7 +58,7 @@ class Record:
         return self.of
 
     def partition(self) -> int:
-        return 0
+        return self.part
 
     def offset(self) -> int:
         return self.at
@@ -204,6 +213,10 @@ REFUSED = {
     "no time": b'{"Table":"t","Action":"insert","Timestamp":"noon","Columns":{"id":1}}',
     "a negative LSN": b'{"Table":"t","Action":"insert","CommitLSN":-1,"Columns":{"id":1}}',
     "an LSN past 8 bytes": b'{"Table":"t","Action":"insert","CommitLSN":99999999999999999999,"Columns":{"id":1}}',
+    "a binary log's file of a number past 4 bytes": (
+        b'{"Table":"t","Action":"insert","File":"b.9999999999","Position":4,"Columns":{"id":1}}'
+    ),
+    "an offset past 4 bytes": b'{"Table":"t","Action":"insert","File":"b.1","Position":9999999999,"Columns":{"id":1}}',
     "a short UUID": b'{"Table":"t","Action":"insert","UUID":"1","Columns":{"id":1}}',
     "bytes that are not UTF-8": b'{"Table":"t","Action":"insert","Columns":{"id":"\xff"}}',
     "a field that is not UTF-8": b'{"Table":"\xff","Action":"insert","Columns":{"id":1}}',
@@ -243,7 +256,7 @@ def test_tombstones_are_counted() -> None:
 
 
 def test_records_of_several_origins_give_a_batch_each_and_only_the_last_moves_the_position() -> None:
-    records = [rows({"id": 1}), rows({"id": 2}, Host="other"), rows({"id": 3})]
+    records = [of_host("a", 1, key=1), of_host("other", 2, key=2), of_host("a", 3, key=3)]
     found = read(records)
     assert [(batch.source.host, len(batch)) for batch in found.batches] == [("a", 2), ("other", 1)]
     assert [batch.position for batch in found.batches] == [BEFORE, AFTER]
@@ -344,7 +357,12 @@ NAMES = st.text(min_size=1, max_size=8)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}, optional={"a": VALUES, 'é"': VALUES}), min_size=1))
 def test_any_rows_come_out_as_they_were_by_fields_and_one_by_one(found: list[dict[str, object]]) -> None:
-    fields = {"WALPosition": 9, "XID": 3, "Timestamp": "2026-11-22T10:00:00Z", "UUID": "0" * 36}
+    fields = {
+        "WALPosition": 9,
+        "XID": 3,
+        "Timestamp": "2026-11-22T10:00:00Z",
+        "UUID": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    }
     records = [rows(columns, **fields) for columns in found]
     with pytest.MonkeyPatch.context() as patch:
         for many in (0, 1 << 30):
@@ -372,3 +390,306 @@ def test_broken_json_of_one_origin_does_not_hide_the_shapes_of_another() -> None
     assert len(found.refused) == 1
     (batch,) = found.batches
     assert [str(change.relation) for change in batch.schema_changes] == [".t"]
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_debezium_says_of_columns_of_every_type_that_an_update_left_them_alone(schemas: bool) -> None:
+    columns = column("id", OIDS["int4"], key=True), *(column(str(oid), oid) for oid in BY_OID)
+    lacking: dict[int, list[bool]] = {at: [True] for at in range(1, len(columns))}
+    update = changes([UPDATE], {0: [b"1", *[None] * len(BY_OID)]}, {}, columns, absent=lacking)
+    (record,) = written("debezium", changed(update), schemas=schemas)
+    event = json.loads(record.value_bytes or b"")
+    after = event["payload"]["after"] if schemas else event["after"]
+    told = {name for name, value in after.items() if value is not None}
+    assert len(told) > len(BY_OID) // 2, "with a schema, null stands for what some types cannot hold"
+    assert schemas or len(told) == len(columns)
+    ((batch,), refused, _, _) = read([record])
+    assert not refused
+    (again,) = written("event", batch)
+    found = json.loads(again.value_bytes or b"")
+    assert {name: value for name, value in found["Columns"].items() if value is not None} == {"id": 1}
+    assert {"id", *found["Unchanged"]} == told
+
+
+def test_values_of_debezium_that_look_a_little_like_placeholders_stay() -> None:
+    after = {"id": 1, "a": ["__debezium"], "b": [95], "c": [], "d": [[]], "e": {"scale": 0, "value": "AQ=="}, "f": "["}
+    source = {"connector": "postgresql", "ts_ms": 1, "db": "d", "table": "t", "schema": "s", "lsn": 2, "txId": 3}
+    record = Record(b'{"id":1}', json.dumps({"op": "u", "source": source, "before": None, "after": after}).encode())
+    ((batch,), refused, _, _) = read([record])
+    assert not refused
+    (again,) = written("event", batch)
+    assert json.loads(again.value_bytes or b"")["Columns"] == after
+
+
+def test_values_of_any_depth_and_of_any_number_of_digits_pass() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    event = b'{"Table":"t","Action":"insert","Columns":{"id":1,"v":{"a":%s}}}'
+    for value in (deep, b"9" * 5000, b"-1" + b"0" * 5000 + b".5"):
+        records = [Record(b'{"id":1}', event % value), Record(b"{}", REFUSED["an escape that is none"], 7)]
+        for some in (records, records[:1]):
+            found = read(some)
+            assert [record.offset() for record, _ in found.refused] == [7] * (len(some) - 1)
+            (again,) = (record.value_bytes or b"" for one in found.batches for record in written("event", one))
+            assert b'"v":{"a":%s}}' % value in again
+
+
+def test_a_deep_value_passes_among_many_records_and_in_keys_with_schemas() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    source = b'{"connector":"postgresql","ts_ms":1,"db":"d","table":"t","schema":"s","lsn":2,"txId":3}'
+    event = b'{"schema":%s,"payload":{"op":"c","source":%s,"before":null,"after":{"id":1,"v":%s}}}' % (
+        deep,
+        source,
+        deep,
+    )
+    found = read([Record(b'{"schema":%s,"payload":{"v":%s}}' % (deep, deep), event)] * 40)
+    assert not found.refused
+    again = [record for one in found.batches for record in written("event", one)]
+    assert [(record.key_bytes, b'"v":%s}' % deep in (record.value_bytes or b"")) for record in again] == [
+        (b'{"v":%s}' % deep, True)
+    ] * 40
+
+
+SEQUENCES = ["[1e400]", "{}", "[]", "1", "[1]", '["-1"]', '["99999999999999999999"]', '["²"]', "[" * 5000 + "]" * 5000]
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=range(len(SEQUENCES)))
+def test_a_sequence_of_debezium_that_is_none_is_refused(sequence: str) -> None:
+    source = {"connector": "postgresql", "ts_ms": 1, "db": "d", "table": "t", "lsn": 2, "sequence": sequence}
+    event = {"op": "c", "source": source, "before": None, "after": {"id": 1}}
+    ((_, reason),) = read([Record(b'{"id":1}', json.dumps(event).encode())]).refused
+    assert reason == "its source.sequence is not a list of LSNs"
+
+
+UUIDS = [
+    "x" * 36,
+    '","Columns":{"id":666},"Tbl":"xxxxxx',
+    "0" * 36,
+    "-" * 36,
+    "é" * 18,
+    "00000000-0000-0000-0000-00000000000\0",
+]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("uuid", UUIDS)
+def test_a_uuid_that_is_none_is_refused(uuid: str, count: int) -> None:
+    fields = {"WALPosition": 9, "XID": 3, "Timestamp": "2026-11-22T10:00:00Z", "Schema": "public"}
+    good = rows({"id": 1}, **fields, UUID="6ba7b810-9DAD-11d1-80b4-00c04fd430c8")
+    found = read([*[good] * (count - 1), rows({"id": 1}, **fields, UUID=uuid)])
+    ((_, reason),) = found.refused
+    assert reason == "its UUID is not made of 36 hexadecimal digits and dashes"
+    assert sum(map(len, found.batches)) == count - 1
+
+
+def debezium_row(number: int, partition: int) -> Record:
+    """One of several rows of a transaction, each of them at the offset 5."""
+    source = {
+        "connector": "postgresql",
+        "ts_ms": 1,
+        "db": "d",
+        "table": "t",
+        "schema": "s",
+        "lsn": 100 + number,
+        "txId": 3,
+    }
+    event = {"op": "c", "source": source | {"sequence": '["200",null]'}, "before": None, "after": {"id": number}}
+    return Record(b'{"id":%d}' % number, json.dumps(event).encode(), 5, "orders", partition)
+
+
+def test_rows_that_do_not_say_their_place_have_uuids_of_their_own_that_stay() -> None:
+    records = [debezium_row(number, partition=number) for number in range(3)]
+    records.append(replace(records[0], of="archive"))
+    events = [event_of(record) for record in again(records)]
+    found = [event["UUID"] for event in events]
+    assert len(set(found)) == 4
+    assert {(event["CommitLSN"], event["Seq"]) for event in events} == {(200, 5)}
+    assert [UUID(text).version for text in found] == [8] * 4
+    assert {UUID(text).variant for text in found} == {RFC_4122}
+    assert [event_of(record)["UUID"] for record in again(records[1:])] == found[1:]
+
+
+def again(records: Sequence[Record], reader: EventReader | None = None) -> list[Record]:
+    """The records of `event` that come of these."""
+    found = read(records, reader)
+    assert not found.refused
+    return [record for one in found.batches for record in written("event", one)]
+
+
+def event_of(record: Record) -> Any:
+    return json.loads(record.value_bytes or b"")
+
+
+def of_host(host: str, number: int, key: int, **fields: object) -> Record:
+    """A row of some origin; the numbers say the order."""
+    return replace(
+        rows({"id": key, "v": number}, Host=host, **{"XID": 1, "CommitLSN": number} | fields), key_bytes=b"%d" % key
+    )
+
+
+def test_changes_of_a_key_stay_in_order_whatever_their_origins() -> None:
+    records = [of_host("ab"[number % 2], number, key=1) for number in range(6)]
+    assert [event_of(record)["Columns"]["v"] for record in again(records)] == list(range(6))
+
+
+def test_origins_of_several_keys_give_a_batch_each_and_keep_their_own_order() -> None:
+    records = [of_host("ab"[number % 2], number, key=number) for number in range(6)]
+    assert [len(batch) for batch in read(records).batches] == [3, 3]
+    back = [of_host("b", 6, key=0), of_host("a", 7, key=0), of_host("a", 8, key=50)]
+    found = [event_of(record)["Columns"]["v"] for record in again([*records, *back])]
+    assert found == [0, 2, 4, 1, 3, 5, 6, 7, 8]
+
+
+def test_nothing_passes_a_truncate() -> None:
+    truncate = replace(of_host("a", 3, key=1, Action="truncate"), key_bytes=None)
+    records = [of_host("a", 1, key=1), of_host("b", 2, key=2), truncate, of_host("b", 4, key=4)]
+    assert [(batch.source.host, len(batch)) for batch in read(records).batches] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 1),
+        ("b", 1),
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 1)), min_size=1))
+def test_order_is_kept_by_key_and_by_origin_in_each_partition(found: list[tuple[str, int, int]]) -> None:
+    records = [replace(of_host(host, n, key=key), part=part) for n, (host, key, part) in enumerate(found)]
+    out = [event_of(record)["Columns"]["v"] for record in again(records)]
+    assert sorted(out) == list(range(len(records)))
+    for same in (0, 1):
+        groups: dict[object, list[int]] = {}
+        for number in out:
+            groups.setdefault((found[number][same], found[number][2]), []).append(number)
+        assert all(group == sorted(group) for group in groups.values())
+
+
+def test_a_row_that_does_not_name_its_transaction_is_of_the_kind_of_the_others() -> None:
+    unsaid: dict[str, object] = {"XID": None, "CommitLSN": None}
+    for count in (1, 40):
+        records = [of_host("a", 1, 1, WALPosition=3)] * count
+        records += [of_host("a", 2, 2, Action="read", **unsaid), of_host("a", 3, 2)]
+        assert [(batch.source.kind, len(batch)) for batch in read(records).batches] == [("postgresql", count + 2)]
+    (batch,) = read([of_host("a", 2, 2, Action="read", **unsaid)]).batches
+    assert batch.source.kind == "sql"
+
+
+def shapes_told(found: Read) -> list[list[tuple[str, str, bool]]]:
+    """Of each schema change the columns, with their kinds, and whether they are of the key."""
+    return [
+        [
+            (column.name, column.type.native, column.key)
+            for column in one.relation.columns
+            if isinstance(column.type, TextType)
+        ]
+        for batch in found.batches
+        for one in batch.schema_changes
+    ]
+
+
+def test_a_kind_stays_wide_when_the_columns_change_in_the_same_batch() -> None:
+    reader = EventReader("hop")
+    read([rows({"id": 1, "a": 1, "b": 1})], reader)
+    found = read([rows({"id": 1, "a": "x", "b": 1}), rows({"id": 1, "a": 1, "c": 1})], reader)
+    assert [[kind for _, kind, _ in shape] for shape in shapes_told(found)] == [["integer", "any", "integer"]] * 2
+    assert not shapes_told(read([rows({"id": 1, "a": 1, "c": 1})], reader))
+
+
+def test_truncates_and_rows_without_a_key_say_nothing_of_the_tables_key() -> None:
+    reader = EventReader("hop")
+    keyed = rows({"id": 1, "v": 1})
+    keyless = replace(keyed, key_bytes=None)
+    truncate = replace(rows({}, Action="truncate"), key_bytes=None)
+    assert shapes_told(read([keyed], reader)) == [[("id", "integer", True), ("v", "integer", False)]]
+    for some in ([truncate], [keyless], [keyed, truncate, keyless, keyed], [keyless], [keyed]):
+        found = read(some, reader)
+        assert not shapes_told(found)
+        out = [record.key_bytes for batch in found.batches for record in written("event", batch)]
+        assert out == [record.key_bytes for record in some]
+
+
+def test_a_kind_that_rows_without_a_key_widen_is_told_once() -> None:
+    reader = EventReader("hop")
+    keyed, wider = rows({"id": 1, "v": 1}), replace(rows({"id": 1, "v": 0.5}), key_bytes=None)
+    truncate = replace(rows({}, Action="truncate"), key_bytes=None)
+    read([keyed, replace(keyed, key_bytes=None)], reader)
+    assert shapes_told(read([wider, keyed, truncate], reader)) == [[("id", "integer", True), ("v", "number", False)]]
+    assert not shapes_told(read([keyed, wider], reader))
+
+
+def test_a_table_that_gets_a_key_is_told_of() -> None:
+    reader = EventReader("hop")
+    keyed = rows({"id": 1})
+    found = read([replace(keyed, key_bytes=None), keyed], reader)
+    assert [[key for _, _, key in shape] for shape in shapes_told(found)] == [[False], [True]]
+
+
+def test_names_with_points_and_slashes_are_not_taken_for_others() -> None:
+    records = [
+        rows({"id": 1}, Schema="a", Table="b.c"),
+        rows({"id": 1}, Schema="a.b", Table="c"),
+        replace(rows({"id": 1}, Host="a/b", Database="c"), key_bytes=b'{"id":2}'),
+        replace(rows({"id": 1}, Host="a", Database="b/c"), key_bytes=b'{"id":3}'),
+    ]
+    found = read(records)
+    relations = [change.relation for batch in found.batches for change in batch.schema_changes]
+    assert len({relation.id for relation in relations}) == 4
+    after = EventReader("hop")
+    after.remember(relations)
+    assert not shapes_told(read(records, after))
+    for change in (replace(relations[0], schema="x"), replace(relations[0], table="x")):
+        other = EventReader("hop")
+        other.remember([change])
+        (record, *_) = again(records[:1], other)
+        assert event_of(record)["Table"] == "b.c"
+
+
+def test_columns_that_alternate_use_the_shapes_that_they_had() -> None:
+    reader = EventReader("hop")
+    alternating = [rows({"id": number, "ab"[number % 2]: 1}) for number in range(40)]
+    for _ in range(3):
+        found = read(alternating, reader)
+        assert len(shapes_told(found)) == 2
+        (batch,) = found.batches
+        assert [event_of(record)["Columns"] for record in written("event", batch)] == [
+            {"id": number, "ab"[number % 2]: 1} for number in range(40)
+        ]
+    (batch,) = found.batches
+    assert isinstance(batch.changes, Tabular)
+    assert len(batch.changes.cells.shapes) == 2
+    for row in (alternating[:1], alternating[1:2]):
+        (change,) = shapes_told(read(row, reader))
+        assert len(change) == 2
+        assert not shapes_told(read(row, reader))
+
+
+def test_orders_of_columns_are_not_remembered_without_bound() -> None:
+    reader = EventReader("hop")
+    columns = [f"c{number}" for number in range(8)]
+    orders = itertools.islice(itertools.permutations(columns), 3000)
+    found = read([rows(dict.fromkeys(names, 1)) for names in orders], reader)
+    assert len(shapes_told(found)) == 1
+    source = found.batches[0].source
+    table = reader._tables.find_current(Origin(source.kind, source.host, source.database), "", "t")
+    assert 0 < len(table.layouts) <= 1000
+
+
+PIECES = [*list("{}[],:"), '"a"', '"\\u00e9"', '"\\x"', "1", "01", "-1.5e3", "-", "true", "nul", " ", '{"a":', "[1"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | VALUES.map(json.dumps))
+def test_texts_too_deep_for_a_decoder_are_told_from_broken_ones(text: str) -> None:
+    deep = b'[{"a":' * 700 + b"[%s]" + b"}]" * 700
+    try:
+        json.loads(f'{{"a":[{text}]}}')
+        is_json = True
+    except ValueError:
+        is_json = False
+    if is_json:
+        require_json(deep % text.encode())
+        shallow = cut_out(deep % text.encode(), 3)
+        assert len(shallow.text) < 20
+        assert shallow.restore(shallow.text) == deep % text.encode()
+    else:
+        with pytest.raises(BrokenJsonError):
+            require_json(deep % text.encode())
