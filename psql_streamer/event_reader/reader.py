@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -290,6 +291,14 @@ class _Images:
         self.begins.append(len(values))
         self.tables.append(layout.table)
 
+    def add_all(self, first: int, images: Sequence[Image], layout: Layout) -> None:
+        """The images of rows from the first on, whose values are the columns of one table."""
+        count, begin = len(images), len(self.values)
+        self.values.extend(map(bytes, chain.from_iterable(image.values() for image in images)))
+        self.rows += range(first, first + count)
+        self.begins += range(begin + layout.width, len(self.values) + 1, layout.width)
+        self.tables += [layout.table] * count
+
 
 class _Part:
     """The changes of one origin, until they are a batch."""
@@ -349,6 +358,42 @@ class _Part:
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
+        if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
+            return False
+        self._order += range(self.count, self.count + len(messages))
+        self._op += plain.op
+        self._seq += plain.seq
+        self._place += plain.place
+        self._uuid += plain.uuid
+        # The first transaction may be the last one of those before.
+        shift = len(self._transactions) - (self._transactions[-1:] == plain.transactions[:1])
+        self._tx += [shift + tx for tx in plain.tx]
+        self._transactions[shift:] = plain.transactions
+        self.count += len(messages)
+        return True
+
+    def _add_alike(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """The images of new rows of one table with the same columns, at once; False for others."""
+        events = plain.events
+        images = [event.Columns for event in events if event.Before is None and event.Columns is not None]
+        tables = {(event.Schema, event.Table) for event in events}
+        names = set(map(tuple, images))
+        if len(images) < len(events) or len(tables) > 1 or len(names) > 1 or _DELETE in plain.op:
+            return False
+        key_of = KeyNames()
+        keys = {key_of.find(message.key()) for message in messages}
+        if len(keys) > 1:
+            return False
+        [(schema, table)], [columns], [key] = tables, names, keys
+        layout = self._tables.find(plain.origin, schema, table, columns, key, _NO_NAMES, True)
+        if layout.places is not None or not columns:
+            return False
+        self._after.add_all(self.count, images, layout)
+        self._of_rows += [layout.table] * len(images)
+        return True
+
+    def _add_each(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """The images one by one. False for rows that are not whole."""
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
         key_of = KeyNames()
@@ -364,16 +409,6 @@ class _Part:
                 layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
                 before.add(row, old, layout)
             of_rows.append(layout.table)
-        self._order += range(self.count, self.count + len(messages))
-        self._op += plain.op
-        self._seq += plain.seq
-        self._place += plain.place
-        self._uuid += plain.uuid
-        # The first transaction may be the last one of those before.
-        shift = len(self._transactions) - (self._transactions[-1:] == plain.transactions[:1])
-        self._tx += [shift + tx for tx in plain.tx]
-        self._transactions[shift:] = plain.transactions
-        self.count += len(messages)
         return True
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:

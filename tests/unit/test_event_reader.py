@@ -693,3 +693,11 @@ def test_texts_too_deep_for_a_decoder_are_told_from_broken_ones(text: str) -> No
     else:
         with pytest.raises(BrokenJsonError):
             require_json(deep % text.encode())
+
+
+def test_rows_without_columns_are_read_as_they_are() -> None:
+    records = [rows({}, WALPosition=1, XID=1, Timestamp="2026-11-22T10:00:00Z", UUID="") for _ in range(40)]
+    found = read(records)
+    assert not found.refused
+    again = [record for one in found.batches for record in written("event", one)]
+    assert [json.loads(record.value_bytes or b"")["Columns"] for record in again] == [{}] * 40
