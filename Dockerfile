@@ -35,7 +35,7 @@ RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . \
 FROM python:3.13-slim-bookworm
 
 LABEL org.opencontainers.image.title="psql-streamer" \
-      org.opencontainers.image.description="Change data capture: PostgreSQL's WAL as typed, enriched events in Kafka" \
+      org.opencontainers.image.description="Change data capture from PostgreSQL, MySQL, SQL and Kafka: typed, enriched events in Kafka" \
       org.opencontainers.image.licenses="Apache-2.0"
 
 ARG SPARK=yes

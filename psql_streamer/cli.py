@@ -155,7 +155,8 @@ _COMMANDS = {
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="psql-streamer",
-        description="Change data capture: PostgreSQL's WAL as typed, enriched events in Kafka. Without a command: run.",
+        description="Change data capture from PostgreSQL, MySQL, SQL and Kafka: typed, enriched events in Kafka. "
+        "Without a command: run.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
