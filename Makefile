@@ -1,10 +1,10 @@
-# make demo [DURATION=30] [SOURCE=postgres] | test | check | bench [QUICK=1] | image | lock | clean
+# make demo [DURATION=30] [SOURCE=postgres] | test | soak | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench image lock clean java
+.PHONY: help demo test soak check bench image lock clean java
 
 DURATION ?= 30
 SOURCE ?= postgres
@@ -15,6 +15,7 @@ READY := .venv/.ready
 help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone; SOURCE=mysql, sql, kafka: from there"
 	@echo "make test                 every test, on real servers; the slow ones last"
+	@echo "make soak                 the tests that take long, or show on MySQL what others show on MariaDB"
 	@echo "make check                ruff, mypy, import directions"
 	@echo "make bench [QUICK=1]      rates, CPU, memory, latency, and how they grow with tables; QUICK: in three minutes"
 	@echo "make image                the container image"
@@ -26,6 +27,9 @@ demo: $(READY) java
 
 test: $(READY) java
 	$(BIN)/pytest -q
+
+soak: $(READY) java
+	$(BIN)/pytest -q -m soak
 
 check: $(READY)
 	$(BIN)/ruff check .

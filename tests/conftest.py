@@ -53,7 +53,14 @@ def _name(version: int | None) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests last, so that a quick failure shows quickly."""
+    """Slow tests last, so that a quick failure shows quickly. What MariaDB has shown, MySQL shows in `make soak`, except
+    for its types.
+    """
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        on_mysql = parameters is not None and parameters.params.get("every_schema") == "mysql"
+        if on_mysql and item.path.name != "test_mysql_types.py":
+            item.add_marker(pytest.mark.soak)
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 

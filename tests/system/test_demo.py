@@ -20,7 +20,7 @@ def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> N
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("source", ["kafka", "mysql"])
+@pytest.mark.parametrize("source", [pytest.param("kafka", marks=pytest.mark.soak), "mysql"])
 def test_the_demo_of_every_source_delivers_every_committed_row(kafka: str, source: str) -> None:
     done = subprocess.run(
         [*demo("4"), "--source", source],

@@ -19,8 +19,6 @@ from tests.sections import kafka_section
 from tests.service import Service
 from tests.sql_sources import execute
 
-_KILLS = 20
-
 
 def section(file: Path) -> str:
     return f"""
@@ -58,8 +56,9 @@ def adding(file: Path) -> Iterator[None]:
 
 @pytest.mark.behaviour("P1")
 @pytest.mark.slow
-def test_a_service_killed_twenty_times_while_rows_are_added_loses_none(
-    kafka: str, topic_prefix: str, tmp_path: Path
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
+    kafka: str, topic_prefix: str, tmp_path: Path, kills: int
 ) -> None:
     file = tmp_path / "shop.sqlite"
     execute(
@@ -71,7 +70,7 @@ def test_a_service_killed_twenty_times_while_rows_are_added_loses_none(
     moments = random.Random(topic_prefix)
     with Service(tmp_path, section(file) + kafka_section(kafka, topic_prefix)) as service:
         with adding(file):
-            for _ in range(_KILLS):
+            for _ in range(kills):
                 service.start(wait=False)
                 service.until(lambda: service.stats()["source.db1"]["rows"] > 0, "rows")
                 time.sleep(moments.uniform(0.05, 0.4))
