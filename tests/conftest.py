@@ -53,8 +53,9 @@ def _name(version: int | None) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests last, so that a quick failure shows quickly. What MariaDB has shown, MySQL shows in `make soak`, except
-    for its types.
+    """Slow tests last, so that a quick failure shows quickly.
+
+    What a test shows on MariaDB it shows on MySQL in `make soak`; those of types are on both always.
     """
     for item in items:
         parameters = getattr(item, "callspec", None)
