@@ -361,7 +361,7 @@ class GroupMember:
         """A topic that was deleted and made again has other records at its offsets. Who is not answered goes on."""
         try:
             found = topic_ids(self._admin, topics, self._options.timeout)
-        except (SourceUnavailable, TimeoutError):
+        except SourceUnavailable:
             return
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from psql_streamer.errors import SourceUnavailable
 from sources.kafka.errors import source_error
 
 PATTERN_MARK = "^"
@@ -22,13 +23,13 @@ def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
 
 
 def topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
-    """Topic -> the id that it got when it was made. Raises SourceError."""
+    """Topic -> the id that it got when it was made. Raises SourceError; SourceUnavailable for brokers that are away."""
     if not topics:
         return {}
     described = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
     try:
         return {topic: str(found.result(timeout + 1).topic_id) for topic, found in described.items()}
-    except (KafkaException, TimeoutError) as error:
-        if isinstance(error, KafkaException):
-            raise source_error("topics cannot be described", error.args[0]) from None
-        raise
+    except KafkaException as error:
+        raise source_error("topics cannot be described", error.args[0]) from None
+    except TimeoutError:
+        raise SourceUnavailable(f"no description of topics within {timeout:g} s") from None

@@ -8,21 +8,17 @@ from dataclasses import dataclass, field
 
 from psql_streamer.binlog.decoded import Ddl, Decoded
 from psql_streamer.binlog.decoder import Decoder
-from psql_streamer.cells import CellTable
 from psql_streamer.model import (
     MARIADB,
     NO_TRANSACTIONS,
     Batch,
     Relation,
     SourceInfo,
-    TransactionMetadata,
-    Truncate,
     batch_overhead,
 )
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import Wanted
 from sources.mysql.positions import BinlogPosition
-from sources.mysql.transaction_metadata import TransactionReader
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +73,6 @@ class BatchReader:
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
-        self._transactions = TransactionReader(dict(resume.counts)) if transaction_metadata else None
         self._decoder = Decoder(
             origin.describe,
             "mariadb" if origin.kind == MARIADB else "mysql",
@@ -87,6 +82,7 @@ class BatchReader:
             resume.place.offset,
             resume.open,
             shapes,
+            transaction_metadata=transaction_metadata,
         )
 
     def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
@@ -102,7 +98,7 @@ class BatchReader:
     def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
         """None where nothing has moved."""
         self._log_ddl(decoded.ddl)
-        changes, truncates, metadata = self._read_transactions(decoded)
+        changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata
         before, self.at = self.at, self._position(decoded)
         if not (changes.rows or truncates or decoded.schema_changes or metadata) and self.at == before:
             return None
@@ -125,15 +121,7 @@ class BatchReader:
             for gtid in decoded.completed:
                 self._executed.add(*gtid)
             self._executed_text = str(self._executed)
-        counts = self._transactions.open_counts if self._transactions else {}
-        return self.at.moved(decoded.standing, self._executed_text, counts)
-
-    def _read_transactions(
-        self, decoded: Decoded
-    ) -> tuple[CellTable, tuple[Truncate, ...], TransactionMetadata | None]:
-        if self._transactions is None:
-            return decoded.changes, decoded.truncates, None
-        return self._transactions.read(decoded, self._decoder.in_transaction)
+        return self.at.moved(decoded.standing, self._executed_text)
 
     def _log_ddl(self, statements: Sequence[Ddl]) -> None:
         for ddl in statements:

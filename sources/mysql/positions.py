@@ -24,15 +24,13 @@ class BinlogPosition:
 
     executed: the transactions that lie wholly behind; None where they have no GTIDs: then it is the place that counts.
     place: where the last of them ends, on the server that it was read from. server: that one's uuid, where it has one.
-    open: of the transaction after them, what is delivered already. counts: how many changes of each table that is, by
-    Relation.id; empty where nobody wants to know.
+    open: of the transaction after them, what is delivered already.
     """
 
     executed: str | None
     place: Place
     server: str = ""
     open: OpenTransaction | None = None
-    counts: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, position: Position) -> BinlogPosition:
@@ -41,9 +39,8 @@ class BinlogPosition:
         executed = data["executed"]
         if executed is not None:
             parse_executed(executed)
-        held = data["open"]
-        counts = () if held is None else tuple((str(name), int(count)) for name, count in held["tables"].items())
-        return cls(executed, Place(str(data["file"]), int(data["offset"])), str(data["server"]), _open(held), counts)
+        place = Place(str(data["file"]), int(data["offset"]))
+        return cls(executed, place, str(data["server"]), _open(data["open"]))
 
     @property
     def position(self) -> Position:
@@ -53,7 +50,6 @@ class BinlogPosition:
             "source": held.gtid.source if held.gtid else None,
             "commit": held.commit,
             "changes": held.changes,
-            "tables": dict(self.counts),
         }
         return Position(
             {
@@ -66,10 +62,9 @@ class BinlogPosition:
             str(self),
         )
 
-    def moved(self, standing: Standing, executed: str | None, counts: Mapping[str, int]) -> BinlogPosition:
+    def moved(self, standing: Standing, executed: str | None) -> BinlogPosition:
         """The same source later."""
-        held = tuple(counts.items()) if standing.open else ()
-        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open, held)
+        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open)
 
     def has_reached(self, mark: BinlogPosition) -> bool:
         """Whether everything up to the mark lies before this."""
