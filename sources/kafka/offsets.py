@@ -64,6 +64,11 @@ def _shown(offsets: Offsets) -> str:
     return ", ".join(listed[:_MOST_SHOWN]) + more
 
 
+def total_lag(lags: Mapping[Partition, int]) -> int | None:
+    """The records that are left of all partitions; None while it has none, or the end of one is not known (-1)."""
+    return sum(lags.values()) if lags and min(lags.values()) >= 0 else None
+
+
 def list_partitions(partitions: Iterable[Partition]) -> str:
     """`orders[0], orders[1] and 5 more`."""
     listed = [str(partition) for partition in sorted(partitions)]

@@ -20,7 +20,7 @@ from sources.kafka.check import findings
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
 from sources.kafka.group import GroupMember
-from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position
+from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed, topic_ids
 from sources.kafka.taken import Taken
@@ -183,21 +183,23 @@ class KafkaSource(Source):
             return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
         if not state.partitions:
             return Status(True, f"group {self._settings.group_id} has not given it a partition; others may have all")
-        lag = sum(max(0, one) for one in state.partitions.values())
-        return Status(True, f"reads {list_partitions(state.partitions)}, {lag} records behind")
+        lag = total_lag(state.partitions)
+        behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
+        return Status(True, f"reads {list_partitions(state.partitions)}, {behind}")
 
     def stats(self) -> Stats:
         group = self._group
         state = group.state if group is not None else None
-        known = {str(partition): lag for partition, lag in state.partitions.items() if lag >= 0} if state else {}
+        lags = state.partitions if state else {}
+        lag = total_lag(lags)
         return {
             "records": self._records,
             "tombstones": self._tombstones,
             "dead_lettered": self._dead_lettered,
-            "lag_records": sum(known.values()),
-            "partitions": known,
+            "partitions": {str(partition): one for partition, one in lags.items() if one >= 0},
             "rebalances": state.rebalances if state else 0,
             "reconnects": max(0, self._starts - 1),
+            **({} if lag is None else {"lag_records": lag}),
         }
 
 

@@ -50,7 +50,8 @@ def test_a_chain_of_two_services_that_are_killed_under_load_loses_nothing(
         first.until_durable(database)
         assert first.stop() == 0
         originals = consume(kafka, topics, timeout=60)
-        second.until(lambda: second.stats().get("source.hop", {}).get("lag_records", 1) == 0, "the end of the topics")
+        second.until(lambda: second.stats().get("source.hop", {}).get("lag_records") == 0, "the end of the topics")
+        assert len(second.stats()["source.hop"]["partitions"]) == 4
         second.until(lambda: second.stats()["source.hop"]["batches_in_flight"] == 0, "the last batch")
         assert second.stop() == 0
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from psql_streamer.config import load
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Position
-from sources.kafka.offsets import Partition, has_reached, of_position, to_position
+from sources.kafka.offsets import Partition, has_reached, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
 from tests.config_files import written
 
@@ -125,3 +125,10 @@ def test_a_topic_is_read_once_in_a_group(tmp_path: Path) -> None:
     text = 'http = ":8080"\nlmdb = "/x"\n' + section.format(name="a") + section.format(name="b") + sink
     with pytest.raises(ConfigError, match=r'topic "t" in group "g" on k:9092 is already used by source.a'):
         load(written(tmp_path, text), {})
+
+
+def test_the_lag_is_known_when_the_end_of_every_partition_is() -> None:
+    one, two = Partition("orders", 0), Partition("orders", 1)
+    assert total_lag({one: 3, two: 0}) == 3
+    assert total_lag({one: 0, two: -1}) is None
+    assert total_lag({}) is None
