@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol, TypeAlias
 
-from psql_streamer.errors import SourceError
+from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 
 
 class Severity(Enum):
@@ -57,6 +58,8 @@ class Source(ABC):
     """
 
     Options: ClassVar[type[SourceOptions]]
+    no_snapshots: ClassVar[str] = "take the rows that are there by other means"
+    """What to do where snapshots are refused."""
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         self.name = name
@@ -149,6 +152,24 @@ class Source(ABC):
         Called when the service stops and its deadline has passed, or when a start has taken too long. After it, only
         `stop` is called.
         """
+
+    def review_snapshot(self, request: SnapshotRequest) -> None:  # noqa: ARG002 - for sources that take snapshots
+        """Raise SourceRefused when it cannot be taken: no such table, a table without a key. May ask the server.
+
+        From any thread, while the source is started.
+        """
+        raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+
+    def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
+        """All that was asked of it, in the order in which it was; called before `start`, and after every change.
+
+        What a request wants is followed within a chunk. How far a snapshot has got is part of positions. One that the
+        source began by itself has a request as soon as somebody wants something else of it than to run.
+        """
+
+    def snapshots(self) -> Sequence[SnapshotProgress]:
+        """How far the snapshots are, those that have ended included; in the order in which they began or will."""
+        return ()
 
     @abstractmethod
     def stop(self) -> None:

@@ -168,6 +168,13 @@ class ReplicationOrigin:
     commit_lsn: int
 
 
+class SnapshotRows(NamedTuple):
+    """The snapshot that READ rows are of: its id, and whether an operator asked for it while the stream ran."""
+
+    id: str
+    on_demand: bool
+
+
 class Shift(NamedTuple):
     """What stands before a batch when it is put behind others: so many places, and transactions."""
 
@@ -182,12 +189,14 @@ class Transactions:
     commit: a number that increases from commit to commit, and is unique in the source (PostgreSQL: the commit's LSN).
     commit_ts: microseconds since 1970-01-01 UTC. ids: what the source calls each, integers (PostgreSQL: xid) or
     `binary` texts; None where it has no ids. origins: index -> the replication origin of those that have one.
+    snapshots: index -> the snapshot of those that are none: rows that were read together stand as one, which has no id.
     """
 
     commit: NDArray[np.uint64]
     commit_ts: NDArray[np.int64]
     ids: pa.Array | None = None
     origins: Mapping[int, ReplicationOrigin] = field(default_factory=dict)
+    snapshots: Mapping[int, SnapshotRows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.commit)
@@ -218,6 +227,11 @@ class Transactions:
                 by.transactions + tx: origin
                 for piece, by in zip(pieces, shifts, strict=True)
                 for tx, origin in piece.origins.items()
+            },
+            {
+                by.transactions + tx: snapshot
+                for piece, by in zip(pieces, shifts, strict=True)
+                for tx, snapshot in piece.snapshots.items()
             },
         )
 

@@ -24,6 +24,7 @@ TIERS = [
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",
+        "psql_streamer.snapshots",
     },
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
