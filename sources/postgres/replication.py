@@ -29,32 +29,20 @@ from sources.postgres.dsn import session_dsn
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
 from sources.postgres.server_errors import from_fields, from_psycopg2, gap
+from sources.postgres.session_settings import TEXT_FORMS, settle
 
 _POSTGRES_EPOCH_SECONDS = 946_684_800
 _FRAME_HEAD = struct.Struct(">cI")
 _STATUS = struct.Struct(">cIcQQQqB")
-_TRANSACTION_TIMEOUT_RELEASE = 170000
-"""The release (server_version_num) that brought transaction_timeout."""
 
 _PINNED = {
-    # What a value's text form depends on; events must not change with a server's or a role's settings.
-    "datestyle": "ISO",
-    "timezone": "UTC",
-    "intervalstyle": "iso_8601",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    # regclass and the like: always with their schema.
-    "search_path": "",
-    "quote_all_identifiers": "off",
+    **TEXT_FORMS,
     # A session that only streams must not be ended by limits made for queries.
     "statement_timeout": "0",
     "idle_session_timeout": "0",
     # A warning tells of changes that are left out.
     "client_min_messages": "warning",
 }
-
-_IN_ENVIRONMENT = ("datestyle", "timezone")
-"""libpq sends what PGDATESTYLE and PGTZ say as well, and the server lets that win over `options`."""
 
 
 def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicationConnection:
@@ -76,11 +64,7 @@ def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicati
             ),
             connection_factory=LogicalReplicationConnection,
         )
-        with connection.cursor() as cursor:
-            for name in _IN_ENVIRONMENT:
-                cursor.execute(f"SET {name} = '{_PINNED[name]}'")
-            if connection.server_version >= _TRANSACTION_TIMEOUT_RELEASE:
-                cursor.execute("SET transaction_timeout = 0")
+        settle(connection)
         return connection
     except psycopg2.Error as error:
         raise from_psycopg2(error, dsn) from None

@@ -1,0 +1,42 @@
+"""Which transactions a reading transaction sees: the line between the rows of a chunk and the changes of the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_EPOCH = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The snapshot of a transaction that reads, as pg_current_snapshot() has it, and the end of the WAL after it.
+
+    xmin, xmax, xip: 64-bit transaction IDs of transactions, not of their subtransactions. lsn: every transaction that
+    is visible has committed before it. at_us: when it was taken by the server's clock, microseconds since 1970-01-01
+    UTC.
+    """
+
+    xmin: int
+    xmax: int
+    xip: tuple[int, ...]
+    lsn: int
+    at_us: int
+
+    def is_visible(self, xid: int) -> bool:
+        """Whether the reading transaction sees what a committed transaction did. xid: 64 bits."""
+        return xid < self.xmin or (xid < self.xmax and xid not in self.xip)
+
+    def visible(self, xids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """The same of many."""
+        running = np.array(self.xip, np.uint64)
+        found: NDArray[np.bool_] = (xids < np.uint64(self.xmax)) & ~np.isin(xids, running)
+        return found
+
+    def widen(self, xids: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """The 64-bit transaction IDs nearest to xmax that end with these 32 bits; the stream has no others."""
+        distance = (xids.astype(np.uint32) - np.uint32(self.xmax % _EPOCH)).view(np.int32).astype(np.int64)
+        wide = distance + np.int64(self.xmax)
+        return np.where(wide < 0, wide + _EPOCH, wide).astype(np.uint64)

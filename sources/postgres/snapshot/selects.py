@@ -1,0 +1,108 @@
+"""SQL of what a chunk reads: the columns and rows of one table as the stream has them.
+
+Tables are named with their schema, so that a condition that people write may name them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.snapshot.tables import KeyColumn, Part, SnapshotTable
+
+Quote = Callable[[str], str]
+"""A text -> SQL of a literal."""
+
+
+def select_behind(table: SnapshotTable, after: Sequence[str] | None, where: str, quote: Quote) -> list[str]:
+    """SELECTs whose rows, one's behind the other's, are those behind a key, in the order of the key's index.
+
+    after: text forms of the key's values in the order of the relation's columns; None: from the beginning. There is
+    more than one SELECT where rows cannot be compared as such, and each of them finds its first row by the index.
+    """
+    order = ", ".join(_order(table, column) for column in table.key)
+    bounds = [""] if after is None else _bounds(table, dict(zip(sorted(_places(table)), after, strict=True)), quote)
+    return [
+        f"SELECT {_columns(table, table.name)} FROM {_source(table)}{_conditions(table, where, bound)} ORDER BY {order}"
+        for bound in bounds
+    ]
+
+
+def select_keys(table: SnapshotTable, keys: Sequence[Sequence[str]], where: str, quote: Quote) -> str:
+    """A SELECT of the rows with these keys. keys: at least one, each as select_behind has `after`."""
+    places = sorted(_places(table))
+    values = dict(zip(places, zip(*keys, strict=True), strict=True))
+    arrays = ", ".join(
+        f"unnest(ARRAY[{', '.join(map(quote, values[column.column]))}]::pg_catalog.text[])" for column in table.key
+    )
+    names = [f"key{at}" for at in range(len(table.key))]
+    wanted = ", ".join(
+        f"{_collated(f'CAST({name} AS {column.type})', column)} AS {name}"
+        for name, column in zip(names, table.key, strict=True)
+    )
+    on = " AND ".join(
+        f"{_value(table, column)} {column.equal} wanted.{name}" for name, column in zip(names, table.key, strict=True)
+    )
+    # The table stands in a query of its own, where a condition's names are those of its columns first.
+    return (
+        f"SELECT found.* FROM (SELECT DISTINCT {wanted} FROM ROWS FROM ({arrays}) AS given({', '.join(names)})) wanted "
+        f"CROSS JOIN LATERAL (SELECT {_columns(table, table.name)} FROM {_source(table)}"
+        f"{_conditions(table, where, on)}) found"
+    )
+
+
+def select_places(table: SnapshotTable, part: Part, after: str, before: str, where: str) -> str:
+    """A SELECT of the rows of a part between two places, in their order, with the place as the last column.
+
+    after, before: `(page,item)`, both excluded; an empty `before`: up to the end, however far it has moved.
+    """
+    alias = quoted_identifier(table.relation.table)
+    bounds = f"{alias}.ctid > '{after}'::pg_catalog.tid"
+    bounds += f" AND {alias}.ctid < '{before}'::pg_catalog.tid" if before else ""
+    columns = ", ".join(filter(None, [_columns(table, alias), f"{alias}.ctid"]))
+    conditions = _conditions(table, where, bounds)
+    return f"SELECT {columns} FROM ONLY {part.name} AS {alias}{conditions} ORDER BY {alias}.ctid"
+
+
+def _columns(table: SnapshotTable, name: str) -> str:
+    return ", ".join(f"{name}.{quoted_identifier(column.name)}" for column in table.relation.columns)
+
+
+def _source(table: SnapshotTable) -> str:
+    return f"ONLY {table.name}" if table.only else table.name
+
+
+def _conditions(table: SnapshotTable, where: str, bound: str) -> str:
+    # A condition may end with a comment, which lasts to the end of its line.
+    given = [f"({table.row_filter})" if table.row_filter else "", f"({where}\n)" if where else "", bound]
+    there = " AND ".join(filter(None, given))
+    return f" WHERE {there}" if there else ""
+
+
+def _places(table: SnapshotTable) -> list[int]:
+    return [column.column for column in table.key]
+
+
+def _value(table: SnapshotTable, column: KeyColumn) -> str:
+    name = quoted_identifier(table.relation.columns[column.column].name)
+    return _collated(f"{table.name}.{name}", column)
+
+
+def _collated(value: str, column: KeyColumn) -> str:
+    return f"{value} COLLATE {column.collation}" if column.collation else value
+
+
+def _order(table: SnapshotTable, column: KeyColumn) -> str:
+    using = column.greater if column.descending else column.less
+    return f"{_value(table, column)} USING {using} NULLS {'FIRST' if column.nulls_first else 'LAST'}"
+
+
+def _bounds(table: SnapshotTable, after: dict[int, str], quote: Quote) -> list[str]:
+    """Conditions that are true of the rows behind a key, each of other rows, the nearest first."""
+    values = [_value(table, column) for column in table.key]
+    last = [f"CAST({quote(after[column.column])} AS {column.type})" for column in table.key]
+    behind = [column.less if column.descending else column.greater for column in table.key]
+    if len(set(behind)) == 1 and len({column.descending for column in table.key}) == 1:
+        return [f"ROW({', '.join(values)}) {behind[0]} ROW({', '.join(last)})"]
+    equal = [f"{value} {column.equal} {of}" for value, column, of in zip(values, table.key, last, strict=True)]
+    return [" AND ".join([*equal[:at], f"{values[at]} {behind[at]} {last[at]}"]) for at in reversed(range(len(values)))]

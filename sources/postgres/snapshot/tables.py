@@ -1,0 +1,312 @@
+"""The tables of publications as they are read: the rows and columns that the stream has of them, and their keys.
+
+How a partition is published, by which publications' filters and lists: PostgreSQL source, get_rel_sync_entry in
+pgoutput.c; PostgreSQL documentation, "Row Filters" and "Column Lists".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psql_streamer.model import Column, Relation, ReplicaIdentity
+from psql_streamer.pgtype import PgType, PostgresType
+from sources.postgres.catalog import Session
+from sources.postgres.identifiers import quoted_identifier
+
+_FILTERS_AND_LISTS, _GENERATED_COLUMNS = 150000, 180000
+"""The releases (server_version_num) that brought row filters, column lists and FOR TABLES IN SCHEMA, and generated
+columns in the stream."""
+
+# A partition is streamed as the topmost of the tables above it that a publication streams with
+# publish_via_partition_root, and then only that publication's filters and lists count.
+_TABLES = """
+WITH given AS (
+    SELECT %s::text[] AS publications, %s::bigint::oid AS oid
+), publication AS (
+    SELECT p.oid, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows, {stored} AS stored
+    FROM given JOIN pg_catalog.pg_publication p ON p.pubname = ANY (given.publications)
+), member AS (
+    SELECT r.prpubid AS publication, r.prrelid AS relation FROM pg_catalog.pg_publication_rel r
+    {in_schemas}
+), asked AS (
+    SELECT c.oid, c.relkind, c.relispartition FROM pg_catalog.pg_class c
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384 AND {asked}
+), published AS (
+    SELECT a.oid, a.relispartition, p.oid AS publication, p.rows, p.stored
+    FROM asked a CROSS JOIN publication p
+    CROSS JOIN LATERAL (
+        SELECT p.puballtables OR EXISTS (
+            SELECT FROM member m WHERE m.publication = p.oid AND m.relation = a.oid
+        ) AS itself, a.relispartition AND (p.puballtables OR EXISTS (
+            SELECT FROM pg_catalog.pg_partition_ancestors(a.oid) up
+            JOIN member m ON m.publication = p.oid AND m.relation = up.relid WHERE up.relid <> a.oid
+        )) AS above
+    ) listed
+    WHERE CASE a.relkind WHEN 'p' THEN p.pubviaroot AND itself AND NOT above
+        ELSE (itself OR above) AND NOT (p.pubviaroot AND above) END
+), streamed AS (
+    SELECT t.oid, bool_or(t.rows) AS rows, {filters}
+    FROM published t JOIN pg_catalog.pg_class c ON c.oid = t.oid
+    LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = t.publication AND r.prrelid = t.oid
+    WHERE NOT t.relispartition OR NOT EXISTS (
+        SELECT FROM pg_catalog.pg_partition_ancestors(t.oid) up JOIN published top ON top.oid = up.relid
+        WHERE up.relid <> t.oid
+    )
+    GROUP BY t.oid
+)
+SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.filters,
+    (SELECT array_agg(ARRAY[a.attnum::text, a.attname::text, a.atttypid::bigint::text, a.atttypmod::text]
+        ORDER BY a.attnum)
+     FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND EXISTS (
+        SELECT FROM published t LEFT JOIN pg_catalog.pg_publication_rel r
+            ON r.prpubid = t.publication AND r.prrelid = t.oid
+        WHERE t.oid = c.oid AND {listed})),
+    (SELECT array_agg(ARRAY[k.attnum::text, k.option::text,
+        (SELECT format('%%I.%%I', cn.nspname, co.collname) FROM pg_catalog.pg_collation co
+         JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = k.coll),
+        (SELECT format('%%I.%%I', tn.nspname, ty.typname) FROM pg_catalog.pg_type ty
+         JOIN pg_catalog.pg_namespace tn ON tn.oid = ty.typnamespace WHERE ty.oid = {base}),
+        {less}, {equal}, {greater}] ORDER BY k.place)
+     FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], (i.indoption::int2[])[0:i.indnkeyatts - 1],
+        (i.indcollation::oid[])[0:i.indnkeyatts - 1], (i.indclass::oid[])[0:i.indnkeyatts - 1])
+        WITH ORDINALITY AS k(attnum, option, coll, class, place)
+     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+     JOIN pg_catalog.pg_opclass oc ON oc.oid = k.class),
+    (SELECT array_agg(ARRAY[pn.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
+        part.relpages::text] ORDER BY pn.nspname, part.relname)
+     FROM pg_catalog.pg_class part JOIN pg_catalog.pg_namespace pn ON pn.oid = part.relnamespace
+     WHERE part.relkind <> 'p' AND part.oid IN (
+        SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE c.relkind = 'p'))
+FROM streamed s
+JOIN pg_catalog.pg_class c ON c.oid = s.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
+    WHEN 'd' THEN i.indisprimary AND i.indimmediate  -- a deferrable primary key is no identity
+    WHEN 'f' THEN i.indisprimary
+    WHEN 'i' THEN i.indisreplident
+    ELSE false
+END
+WHERE {chosen}
+ORDER BY 2, 3
+"""
+_ONE = """c.oid = ANY (ARRAY(
+        SELECT oid FROM given UNION ALL SELECT relid FROM given, pg_catalog.pg_partition_ancestors(given.oid)
+    ))"""
+_IN_SCHEMAS = """UNION
+    SELECT s.pnpubid, c.oid FROM pg_catalog.pg_publication_namespace s
+    JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid"""
+# A table of a publication's schema has no filter there, whatever filter its own membership has.
+_FILTERS = """CASE WHEN NOT bool_or(t.rows AND (r.prqual IS NULL OR EXISTS (
+        SELECT FROM pg_catalog.pg_publication p WHERE p.oid = t.publication AND p.puballtables
+    ) OR EXISTS (
+        SELECT FROM pg_catalog.pg_publication_namespace s
+        WHERE s.pnpubid = t.publication AND s.pnnspid = c.relnamespace
+    ))) THEN array_agg(DISTINCT pg_catalog.pg_get_expr(r.prqual, t.oid)) FILTER (WHERE t.rows) END AS filters"""
+_NO_FILTERS = "NULL::text[] AS filters"
+_LISTED = "CASE WHEN r.prattrs IS NULL THEN {all} ELSE a.attnum = ANY (r.prattrs) END"
+_NOT_GENERATED = "a.attgenerated = ''"
+# The type that a key's values are compared as: a domain's checks are nothing to a bound of a range.
+_BASE = """(WITH RECURSIVE base(oid, of) AS (
+            SELECT ty.oid, ty.typbasetype FROM pg_catalog.pg_type ty WHERE ty.oid = a.atttypid
+            UNION ALL SELECT ty.oid, ty.typbasetype FROM base JOIN pg_catalog.pg_type ty ON ty.oid = base.of
+        ) SELECT oid FROM base WHERE of = 0)"""
+# Strategies of B-tree operators: PostgreSQL documentation, "Interfacing Extensions to Indexes".
+_OPERATOR = """(SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname) FROM pg_catalog.pg_amop ao
+         JOIN pg_catalog.pg_operator op ON op.oid = ao.amopopr
+         JOIN pg_catalog.pg_namespace opn ON opn.oid = op.oprnamespace
+         WHERE ao.amopfamily = oc.opcfamily AND ao.amoplefttype = oc.opcintype
+            AND ao.amoprighttype = oc.opcintype AND ao.amopstrategy = {})"""
+_DESCENDING, _NULLS_FIRST = 1, 2
+"""Bits of pg_index.indoption."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the index that a table's key is.
+
+    column: index into the relation's columns. type: SQL of the type that its values are compared as. collation: SQL,
+    empty where the type has none. less, equal, greater: SQL of the operators of the index.
+    """
+
+    column: int
+    type: str
+    collation: str
+    descending: bool
+    nulls_first: bool
+    less: str
+    equal: str
+    greater: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table that holds rows: a plain one or a partition. name: SQL. pages: how many it had when it was analysed."""
+
+    name: str
+    pages: int
+    foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """A table as its publications stream it.
+
+    relation: what the stream's Relation message says of it. only: whether its rows are its own (FROM ONLY), or those of
+    its partitions. row_filter: SQL, empty where a publication streams all rows. estimated_rows: None where it was never
+    analysed. key: in the order of its index; empty where the table has none, or the publication leaves a part of it
+    out. parts: what holds its rows. rows_are_streamed: whether a publication streams its inserts or updates.
+    """
+
+    relation: Relation
+    only: bool
+    row_filter: str
+    estimated_rows: int | None
+    key: tuple[KeyColumn, ...]
+    parts: tuple[Part, ...]
+    rows_are_streamed: bool
+
+    @property
+    def oid(self) -> int:
+        """pg_class.oid."""
+        return int(self.relation.id)
+
+    @property
+    def name(self) -> str:
+        """SQL of its name."""
+        return f"{quoted_identifier(self.relation.schema)}.{quoted_identifier(self.relation.table)}"
+
+
+Resolve = Callable[[int], PgType | None]
+"""What a type's OID stands for."""
+
+
+def snapshot_tables(session: Session, publications: Sequence[str], resolve: Resolve) -> list[SnapshotTable]:
+    """The tables of publications, by schema and name.
+
+    A partitioned table stands for itself or by its partitions, as publish_via_partition_root has it.
+    """
+    return _ask(session, publications, resolve, None)
+
+
+def describe_shape(session: Session, oid: int, publications: Sequence[str], resolve: Resolve) -> SnapshotTable | None:
+    """The table as it is now; None when it is gone, or these publications do not stream it under its own name."""
+    found = _ask(session, publications, resolve, oid)
+    return found[0] if found else None
+
+
+def _ask(session: Session, publications: Sequence[str], resolve: Resolve, oid: int | None) -> list[SnapshotTable]:
+    query = _query(int(session.setting("server_version_num")), one=oid is not None)
+    rows = session.rows(query, list(publications), oid)
+    return [_table(row, resolve) for row in rows]
+
+
+def _query(version: int, *, one: bool) -> str:
+    every = f"({_NOT_GENERATED} OR t.stored AND a.attgenerated = 's')"
+    with_lists = version >= _FILTERS_AND_LISTS
+    return _TABLES.format(
+        stored="p.pubgencols = 's'" if version >= _GENERATED_COLUMNS else "false",
+        asked=_ONE if one else "true",
+        chosen="c.oid = (SELECT oid FROM given)" if one else "true",
+        in_schemas=_IN_SCHEMAS if with_lists else "",
+        filters=_FILTERS if with_lists else _NO_FILTERS,
+        listed=_LISTED.format(all=every) if with_lists else every,
+        base=_BASE,
+        less=_OPERATOR.format(1),
+        equal=_OPERATOR.format(3),
+        greater=_OPERATOR.format(5),
+    )
+
+
+def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
+    oid, schema, table, identity, kind, streamed, filters, columns, key, parts = row
+    columns, key, parts = columns or [], key or [], parts or []
+    place = {number: at for at, (number, *_) in enumerate(columns)}
+    keys = {number for number, *_ in key}
+    relation = Relation(
+        str(oid),
+        schema,
+        table,
+        tuple(
+            Column(name, PostgresType(int(type_oid), int(typmod), resolve(int(type_oid))), number in keys)
+            for number, name, type_oid, typmod in columns
+        ),
+        ReplicaIdentity(ord(identity)),
+    )
+    return SnapshotTable(
+        relation,
+        only=kind == "r",
+        row_filter=" OR ".join(f"({condition})" for condition in filters or ()),
+        estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
+        key=_key(key, place) if keys <= place.keys() else (),
+        parts=tuple(
+            Part(f"{quoted_identifier(of)}.{quoted_identifier(name)}", int(pages), part_kind == "f")
+            for of, name, part_kind, _, pages in parts
+        ),
+        rows_are_streamed=bool(streamed),
+    )
+
+
+def _key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn, ...]:
+    return tuple(
+        KeyColumn(
+            place[number],
+            type_name,
+            collation or "",
+            bool(int(option) & _DESCENDING),
+            bool(int(option) & _NULLS_FIRST),
+            *operators,
+        )
+        for number, option, collation, type_name, *operators in key
+    )
+
+
+def _estimate(tuples: Sequence[float]) -> int | None:
+    """Of all parts together. -1 is of one that was never analysed."""
+    known = [int(count) for count in tuples if count >= 0]
+    return sum(known) if known or not tuples else None
+
+
+_REFUSALS = """
+SELECT has_schema_privilege(c.relnamespace, 'USAGE'), format('%%I', current_user), format('%%I', n.nspname),
+    row_security_active(c.oid), ARRAY(
+        SELECT format('%%I', a.attname) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')
+        ORDER BY a.attnum
+    ), has_table_privilege(c.oid, 'SELECT')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s
+"""
+
+
+def refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
+    """Why the table cannot be read by this role: what, and the remedy; None when it can be, or is gone."""
+    relation = table.relation
+    if not table.rows_are_streamed:
+        return (
+            f"no publication streams inserts or updates of {relation}",
+            "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate'), or leave the table out",
+        )
+    foreign = [part.name for part in table.parts if part.foreign]
+    if foreign:
+        return (
+            f"{relation} has the foreign table {foreign[0]} as a partition, whose rows are not in the stream",
+            "publish its other partitions themselves, or leave the table out",
+        )
+    rows = session.rows(_REFUSALS, [column.name for column in relation.columns], table.oid)
+    return _refused(relation, table.name, rows[0]) if rows else None
+
+
+def _refused(relation: Relation, name: str, row: tuple[Any, ...]) -> tuple[str, str] | None:
+    usable, role, schema, row_security, hidden, whole = row
+    if not usable:
+        return f"role {role} may not use the schema of {relation}", f"GRANT USAGE ON SCHEMA {schema} TO {role}"
+    if hidden or not (whole or relation.columns):
+        some = f" ({', '.join(hidden)})" if len(hidden) < len(relation.columns) else ""
+        return f"role {role} may not read {relation}", f"GRANT SELECT{some} ON {name} TO {role}"
+    if row_security:
+        return (
+            f"row-level security of {relation} hides rows from role {role}",
+            f"ALTER ROLE {role} BYPASSRLS, or read as the table's owner",
+        )
+    return None
