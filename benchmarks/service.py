@@ -129,7 +129,7 @@ class Service:
     def _config(self, folder: Path, setup: Setup, hosts: str, topic: str) -> str:
         sources = "".join(
             f'[source.bench{at}]\ntype = "postgres"\ndsn = "{slot.dsn}"\npublication = "{PUBLICATION}"\n'
-            f'replicationSlot = "{slot.name}"\n'
+            f'replicationSlot = "{slot.name}"\nsnapshot = "never"\n'
             for at, slot in enumerate(self._slots)
         )
         names = json.dumps([f"bench{at}" for at in range(len(self._slots))] or ["bench"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -91,6 +91,9 @@ class PartOptions(BaseModel):
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
     )
+
+    of_go_service: ClassVar[Mapping[str, Any]] = {}
+    """Options by their names in TOML that a file of the Go service, which has no word for them, means."""
 
     @classmethod
     def for_table(cls, table: Mapping[str, Any]) -> type[Self]:  # noqa: ARG003 - for sections that are not all alike

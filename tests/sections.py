@@ -11,8 +11,14 @@ from tests.mariadb import Schema
 
 
 def postgres_section(database: Database, **more: Any) -> str:
-    """Source db1: publication p, and a slot named after the database. more: keys besides, or instead."""
-    keys = {"type": "postgres", "dsn": database.dsn, "publication": "p", "replicationSlot": f"s_{database.name}"}
+    """Source db1: publication p, a slot named after the database, no snapshot. more: keys besides, or instead."""
+    keys = {
+        "type": "postgres",
+        "dsn": database.dsn,
+        "publication": "p",
+        "replicationSlot": f"s_{database.name}",
+        "snapshot": "never",
+    }
     return _section("source.db1", keys | more)
 
 
@@ -39,5 +45,11 @@ def topics_section(kafka: str, topics: Sequence[str], group: str, **more: Any) -
 
 
 def _section(name: str, keys: dict[str, Any]) -> str:
+    return "\n".join([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in keys.items()), ""])
+
+
+def _toml(value: Any) -> str:
     # What JSON writes of strings, numbers, lists and booleans is TOML.
-    return "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()), ""])
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

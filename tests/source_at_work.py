@@ -19,8 +19,9 @@ from tests.naive_pgoutput import NaiveRow
 
 
 def source_of(database: Database, **options: Any) -> PostgresSource:
-    """A source, not started: publication `p` and a slot named after the database unless options say otherwise."""
+    """A source, not started: publication `p`, a slot named after the database and no snapshot unless options say so."""
     given = {"type": "postgres", "dsn": database.dsn, "publication": "p", "replicationSlot": f"s_{database.name}"}
+    given |= {"snapshot": "never"}
     return PostgresSource("db1", PostgresOptions.model_validate(given | options))
 
 

@@ -161,7 +161,8 @@ class _Loader:
         return handlers
 
     def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
-        section = validate(self._document, self._problems, options.for_table(table), path, table)
+        meant = options.of_go_service if "boltdb" in self._document.tree else {}
+        section = validate(self._document, self._problems, options.for_table(table), path, table, meant=meant)
         if section.options is not None:
             self._warnings += [f"{self._document.where(path)}: {text}" for text in section.options.warnings()]
         return section

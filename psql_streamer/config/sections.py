@@ -6,6 +6,7 @@ import types
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -42,13 +43,15 @@ def validate(
     path: KeyPath,
     table: Mapping[str, Any],
     also_known: Iterable[str] = (),
+    meant: Mapping[str, Any] = MappingProxyType({}),
 ) -> Section[Options]:
     """The table at `path` as these options; what is wrong with it is added to the problems.
 
-    also_known: names to offer for an unknown key, beside the options' own.
+    also_known: names to offer for an unknown key, beside the options' own. meant: what the table means where it does
+    not say.
     """
     section = _Table(document, problems, path, options)
-    data = section.canonical(options, table, (), ())
+    data = {**meant, **section.canonical(options, table, (), ())}
     section.refuse_booleans(data)
     try:
         try:

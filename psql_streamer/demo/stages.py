@@ -144,7 +144,9 @@ def _postgres_server(cleanup: ExitStack, say: Say) -> str:
 
 def _postgres_source(dsn: str) -> str:
     limits = {"batchSize": 50000, "batchFlushInterval": "500ms"}
-    return _section(type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, **limits)
+    return _section(
+        type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, snapshot="never", **limits
+    )
 
 
 def _has_partitions(stats: Stats) -> bool:

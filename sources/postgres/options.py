@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 import psycopg2
 from psycopg2.extensions import parse_dsn
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from psql_streamer.lsn import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
+from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
 
 _DEFAULT_PORT = 5432
 
@@ -66,8 +67,11 @@ class PostgresOptions(SourceOptions):
     batch_size, batch_bytes: upper bounds of a micro-batch in messages and bytes of WAL; batches are smaller whenever
     the service keeps up. receive_timeout: seconds after which a server that does not answer counts as lost.
     wal_position_override: start here and not at the stored position, once for each value. wal_retain: how many bytes of
-    WAL the confirmed position stays behind, so that one can go back.
+    WAL the confirmed position stays behind, so that one can go back. snapshot: what is read of the rows that the tables
+    have already.
     """
+
+    of_go_service: ClassVar[Mapping[str, Any]] = {"snapshot": SnapshotMode.NEVER.value}
 
     dsn: Annotated[SecretStr, AfterValidator(_connection_string)] = Field(min_length=1)
     publications: Annotated[
@@ -81,6 +85,7 @@ class PostgresOptions(SourceOptions):
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: LsnOption = NO_LSN
     wal_retain: ByteSize = 0
+    snapshot: SnapshotOption = SnapshotOptions()
 
     @property
     def connection_string(self) -> str:

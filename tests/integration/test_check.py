@@ -51,6 +51,7 @@ def file(tmp_path: Path, shop: Database, kafka: str, topic_prefix: str) -> Path:
         type = "postgres"
         dsn = "{shop.dsn}"
         publication = "shop"
+        snapshot = "never"
         replicationSlot = "{shop.name}"
         [sink.kafka1]
         type = "kafka"

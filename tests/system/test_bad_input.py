@@ -100,6 +100,7 @@ startTimeout = "1s"
 type = "postgres"
 dsn = "{database.dsn}"
 publication = "shop"
+snapshot = "never"
 replicationSlot = "{database.name}"
 startRetryInterval = "200ms"
 [sink.kafka1]

@@ -37,6 +37,7 @@ CONFIG = """
 type = "postgres"
 dsn = "{database.dsn}"
 publication = "p"
+snapshot = "never"
 replicationSlot = "{database.name}"
 [sink.mine]
 type = "shop.parts:Mine"

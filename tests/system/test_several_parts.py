@@ -18,6 +18,7 @@ def _source(name: str, database: Database) -> str:
 type = "postgres"
 dsn = "{database.dsn}"
 publication = "p"
+snapshot = "never"
 replicationSlot = "s_{database.name}"
 """
 

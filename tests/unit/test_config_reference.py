@@ -21,6 +21,7 @@ from psql_streamer.options import PartOptions
 from psql_streamer.plugins import handler_class, sink_class, source_class
 from psql_streamer.spark.options import TableRule
 from sinks.kafka.options import CreateTopics
+from sources.postgres.snapshot.options import SnapshotOptions
 from tests.config_files import written
 
 REFERENCE = Path(__file__).parents[2] / "psql-streamer.toml"
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "": ServiceOptions,
     "log": type(ServiceOptions.model_fields["log"].default),
     "source.db1": source_class("postgres").Options,
+    "source.db1.snapshot": SnapshotOptions,
     "source.history": source_class("sql").Options,
     "source.shop": source_class("mysql").Options,
     "source.topics1": source_class("kafka").Options,

@@ -28,6 +28,8 @@ _PINNED = {
     **TEXT_FORMS,
     # Policies that hide rows are an error, and no fewer rows.
     "row_security": "off",
+    # Conditions that people write are looked at as if a backslash was one.
+    "standard_conforming_strings": "on",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_session_timeout": "0",
