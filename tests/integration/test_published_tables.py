@@ -77,3 +77,54 @@ def test_the_catalog_tells_the_shapes_that_the_stream_brings(every_postgres: Dat
 def test_a_publication_that_is_missing_is_refused_before_its_tables_are_asked_for(database: Database) -> None:
     with pytest.raises(SourceRefused, match='publication "p" does not exist'):
         source_of(database).published()
+
+
+_PARTITIONED = """
+CREATE TABLE top (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+CREATE TABLE middle PARTITION OF top FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id);
+CREATE TABLE leaf PARTITION OF middle FOR VALUES FROM (0) TO (10);
+CREATE TABLE other_leaf PARTITION OF top FOR VALUES FROM (10) TO (20);
+"""
+
+
+@pytest.mark.parametrize(
+    ("publications", "expected"),
+    [
+        (["p FOR ALL TABLES"], {"leaf", "other_leaf"}),
+        (["p FOR ALL TABLES WITH (publish_via_partition_root)"], {"top"}),
+        (["p FOR TABLE leaf", "q FOR TABLE top WITH (publish_via_partition_root)"], {"top"}),
+        (["p FOR TABLE middle, other_leaf WITH (publish_via_partition_root)"], {"middle", "other_leaf"}),
+        (["p FOR TABLE middle, top WITH (publish_via_partition_root)"], {"top"}),
+        (["p FOR TABLE middle", "q FOR TABLE leaf"], {"leaf"}),
+        (["p FOR TABLE middle WITH (publish_via_partition_root)", "q FOR ALL TABLES"], {"middle", "other_leaf"}),
+    ],
+    ids=str,
+)
+def test_a_partition_is_told_as_the_table_that_the_stream_brings_it_as(
+    every_postgres: Database, publications: list[str], expected: set[str]
+) -> None:
+    database = every_postgres
+    database.execute(_PARTITIONED)
+    for publication in publications:
+        database.execute(f"CREATE PUBLICATION {publication}")
+    with streaming(database, publication=[publication[0] for publication in publications]) as source:
+        told = list(source.published())
+        database.execute("INSERT INTO top VALUES (1, 1), (1, 11)")
+        streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
+    assert {relation.table for relation in told} == expected
+    assert _sorted(told) == _sorted(streamed)
+
+
+@pytest.mark.parametrize("option", ["", "WITH (publish_generated_columns = stored)"], ids=["left out", "stored"])
+def test_generated_columns_are_told_as_the_stream_has_them(every_postgres: Database, option: str) -> None:
+    database = every_postgres
+    if option and database.version < 18:
+        pytest.skip("generated columns are in the stream since PostgreSQL 18")
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, v int)")
+    database.execute(f"CREATE PUBLICATION p FOR TABLE t {option}")
+    with streaming(database) as source:
+        told = list(source.published())
+        database.execute("INSERT INTO t VALUES (1)")
+        streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
+    assert told == streamed
+    assert len(told[0].columns) == (3 if option else 2)
