@@ -44,6 +44,16 @@ def given_uuids(uuid: NDArray[np.bytes_]) -> pa.Array:
     return _fixed_width(uuid.astype("S36").view(np.uint8).reshape(len(uuid), 36))
 
 
+def format_uuids(words: NDArray[np.uint64]) -> NDArray[np.bytes_]:
+    """UUIDs of version 8 from 122 of 128 bits. words: two for each."""
+    marked = words.astype(">u8")
+    marked[:, 0] = marked[:, 0] & np.uint64(0xFFFF_FFFF_FFFF_0FFF) | np.uint64(0x8000)
+    marked[:, 1] = marked[:, 1] & np.uint64(0x3FFF_FFFF_FFFF_FFFF) | np.uint64(2 << 62)
+    text = np.full((len(words), 36), ord("-"), np.uint8)
+    text[:, _DASHED] = _hex_digits(marked)
+    return text.view("S36")[:, 0]
+
+
 def _leads(commit: NDArray[np.uint64], old_key: bool, where: int) -> NDArray[np.uint8]:
     """The first 28 characters of UUIDs."""
     words = np.empty((len(commit), 2), ">u8")

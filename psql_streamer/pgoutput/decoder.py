@@ -117,14 +117,33 @@ class Decoder:
         self._shapes = SessionShapes()
         # Never what rows are decoded by: a session sends a table's shape before its first row.
         self._remembered = dict(remembered or {})
+        self._learned: dict[int, Relation] = {}
         self._transactions = TransactionReader() if transaction_metadata else None
         self.keys_in_doubt: list[Relation] = []
         """Tables with identity FULL whose key at the time of their rows is not certain; the caller empties it."""
 
     @property
+    def reached(self) -> Lsn:
+        """Everything that commits before this has been given."""
+        return self._lsn
+
+    @property
     def in_transaction(self) -> bool:
         """Whether the blocks so far end inside a transaction."""
         return self._open is not None
+
+    def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
+        """A table's shape where the stream has got, as the catalog has it; with its version, and what is new about it.
+
+        The stream shows a table's shape with the next change of it. Rows of a snapshot may come before that.
+        """
+        oid = messages.oid_of(shape)
+        before = self._learned.get(oid) or self._shapes.current.get(oid) or self._remembered.get(oid)
+        if before is not None and shape == replace(before, version=1):
+            return replace(shape, version=before.version), None
+        relation = replace(shape, version=before.version + 1 if before else 1, columns=self._typed(shape.columns))
+        self._learned[oid] = relation
+        return relation, SchemaChange(relation, before, 0, 0, 0)
 
     def decode(
         self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float = 0.0
@@ -162,7 +181,7 @@ class Decoder:
         changes = FewRows(self._shapes.shapes, few.rows, few.transactions, transactions) if few.rows else NO_CELLS
         return Batch(
             source=self._source,
-            position=self._position().position,
+            position=self.position.position,
             transactions=transactions,
             changes=changes,
             nbytes=batch_overhead(changes) + 2 * size,
@@ -182,7 +201,7 @@ class Decoder:
             told = self._transactions.read(frames, keep, shapes, rows, truncates, self.in_transaction)
         batch = Batch(
             source=self._source,
-            position=self._position().position,
+            position=self.position.position,
             transactions=frames.shown(),
             changes=read_rows(frames, keep, shapes, rows, told.table_seq),
             truncates=tuple(_truncates(frames, keep, shapes, truncates, told.table_seq_by_truncate)),
@@ -193,7 +212,9 @@ class Decoder:
         )
         return replace(batch, nbytes=batch.overhead + 2 * len(data))
 
-    def _position(self) -> WalPosition:
+    @property
+    def position(self) -> WalPosition:
+        """Where a session goes on when everything that was decoded is durable."""
         resume, held = self._resume, self._open
         partly = resume.changes and self._lsn <= resume.commit_lsn
         if partly and (held is None or held.commit_lsn == resume.commit_lsn):
@@ -329,6 +350,10 @@ class Decoder:
                 continue
             changed = before is None or seen != replace(before, version=1)
             version = before.version + changed if before else 1
+            learned = self._learned.pop(oid, None)
+            if learned is not None:  # the shape that a snapshot showed first
+                changed = changed and seen != replace(learned, version=1)
+                version = learned.version + (seen != replace(learned, version=1))
             relation = replace(seen, version=version, columns=self._typed(seen.columns))
             shapes.change(index, relation)
             if changed and keep[index]:

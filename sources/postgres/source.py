@@ -27,6 +27,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.postgres import server_errors
 from sources.postgres.catalog import Catalog, Slot
 from sources.postgres.check import findings
@@ -51,6 +52,7 @@ from sources.postgres.server_errors import ObjectMissing
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
+from sources.postgres.snapshot.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class PostgresSource(Source):
         self._server = ServerWatch(self._catalog, self._disconnect_if_full)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
+        self._snapshots = Snapshots(name, options, self._catalog, self._types)
         self._shapes: dict[int, Relation] = {}
         self._reader: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -159,18 +162,25 @@ class PostgresSource(Source):
         self._decoder = Decoder(
             info, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
         )
+        self._info = info
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence = None, 0.0
         self._server.start(walsender)
+        self._snapshots.start(position, self._next_xid)
 
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
         self._ask()
         try:
-            if select.select([self._socket], [], [], timeout)[0]:
+            if not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(self._decoder)):
+                return batch
+            streams: list[socket.socket | Snapshots] = [self._socket, self._snapshots]
+            if self._socket in select.select(streams, [], [], timeout)[0]:
                 self._silence = 0.0
-                return self._next()
+                return self._snapshots.stamp(self._next())
+            if batch := self._next_of_snapshots(self._decoder):
+                return batch
             self._require_a_living_stream()
             return None
         except SourceError as error:
@@ -180,16 +190,27 @@ class PostgresSource(Source):
 
     def interrupt(self) -> None:
         self._catalog.interrupt()
+        self._snapshots.interrupt()
         with contextlib.suppress(OSError, AttributeError):  # there may be no reader, or no longer
             self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def confirm(self, position: Position) -> None:
+        self._snapshots.note_stored(position)
         self._durable = self._stored = WalPosition.of(position).lsn
         lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
             with contextlib.suppress(SourceUnavailable):
                 self._command(CONFIRM, lsn)
+
+    def review_snapshot(self, request: SnapshotRequest) -> None:
+        self._snapshots.review(request)
+
+    def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
+        self._snapshots.set_requests(requests)
+
+    def snapshots(self) -> Sequence[SnapshotProgress]:
+        return self._snapshots.show()
 
     def stop(self) -> None:
         self._leave()
@@ -232,6 +253,12 @@ class PostgresSource(Source):
         self._tell_of_doubtful_keys(self._decoder)
         # Another session begins where this one ended.
         self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
+        return batch
+
+    def _next_of_snapshots(self, decoder: Decoder) -> Batch | None:
+        batch = self._snapshots.next_batch(self._info, decoder, self._transaction_metadata)
+        if batch is not None:
+            self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
     def _tell_of_doubtful_keys(self, decoder: Decoder) -> None:
@@ -324,6 +351,7 @@ class PostgresSource(Source):
             )
             resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
             self._types.load(session)
+            self._next_xid = int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
         return slot, resume
 
     def _wait_for_slot(self, reason: str) -> None:
@@ -405,6 +433,7 @@ class PostgresSource(Source):
                 self._socket.close()
                 self._socket = None
         self._decoder = None
+        self._snapshots.stop()
         self._server.stop()
 
     # Names.

@@ -1,0 +1,78 @@
+"""Rows of a snapshot as a batch of READ changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from fastcrc import crc64
+from numpy.typing import NDArray
+
+from psql_streamer.cells import CellTable
+from psql_streamer.events.identity import format_uuids
+from psql_streamer.model import (
+    Batch,
+    Changes,
+    Position,
+    RowOp,
+    SchemaChange,
+    SnapshotRows,
+    SourceInfo,
+    TransactionMetadata,
+    Transactions,
+    batch_overhead,
+)
+from psql_streamer.snapshot.held import Piece
+
+
+def read_batch(
+    source: SourceInfo,
+    position: Position,
+    piece: Piece,
+    snapshot: SnapshotRows,
+    lsn: int,
+    first_seq: int,
+    moment: int,
+    schema_changes: Sequence[SchemaChange] = (),
+    transaction_metadata: TransactionMetadata | None = None,
+    received_at: float = 0.0,
+) -> Batch:
+    """The rows as changes between two transactions of the stream.
+
+    lsn: that the stream has reached. No commit record lies at the number before it, because WAL records are aligned; so
+    the rows' commit number is greater than that of every transaction before them, and less than of every one behind.
+    first_seq: of the rows, greater than of those that were given at the same LSN. moment: when they were read,
+    microseconds since 1970-01-01 UTC.
+    """
+    count = len(piece.keys)
+    read = Changes.of_new_rows(piece.relation, piece.columns, np.zeros(count, np.int32), RowOp.READ)
+    uuid = read_uuids(snapshot.id, str(piece.relation), piece.keys)
+    changes = CellTable.of([replace(read, seq=read.seq + first_seq, uuid=uuid)])
+    return Batch(
+        source,
+        position,
+        Transactions(
+            np.array([lsn - 1], np.uint64), np.array([moment]), pa.array([None], pa.uint32()), snapshots={0: snapshot}
+        ),
+        changes,
+        schema_changes=tuple(schema_changes),
+        transaction_metadata=transaction_metadata,
+        nbytes=piece.size + batch_overhead(changes),
+        received_at=received_at,
+    )
+
+
+def read_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
+    """UUIDs of the rows with these keys: the same when they are read again for the same snapshot.
+
+    They are 122 bits of two CRCs of the key, each mixed with what is the same for all rows of the table.
+    """
+    where = f"{snapshot}\0{table}".encode()
+    values = keys.to_numpy(zero_copy_only=False).tolist()
+    words = np.empty((len(values), 2), np.uint64)
+    for column, checksum in enumerate((crc64.xz, crc64.go_iso)):
+        words[:, column] = np.fromiter(map(checksum, values), np.uint64, len(values))
+        words[:, column] ^= np.uint64(checksum(where))
+    return format_uuids(words)

@@ -1,0 +1,179 @@
+"""A chunk of rows that waits for the stream: what changes meanwhile is taken out of it.
+
+Why this is right
+-----------------
+The chunk was read in one snapshot of PostgreSQL's, its fence. A row change of the stream is of a transaction that is
+visible behind the fence, or of one that is not.
+- Visible: the row that was read has the change already. The chunk is given behind it, because it waits until the stream
+  has reached the end of the WAL as it was after the fence was made, and a visible transaction's commit lies before.
+- Not visible: the row that was read is older than the change. If the change is given before the chunk, the row is taken
+  out. If it is given behind the chunk, it is in its place.
+The stream's changes are noted from before the fence is made; what was given earlier must be visible (see Delivered).
+A row that was taken out because of an update which came without a value (unchanged TOAST) is read once more: nobody has
+given that value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from psql_streamer.model import Relation
+from psql_streamer.snapshot.changed_keys import ChangedKeys
+from psql_streamer.snapshot.fence import Fence
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Rows of one table that were read behind one fence.
+
+    relation: the table's shape then. columns: an array a column of the relation, `binary` text forms. keys: of each
+    row, as row_keys has them. size: bytes.
+    """
+
+    fence: Fence
+    relation: Relation
+    columns: Sequence[pa.Array]
+    keys: pa.Array
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What of a chunk is given at once. columns: as in ReadRows, of the rows that are left. keys: theirs.
+
+    behind: the key up to which the table is done with it; None where the order of the rows is none of keys.
+    """
+
+    relation: Relation
+    columns: Sequence[pa.Array]
+    keys: pa.Array
+    size: int
+    behind: bytes | None
+    ends_chunk: bool
+
+
+class HeldChunk:
+    """One chunk: from before its fence is made until its last row is given. Not for several threads.
+
+    turn, latest: of Delivered when noting began, without the transaction that was open then.
+    """
+
+    def __init__(self, turn: int, latest: int | None) -> None:
+        self.turn = turn
+        self.latest = latest
+        self.stale = 0
+        self.rows: ReadRows | None = None
+        self.outdated = False
+        self._notes: list[ChangedKeys] = []
+        self._truncated: list[int] = []
+        self._shapes: list[Relation] = []
+        self._keys = pa.array([], pa.binary())
+        self._left: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._given = 0
+
+    def note(self, keys: ChangedKeys, shape: Relation) -> None:
+        """The stream gives changes of the table, in this shape. Before the rows are there, and behind."""
+        self._notes.append(keys)
+        self.note_shape(shape)
+
+    def note_truncate(self, xid: int) -> None:
+        """The stream gives a TRUNCATE of the table, of this transaction."""
+        self._truncated.append(xid)
+
+    def note_shape(self, shape: Relation) -> None:
+        """The stream shows the table in this shape. Rows that were read in another one are read again."""
+        if not self._shapes or self._shapes[-1] != shape:
+            self._shapes.append(shape)
+
+    def fill(self, rows: ReadRows) -> None:
+        """The rows that were read."""
+        self.rows = rows
+        self._keys = rows.keys
+        self._left = np.ones(len(rows), np.bool_)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its rows."""
+        return self.rows.size if self.rows else 0
+
+    @property
+    def lsn(self) -> int:
+        """The WAL that the stream must have reached before it can be given."""
+        assert self.rows is not None  # noqa: S101 - asked behind `fill`
+        return self.rows.fence.lsn
+
+    def take_out_changed(self) -> list[bytes]:
+        """Take out what has changed so far; the keys that are to be read again."""
+        rows = self.rows
+        assert rows is not None  # noqa: S101 - asked behind `fill`
+        seen, self._shapes = self._shapes, []
+        self.outdated = self.outdated or any(not _is_same(shape, rows.relation) for shape in seen)
+        again = self._take_out_keys(rows.fence) if self._notes else []
+        if self._truncated:
+            self._take_out_truncated(rows.fence)
+        return again
+
+    def take(self, most_rows: int, most_bytes: int) -> Piece:
+        """The next rows that are left. They count as given."""
+        rows = self.rows
+        assert rows is not None  # noqa: S101 - asked behind `fill`
+        begin, count = self._given, len(rows)
+        width = max(1, rows.size // max(1, count))
+        end = min(count, begin + max(1, min(most_rows, most_bytes // width)))
+        self._given = end
+        chosen = pa.array(np.flatnonzero(self._left[begin:end]) + begin)
+        return Piece(
+            rows.relation,
+            [column.take(chosen) for column in rows.columns],
+            self._keys.take(chosen),
+            width * len(chosen),
+            self._keys[end - 1].as_py() if end > begin else None,
+            end == count,
+        )
+
+    def _take_out_keys(self, fence: Fence) -> list[bytes]:
+        notes, self._notes = self._notes, []
+        hidden = ~fence.visible(fence.widen(np.concatenate([note.xids for note in notes])))
+        if not hidden.any():
+            return []
+        keys = pa.concat_arrays([note.keys for note in notes]).filter(pa.array(hidden))
+        lacks = np.concatenate([note.lacks for note in notes])[hidden]
+        gone = self._take_out(pc.is_in(self._keys, value_set=keys).to_numpy(zero_copy_only=False))
+        if not lacks.any():
+            return []
+        without = keys.filter(pa.array(lacks))
+        again = self._keys.filter(
+            pa.array(gone & pc.is_in(self._keys, value_set=without).to_numpy(zero_copy_only=False))
+        )
+        return list(again.to_pylist())
+
+    def _take_out_truncated(self, fence: Fence) -> None:
+        xids, self._truncated = self._truncated, []
+        if not fence.visible(fence.widen(np.array(xids, np.uint32))).all():
+            self._take_out(np.ones(len(self._left), np.bool_))
+
+    def _take_out(self, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of the rows that were left are not any more."""
+        gone = changed & self._left
+        gone[: self._given] = False
+        self._left &= ~gone
+        self.stale += int(np.count_nonzero(gone))
+        return gone
+
+
+def _is_same(one: Relation, other: Relation) -> bool:
+    """Whether two shapes differ in nothing but their number."""
+    return one.columns == other.columns and (one.schema, one.table, one.replica_identity) == (
+        other.schema,
+        other.table,
+        other.replica_identity,
+    )

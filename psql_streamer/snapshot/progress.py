@@ -1,0 +1,262 @@
+"""How far the snapshots of a source are: what of it is part of positions, and what is shown."""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from psql_streamer.snapshot.changed_keys import key_values
+from psql_streamer.snapshots import (
+    SnapshotProgress,
+    SnapshotState,
+    TableProgress,
+    TableRequest,
+    TableState,
+    Wanted,
+)
+
+_MOST_ENDED = 5
+"""Snapshots that have ended and are remembered."""
+
+_MOST_TABLES = 100
+"""Tables of a snapshot that has ended that are remembered one by one."""
+
+_RATE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class TableRun:
+    """A table of a snapshot.
+
+    relation: its id; empty for a table that is not read. key: up to which its rows were given. again: keys of rows that
+    are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it.
+    """
+
+    table: str
+    relation: str = ""
+    where: str = ""
+    state: TableState = TableState.WAITING
+    rows: int = 0
+    chunks: int = 0
+    key: bytes | None = None
+    again: dict[bytes, int] = field(default_factory=dict)
+    estimated_rows: int | None = None
+    reason: str = ""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether rows of it are still to be given."""
+        return self.state in (TableState.WAITING, TableState.READING)
+
+    def fail(self, reason: str) -> None:
+        """Nothing more of it is read."""
+        self.state, self.reason = TableState.FAILED, reason
+        self.again.clear()
+
+    def encode(self) -> dict[str, Any]:
+        """For the position."""
+        return {
+            "table": self.table,
+            "relation": self.relation,
+            "where": self.where,
+            "state": str(self.state),
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "key": None if self.key is None else _text(self.key),
+            "again": [_text(key) for key in self.again],
+            "estimated_rows": self.estimated_rows,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> TableRun:
+        """What `encode` gave."""
+        key = data["key"]
+        return cls(
+            data["table"],
+            data["relation"],
+            data["where"],
+            TableState(data["state"]),
+            data["rows"],
+            data["chunks"],
+            None if key is None else _bytes(key),
+            {_bytes(one): 0 for one in data["again"]},
+            data["estimated_rows"],
+            data["reason"],
+        )
+
+    def show(self) -> TableProgress:
+        """For people."""
+        return TableProgress(
+            self.table,
+            self.state,
+            self.rows,
+            self.estimated_rows,
+            self.chunks,
+            () if self.key is None else key_values(self.key),
+            self.reason,
+        )
+
+
+@dataclass(slots=True)
+class SnapshotRun:
+    """A snapshot that was begun, or will be.
+
+    requested: what was asked for; empty for every table. tables: None until its tables have been looked up.
+    seconds: that it has taken, without those in which it was not read for.
+    """
+
+    id: str
+    on_demand: bool
+    asked_at: float
+    requested: tuple[TableRequest, ...] = ()
+    tables: list[TableRun] | None = None
+    state: SnapshotState = SnapshotState.WAITING
+    stale: int = 0
+    read_again: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    rates: Rate = field(default_factory=lambda: Rate())
+
+    def begin_anew(self) -> SnapshotRun:
+        """The same before anything of it was done."""
+        return SnapshotRun(self.id, self.on_demand, self.asked_at, self.requested)
+
+    def want(self, wanted: Wanted) -> None:
+        """What the operator wants of it, unless it has ended."""
+        if self.state.ended:
+            return
+        match wanted:
+            case Wanted.CANCEL:
+                self.state = SnapshotState.CANCELLED
+            case Wanted.PAUSE:
+                self.state = SnapshotState.PAUSED
+            case Wanted.RUN:
+                if self.state is SnapshotState.PAUSED:
+                    self.state = SnapshotState.WAITING
+
+    def end_if_done(self) -> bool:
+        """Whether it has ended with this, because no table is left."""
+        if self.state.ended or self.tables is None or any(table.is_left for table in self.tables):
+            return False
+        failed = [table for table in self.tables if table.state is TableState.FAILED]
+        self.state = SnapshotState.FAILED if failed else SnapshotState.DONE
+        if failed:
+            self.reason = (
+                f"{len(failed)} of {len(self.tables)} tables were not read; {failed[0].table}: {failed[0].reason}"
+            )
+        return True
+
+    def encode(self) -> dict[str, Any]:
+        """For the position."""
+        tables = self.tables if self.tables is None or not self.state.ended else _most_telling(self.tables)
+        return {
+            "id": self.id,
+            "on_demand": self.on_demand,
+            "asked_at": self.asked_at,
+            "requested": [[one.table, one.where] for one in self.requested],
+            "tables": None if tables is None else [table.encode() for table in tables],
+            "state": str(self.state),
+            "stale": self.stale,
+            "read_again": self.read_again,
+            "seconds": round(self.seconds, 1),
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> SnapshotRun:
+        """What `encode` gave."""
+        tables = data["tables"]
+        return cls(
+            data["id"],
+            data["on_demand"],
+            data["asked_at"],
+            tuple(TableRequest(table, where) for table, where in data["requested"]),
+            None if tables is None else [TableRun.decode(table) for table in tables],
+            SnapshotState(data["state"]),
+            data["stale"],
+            data["read_again"],
+            data["seconds"],
+            data["reason"],
+        )
+
+    def show(self, now: float, state: SnapshotState, waits_for: str) -> SnapshotProgress:
+        """For people. now: of the clock that Rate was told. state: what it counts as. waits_for: if for anything."""
+        tables = self.tables or []
+        rate = self.rates.per_second(now) if state is SnapshotState.RUNNING else 0.0
+        left = [max(0, (table.estimated_rows or 0) - table.rows) for table in tables if table.is_left]
+        known = all(table.estimated_rows is not None for table in tables if table.is_left)
+        return SnapshotProgress(
+            self.id,
+            state,
+            [table.show() for table in tables],
+            self.on_demand,
+            self.asked_at,
+            sum(table.rows for table in tables),
+            sum(table.chunks for table in tables),
+            self.stale,
+            self.read_again,
+            self.seconds,
+            rate,
+            sum(left) / rate if rate and known else None,
+            waits_for or self.reason,
+        )
+
+
+class Rate:
+    """Rows a second, of the last seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def note(self, now: float, rows: int) -> None:
+        """So many rows were given."""
+        self._samples.append((now, rows))
+        self._drop_old(now)
+
+    def per_second(self, now: float) -> float:
+        """Over the last seconds, or since the first rows if that is less."""
+        self._drop_old(now)
+        if not self._samples:
+            return 0.0
+        span = max(now - self._samples[0][0], 1.0)
+        return sum(rows for _, rows in self._samples) / span
+
+    def _drop_old(self, now: float) -> None:
+        while self._samples and self._samples[0][0] < now - _RATE_SECONDS:
+            self._samples.popleft()
+
+
+def encode_runs(runs: Iterable[SnapshotRun]) -> list[dict[str, Any]]:
+    """For the position: those that are left, and the last ones that have ended."""
+    held = list(runs)
+    ended = [run for run in held if run.state.ended]
+    forgotten = {run.id for run in ended[: max(0, len(ended) - _MOST_ENDED)]}
+    return [run.encode() for run in held if run.id not in forgotten]
+
+
+def decode_runs(data: Sequence[Mapping[str, Any]]) -> list[SnapshotRun]:
+    """What `encode_runs` gave."""
+    return [SnapshotRun.decode(one) for one in data]
+
+
+def _most_telling(tables: Sequence[TableRun]) -> list[TableRun]:
+    """The first tables, those that failed before the others."""
+    return sorted(tables, key=lambda table: table.state is not TableState.FAILED)[:_MOST_TABLES]
+
+
+def _text(key: bytes) -> str:
+    """As it is where it can stand in JSON, so that people may read it."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(key).decode()
+    return "text:" + text
+
+
+def _bytes(text: str) -> bytes:
+    form, _, rest = text.partition(":")
+    return base64.b64decode(rest) if form == "base64" else rest.encode()

@@ -1,0 +1,252 @@
+"""The threads that read chunks, each over a connection of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import assert_never
+
+import psycopg2
+import psycopg2.extensions
+
+from psql_streamer.errors import SourceError, SourceRefused
+from psql_streamer.snapshot.changed_keys import key_values, row_keys
+from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.held import ReadRows
+from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
+from sources.postgres.options import PostgresOptions
+from sources.postgres.server_errors import from_psycopg2
+from sources.postgres.server_types import ServerTypes
+from sources.postgres.snapshot.copying import (
+    APPLICATION_NAME,
+    Chunk,
+    LockNotFree,
+    TableRefused,
+    begin,
+    connect_reader,
+    end,
+    read_chunk,
+    read_keys,
+)
+from sources.postgres.snapshot.hidden import committed_but_hidden
+from sources.postgres.snapshot.requests import NO_KEY, plan_tables
+from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
+from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
+
+MESSAGE_PREFIX = "psql-streamer"
+"""Of the logical messages that make a server write out its WAL; they are given to nobody."""
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 10.0
+"""The time for which a connection is kept without work."""
+
+_HIDDEN_PAUSE_SECONDS = 0.005
+"""Before a fence is made again, because a transaction that the stream has given is not visible."""
+
+_LOCK_SECONDS = 2.0
+"""The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
+
+_FIRST_ROWS, _FEWEST_ROWS = 2000, 100
+"""Of the first chunk of a table, and of the smallest."""
+
+_STOP_SECONDS = 3.0
+
+
+class Readers:
+    """Threads that take tasks from a schedule, from start to stop."""
+
+    def __init__(
+        self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes, schedule: Schedule
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._catalog = catalog
+        self._types = types
+        self._schedule = schedule
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sessions: set[Session] = set()
+        self._lock = threading.Lock()
+        self._since = 0
+        self._tables: dict[str, SnapshotTable] = {}
+        self._rows_at_once: dict[str, int] = {}
+
+    def start(self, since: int) -> None:
+        """Begin to read. since: see Delivered.unknown."""
+        self.stop()
+        self._since = self._since or since
+        self._stopping = threading.Event()
+        self._schedule.restart()
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(self._stopping,), name=f"source.{self._name} snapshot {number}", daemon=True
+            )
+            for number in range(self._options.snapshot.parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End. May be called twice, and before start."""
+        self._stopping.set()
+        self._schedule.stop()
+        self.interrupt()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join(_STOP_SECONDS)
+
+    def interrupt(self) -> None:
+        """Give up what is waited for."""
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.abort("the source was stopped")
+
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            task = self._schedule.wait_for_task(_IDLE_SECONDS)
+            if task is not None:
+                self._work(task, stopping)
+
+    def _work(self, task: Task, stopping: threading.Event) -> None:
+        """Do this task and those that follow over one connection; one that is lost is made again after a pause."""
+        following: Task | None = task
+        try:
+            with self._session() as (connection, session):
+                while following is not None:
+                    task = following
+                    self._do(task, connection, session, stopping)
+                    following = self._schedule.wait_for_task(_IDLE_SECONDS)
+        except SourceError as error:
+            if not stopping.is_set():
+                log.warning("source.%s: a snapshot waits: %s", self._name, error)
+            self._schedule.give_up(task, reason=str(error))
+            stopping.wait(self._options.start_retry_interval)
+
+    def _do(
+        self, task: Task, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
+    ) -> None:
+        try:
+            match task:
+                case Plan(run):
+                    self._types.load(session)
+                    tables = plan_tables(session, run.requested, self._options.publications, self._types)
+                    self._schedule.plan(run, tables)
+                case Read():
+                    self._read(task, connection, session, stopping)
+                case Nudge():
+                    _write_out_wal(session)
+                case _:
+                    assert_never(task)
+        except SourceRefused as error:
+            self._refuse(task, error)
+        except LockNotFree:
+            assert isinstance(task, Read)  # noqa: S101 - others lock nothing
+            self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
+            stopping.wait(_LOCK_SECONDS / 2)
+
+    def _refuse(self, task: Task, error: SourceRefused) -> None:
+        what = task.table.table if isinstance(task, Read) else "its tables"
+        log.error("source.%s: the snapshot does not read %s: %s", self._name, what, error)
+        self._schedule.give_up(task, refused=str(error))
+
+    def _read(
+        self, task: Read, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
+    ) -> None:
+        known = self._tables.pop(task.table.relation, None)
+        try:
+            fence = self._begin(task, known or self._require_readable(task, session), connection, session, stopping)
+            if fence is None:
+                self._schedule.give_up(task)
+                return
+            table = self._require_readable(task, session)
+            began = time.monotonic()
+            chunk = self._copy(task, table, connection)
+            self._steer(task, chunk, time.monotonic() - began)
+        except TableRefused:
+            if known is None:
+                raise
+            self._schedule.give_up(task)  # it was renamed, or dropped: it is looked at again
+            return
+        finally:
+            end(connection)
+        self._tables[task.table.relation] = table
+        keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
+        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes)
+        self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
+
+    def _require_readable(self, task: Read, session: Session) -> SnapshotTable:
+        """The table as it is. SourceRefused when it cannot be read."""
+        table = describe_shape(session, int(task.table.relation), self._options.publications, self._types.resolve)
+        if table is None:
+            raise SourceRefused(f"{task.table.table} is no longer there, or no longer published", "")
+        if not table.key:
+            raise SourceRefused(f"{table.relation} {NO_KEY[0]}", NO_KEY[1])
+        if refused := refusal(session, table):
+            raise SourceRefused(*refused)
+        return table
+
+    def _begin(
+        self,
+        task: Read,
+        table: SnapshotTable,
+        connection: psycopg2.extensions.connection,
+        session: Session,
+        stopping: threading.Event,
+    ) -> Fence | None:
+        """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
+        while not stopping.is_set() and not task.chunk.dropped:
+            fence = begin(connection, table, _LOCK_SECONDS)
+            hidden = self._schedule.hidden(task, fence)
+            unknown = self._schedule.unknown(fence, self._since)
+            hidden |= committed_but_hidden(session, unknown) if unknown else set()
+            if not hidden:
+                return fence
+            end(connection)
+            stopping.wait(_HIDDEN_PAUSE_SECONDS)
+        return None
+
+    def _copy(self, task: Read, table: SnapshotTable, connection: psycopg2.extensions.connection) -> Chunk:
+        most_bytes = self._options.snapshot.chunk_bytes
+        if task.keys is not None:
+            return read_keys(connection, table, [key_values(key) for key in task.keys], task.table.where, most_bytes)
+        after = None if task.after is None else key_values(task.after)
+        rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
+        most = min(rows, self._options.snapshot.chunk_rows)
+        return read_chunk(connection, table, after, task.table.where, most, most_bytes)
+
+    def _steer(self, task: Read, chunk: Chunk, seconds: float) -> None:
+        """So many rows that the next chunk takes about as long as a chunk may."""
+        if task.keys is None and chunk.rows:
+            share = self._options.snapshot.chunk_time / max(seconds, 1e-3)
+            before = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
+            self._rows_at_once[task.table.relation] = max(_FEWEST_ROWS, min(int(before * min(share, 4)), 1 << 30))
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[tuple[psycopg2.extensions.connection, Session]]:
+        dsn = self._options.connection_string
+        connection = connect_reader(dsn, self._options.timeout, APPLICATION_NAME)
+        session = Session(connection, ANSWER_SECONDS)
+        with self._lock:
+            self._sessions.add(session)
+        try:
+            yield connection, session
+        except psycopg2.Error as error:
+            raise session.aborted_error() or from_psycopg2(error, dsn) from None
+        finally:
+            with self._lock:
+                self._sessions.discard(session)
+            session.close()
+
+
+def _write_out_wal(session: Session) -> None:
+    """The WAL is written out to its end with a commit; a transaction that is open may have left it unwritten.
+
+    PostgreSQL source, RecordTransactionCommit. On a standby nothing is left unwritten.
+    """
+    if not session.value("SELECT pg_is_in_recovery()"):
+        session.value("SELECT pg_logical_emit_message(true, %s, '')", MESSAGE_PREFIX)

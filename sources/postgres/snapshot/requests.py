@@ -1,0 +1,69 @@
+"""What a request means in the database: which tables, and why one cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.snapshot.progress import TableRun
+from psql_streamer.snapshots import SnapshotRequest, TableRequest
+from psql_streamer.table_patterns import TablePatterns, is_pattern
+from sources.postgres.catalog import Session
+from sources.postgres.server_types import ServerTypes
+from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+
+NO_KEY = (
+    "has neither a primary key nor another replica identity: nothing tells its rows from those of the stream",
+    "give it a primary key; without one a table is read at the first start of a slot only",
+)
+
+
+def find_tables(
+    session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
+) -> list[tuple[SnapshotTable, str]]:
+    """The tables that are asked for, each with its condition. No request stands for every table."""
+    patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
+    found = []
+    for table in snapshot_tables(session, publications, types.resolve):
+        fit = patterns.find(table.relation.schema, table.relation.table)
+        if fit is not None:
+            found.append((table, fit.value))
+    return found
+
+
+def plan_tables(
+    session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
+) -> list[TableRun]:
+    """The tables of a snapshot; those that cannot be read have failed already, and say why."""
+    runs = []
+    for table, where in find_tables(session, requested, publications, types):
+        run = TableRun(str(table.relation), table.relation.id, where, estimated_rows=table.estimated_rows)
+        if refused := _refusal(session, table):
+            run.fail(": ".join(refused))
+        runs.append(run)
+    return runs
+
+
+def review(session: Session, request: SnapshotRequest, publications: Sequence[str], types: ServerTypes) -> None:
+    """SourceRefused when the request names a table that is not streamed, or one that cannot be read."""
+    found = find_tables(session, request.tables, publications, types)
+    names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
+    listed = ", ".join(f'"{name}"' for name in publications)
+    for one in request.tables:
+        if not is_pattern(one.table) and one.table not in names:
+            raise SourceRefused(
+                f"the publication {listed} has no table {one.table}",
+                f"ALTER PUBLICATION ... ADD TABLE {one.table}, or name another table",
+            )
+    if not found:
+        raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
+    for table, _ in found:
+        exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
+        if exactly and (refused := _refusal(session, table)):
+            raise SourceRefused(*refused)
+
+
+def _refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
+    if not table.key:
+        return f"{table.relation} {NO_KEY[0]}", NO_KEY[1]
+    return refusal(session, table)

@@ -1,0 +1,479 @@
+"""What of a source's snapshots is read next, and what of it may be given.
+
+Between two kinds of threads: readers take tasks and bring rows; the source's thread tells of the stream and takes
+pieces. Nothing here asks a server or waits for one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from psql_streamer.cells import CellTable, Tabular
+from psql_streamer.few_rows import FewRows
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch, Changes, Relation
+from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
+from psql_streamer.snapshot.delivered import Delivered
+from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
+from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
+
+_KEYS_AT_ONCE = 1000
+"""Rows that are read again with one query."""
+
+_NUDGE_SECONDS = 2.0
+"""The time that a chunk waits before the server is made to write out its WAL."""
+
+_CHUNKS_AHEAD = 2
+"""Chunks of the allowed size that may be held, for each reader."""
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more."""
+
+    held: HeldChunk
+    keys: tuple[bytes, ...] | None = None
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class _TableWork:
+    """What of a table is not part of positions: reading is ahead of giving."""
+
+    read_key: bytes | None = None
+    read_all: bool = False
+    chunks: deque[_Chunk] = field(default_factory=deque)
+
+    @property
+    def busy(self) -> bool:
+        return any(chunk.held.rows is None for chunk in self.chunks)
+
+    def drop_chunks(self, given: bytes | None) -> None:
+        """Read again from what was given on."""
+        for chunk in self.chunks:
+            chunk.dropped = True
+        self.chunks.clear()
+        self.read_key, self.read_all = given, False
+
+
+class Plan(NamedTuple):
+    """Look up the tables of a snapshot."""
+
+    run: SnapshotRun
+
+
+class Read(NamedTuple):
+    """Read rows of a table: those behind a key, or those with some keys."""
+
+    run: SnapshotRun
+    table: TableRun
+    chunk: _Chunk
+    after: bytes | None
+    keys: tuple[bytes, ...] | None
+
+
+class Nudge(NamedTuple):
+    """Make the server write out its WAL up to the end that it has now."""
+
+
+Task: TypeAlias = Plan | Read | Nudge
+
+
+class GivenPiece(NamedTuple):
+    """A piece, and what it is of."""
+
+    run: SnapshotRun
+    table: TableRun
+    piece: Piece
+    fence: Fence
+
+
+class Schedule:
+    """The snapshots of a source. most_bytes: what a chunk may hold. readers: how many there are.
+
+    wake_source: called when something may be given. From any thread.
+    """
+
+    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None]) -> None:
+        self._most_held = most_bytes * readers * _CHUNKS_AHEAD
+        self._wake_source = wake_source
+        self._condition = threading.Condition()
+        self._delivered = Delivered()
+        self._runs: list[SnapshotRun] = []
+        self._work: dict[tuple[str, str], _TableWork] = {}
+        self._planning: set[str] = set()
+        self._durably_ended: set[str] = set()
+        self._wanted: dict[str, Wanted] = {}
+        self._encoded: list[dict[str, Any]] | None = []
+        self._told = True  # whether a batch has the latest state
+        self._stopping = False
+        self._waits_since: float | None = None
+        self._nudge = False
+        self._ticked_at = time.monotonic()
+
+    # For the source's thread.
+
+    def resume(self, data: Sequence[Mapping[str, Any]]) -> None:
+        """The state of the position from which the stream goes on. What was read and not given is read again."""
+        with self._condition:
+            self._drop_work()
+            runs = decode_runs(data)
+            stored = {run.id for run in runs}
+            # Of one that no position has yet nothing was given: it begins anew.
+            self._runs = runs + [run.begin_anew() for run in self._runs if run.id not in stored]
+            self._durably_ended |= {run.id for run in self._runs if run.state.ended}
+            for run in self._runs:
+                self._follow(run)
+            self._changed()
+
+    def add(self, run: SnapshotRun) -> None:
+        """A snapshot that the source begins by itself."""
+        with self._condition:
+            self._runs.append(run)
+            self._changed()
+
+    def watch(self, batch: Batch) -> None:
+        """A batch of the stream, before it is given."""
+        with self._condition:
+            self._delivered.note(xids_of(batch.transactions) if len(batch.transactions) else _NO_XIDS)
+            begun = {
+                table.relation: (run, table)
+                for run in self._runs
+                if not run.state.ended
+                for table in run.tables or ()
+                if table.state is TableState.READING
+            }
+            if begun:
+                self._note(batch, begun)
+
+    def next_piece(self, reached: Lsn, most_rows: int, most_bytes: int) -> GivenPiece | None:
+        """Rows that may be given where the stream has got; None for none. They count as given."""
+        with self._condition:
+            self._tick()
+            waits = False
+            for run, table, work in self._begun():
+                while work.chunks and work.chunks[0].held.rows is not None:
+                    chunk = work.chunks[0]
+                    if reached < chunk.held.lsn:
+                        waits = True
+                        break
+                    piece = self._take(run, table, work, chunk, most_rows, most_bytes)
+                    if piece is not None and len(piece.keys):
+                        self._waits_since = None
+                        assert chunk.held.rows is not None  # noqa: S101 - see above
+                        return GivenPiece(run, table, piece, chunk.held.rows.fence)
+                self._end_table_if_done(run, table, work)
+            self._note_waiting(waits)
+            return None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the state has changed since a batch had it."""
+        return not self._told
+
+    def state(self) -> Sequence[Mapping[str, Any]]:
+        """For the position of the batch that is given next."""
+        with self._condition:
+            if self._encoded is None:
+                self._encoded = encode_runs(self._runs)
+            self._told = True
+            return self._encoded
+
+    # For any thread.
+
+    def note_durable(self, data: Sequence[Mapping[str, Any]]) -> None:
+        """The state of a position that has been stored: what has ended there has ended for good."""
+        ended = {one["id"] for one in data if SnapshotState(one["state"]).ended}
+        if ended - self._durably_ended:
+            with self._condition:
+                self._durably_ended |= ended
+
+    def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
+        """What the operator wants."""
+        with self._condition:
+            known = {run.id: run for run in self._runs}
+            self._wanted = {request.id: request.wanted for request in requests}
+            for request in requests:
+                run = known.get(request.id)
+                if run is None:
+                    run = SnapshotRun(request.id, True, request.asked_at, request.tables)
+                    self._runs.append(run)
+                self._follow(run)
+            self._changed()
+        self._wake_source()
+
+    def show(self) -> Sequence[SnapshotProgress]:
+        """How far every snapshot is."""
+        now = time.monotonic()
+        with self._condition:
+            current = self._current()
+            return [self._show(run, current, now) for run in self._runs]
+
+    # For readers.
+
+    def wait_for_task(self, timeout: float) -> Task | None:
+        """What is to be done next; None when there is nothing for so many seconds."""
+        with self._condition:
+            deadline = time.monotonic() + timeout
+            while not self._stopping:
+                if (task := self._choose()) is not None:
+                    return task
+                if not self._condition.wait(max(0.0, deadline - time.monotonic())):
+                    return None
+            return None
+
+    def plan(self, run: SnapshotRun, tables: list[TableRun]) -> None:
+        """The tables that a snapshot is of."""
+        with self._condition:
+            self._planning.discard(run.id)
+            if run.tables is None and not run.state.ended:
+                run.tables = tables
+                run.end_if_done()
+            self._changed()
+        self._wake_source()
+
+    def hidden(self, task: Read, fence: Fence) -> set[int]:
+        """Transactions that were given before the chunk was begun, and that the fence does not show. 64-bit xids."""
+        with self._condition:
+            return self._delivered.hidden_since(fence, task.chunk.held.turn, task.chunk.held.latest)
+
+    def unknown(self, fence: Fence, since: int) -> set[int]:
+        """See Delivered.unknown."""
+        with self._condition:
+            return self._delivered.unknown(fence, since)
+
+    def bring(self, task: Read, rows: ReadRows, last_key: bytes | None, last: bool) -> None:
+        """What was read. last_key: up to which; None where nothing was."""
+        with self._condition:
+            chunk, work = task.chunk, self._work_of(task.run, task.table)
+            if chunk.dropped:
+                return
+            chunk.held.fill(rows)
+            if chunk.keys is None:
+                work.read_key = last_key or work.read_key
+                work.read_all = last
+            elif not last:
+                chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
+            task.table.reason = ""
+            self._condition.notify_all()
+        self._wake_source()
+
+    def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
+        """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
+        with self._condition:
+            if isinstance(task, Plan):
+                self._planning.discard(task.run.id)
+                task.run.reason = refused or reason
+                if refused:
+                    task.run.state = SnapshotState.FAILED
+            elif isinstance(task, Read):
+                work = self._work_of(task.run, task.table)
+                if not task.chunk.dropped:
+                    work.chunks.remove(task.chunk)
+                task.table.reason = reason
+                if refused:
+                    work.drop_chunks(task.table.key)
+                    task.table.fail(refused)
+                    task.run.end_if_done()
+            self._changed()
+        self._wake_source()
+
+    def stop(self) -> None:
+        """No more tasks."""
+        with self._condition:
+            self._stopping = True
+            self._drop_work()
+            self._condition.notify_all()
+
+    def restart(self) -> None:
+        """Tasks again."""
+        with self._condition:
+            self._stopping = False
+
+    # With the lock.
+
+    def _changed(self) -> None:
+        self._encoded, self._told = None, False
+        self._condition.notify_all()
+
+    def _drop_work(self) -> None:
+        for work in self._work.values():
+            work.drop_chunks(None)
+        self._work.clear()
+
+    def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
+        return self._work.setdefault((run.id, table.table), _TableWork(table.key))
+
+    def _current(self) -> SnapshotRun | None:
+        """The snapshot whose tables are read: one after the other."""
+        waiting = (SnapshotState.WAITING, SnapshotState.RUNNING)
+        return next((run for run in self._runs if run.state in waiting), None)
+
+    def _follow(self, run: SnapshotRun) -> None:
+        wanted = self._wanted.get(run.id)
+        if wanted is None or run.state.ended:
+            return
+        run.want(wanted)
+        if run.state in (SnapshotState.PAUSED, SnapshotState.CANCELLED):
+            for table in run.tables or ():
+                self._work_of(run, table).drop_chunks(table.key)
+
+    def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, _TableWork]]:
+        run = self._current()
+        for table in (run.tables or ()) if run is not None else ():
+            if run is not None and table.state is TableState.READING:
+                yield run, table, self._work_of(run, table)
+
+    def _choose(self) -> Task | None:
+        if self._nudge:
+            self._nudge = False
+            return Nudge()
+        run = self._current()
+        if run is None:
+            return None
+        if run.state is SnapshotState.WAITING:
+            run.state = SnapshotState.RUNNING
+            self._changed()
+        if run.tables is None:
+            if run.id in self._planning:
+                return None
+            self._planning.add(run.id)
+            return Plan(run)
+        return next((task for table in run.tables if table.is_left and (task := self._task(run, table))), None)
+
+    def _task(self, run: SnapshotRun, table: TableRun) -> Read | None:
+        work = self._work_of(run, table)
+        if work.busy:
+            return None
+        if any(chunk.keys for chunk in work.chunks):
+            keys: tuple[bytes, ...] = ()  # those that are held are asked for once
+        else:
+            keys = tuple(list(table.again)[:_KEYS_AT_ONCE])
+        held = sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
+        if not keys and (work.read_all or held >= self._most_held):
+            return None
+        if table.state is TableState.WAITING:
+            table.state = TableState.READING
+            self._changed()
+        chunk = _Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
+        work.chunks.append(chunk)
+        return Read(run, table, chunk, None if keys else work.read_key, keys or None)
+
+    def _note(self, batch: Batch, begun: Mapping[str, tuple[SnapshotRun, TableRun]]) -> None:
+        for changes in _changes_of(batch, begun.keys()):
+            self._note_changes(batch, changes, *begun[changes.relation.id])
+        for change in batch.schema_changes:
+            for held in self._held(begun, change.relation):
+                held.note_shape(change.relation)
+        for truncate in batch.truncates:
+            for held in self._held(begun, truncate.relation):
+                held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
+
+    def _note_changes(self, batch: Batch, changes: Changes, run: SnapshotRun, table: TableRun) -> None:
+        chunks = self._work_of(run, table).chunks
+        if not changes.relation.key_columns:  # another shape than what was read
+            for chunk in chunks:
+                chunk.held.note_shape(changes.relation)
+            return
+        keys = changed_keys(changes, batch.transactions) if chunks else None
+        for chunk in chunks:
+            assert keys is not None  # noqa: S101 - there are chunks
+            chunk.held.note(keys, changes.relation)
+        if moved := moved_without_values(changes):
+            table.again |= dict.fromkeys(moved, self._delivered.turn)
+            self._changed()
+
+    def _held(self, begun: Mapping[str, tuple[SnapshotRun, TableRun]], relation: Relation) -> list[HeldChunk]:
+        """The chunks of a relation."""
+        return [chunk.held for chunk in self._work_of(*begun[relation.id]).chunks] if relation.id in begun else []
+
+    def _take(
+        self, run: SnapshotRun, table: TableRun, work: _TableWork, chunk: _Chunk, most_rows: int, most_bytes: int
+    ) -> Piece | None:
+        """The next rows of a chunk that the stream has reached; None where it is to be read again."""
+        stale = chunk.held.stale
+        again = chunk.held.take_out_changed()
+        run.stale += chunk.held.stale - stale
+        if chunk.held.outdated:
+            work.drop_chunks(table.key)
+            self._changed()
+            return None
+        piece = chunk.held.take(most_rows, most_bytes)
+        table.rows += len(piece.keys)
+        run.rates.note(time.monotonic(), len(piece.keys))
+        if chunk.keys is None:
+            table.key = piece.behind or table.key
+        else:
+            run.read_again += len(piece.keys)
+        if piece.ends_chunk:
+            work.chunks.popleft()
+            table.chunks += 1
+            for key in chunk.keys or ():
+                if table.again.get(key, 0) <= chunk.held.turn:
+                    table.again.pop(key, None)
+        table.again |= dict.fromkeys(again, self._delivered.turn)
+        self._end_table_if_done(run, table, work)
+        self._changed()
+        return piece
+
+    def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: _TableWork) -> None:
+        if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
+            table.state, table.reason = TableState.DONE, ""
+            del self._work[run.id, table.table]
+            run.end_if_done()
+            self._changed()
+
+    def _note_waiting(self, waits: bool) -> None:
+        if not waits:
+            self._waits_since = None
+            return
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        if now - self._waits_since > _NUDGE_SECONDS:
+            self._waits_since = now
+            self._nudge = True
+            self._condition.notify_all()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        run = self._current()
+        if run is not None and run.state is SnapshotState.RUNNING:
+            run.seconds += now - self._ticked_at
+        self._ticked_at = now
+
+    def _show(self, run: SnapshotRun, current: SnapshotRun | None, now: float) -> SnapshotProgress:
+        state, waits_for = run.state, ""
+        if state.ended and run.id not in self._durably_ended:
+            state, waits_for = SnapshotState.RUNNING, "waits until every sink has its last rows"
+        elif run is not current and not state.ended and state is not SnapshotState.PAUSED:
+            state = SnapshotState.WAITING
+            waits_for = f"waits for snapshot {current.id}" if current else ""
+        elif run is current:
+            waits_for = next((table.reason for table in run.tables or () if table.is_left and table.reason), "")
+        return run.show(now, state, waits_for)
+
+
+_NO_XIDS = np.empty(0, np.uint32)
+
+
+def _changes_of(batch: Batch, relations: Any) -> Sequence[Changes]:
+    """The changes of some relations, without a look at the others."""
+    changes = batch.rows
+    if isinstance(changes, FewRows) and not any(
+        changes.shapes[row.shape].relation.id in relations for row in changes.each
+    ):
+        return ()
+    if not isinstance(changes, Tabular):
+        return [one for one in changes if one.relation.id in relations]
+    table: CellTable = changes.cells
+    wanted = np.array([shape.relation.id in relations for shape in table.shapes], np.bool_)
+    return table.views_of(wanted) if wanted.any() else ()

@@ -1,0 +1,161 @@
+"""The snapshots of a source beside its stream: rows that were there, between two batches of what changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from psql_streamer.lsn import NO_LSN, Lsn
+from psql_streamer.model import (
+    NO_TRANSACTIONS,
+    Batch,
+    LogicalMessage,
+    Position,
+    SnapshotRows,
+    SourceInfo,
+    TransactionMetadata,
+)
+from psql_streamer.pgoutput.decoder import Decoder
+from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from sources.postgres.catalog import Catalog
+from sources.postgres.options import PostgresOptions
+from sources.postgres.server_types import ServerTypes
+from sources.postgres.snapshot.options import SnapshotMode
+from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
+from sources.postgres.snapshot.requests import review
+from sources.postgres.snapshot.schedule import Schedule
+from sources.postgres.snapshot.waker import Waker
+
+_STATE = "snapshots"
+"""The name of the state in positions, beside those of WalPosition."""
+
+
+class Snapshots:
+    """One thread, the source's, calls start, stamp, next_batch and stop; the others may be called from any thread."""
+
+    def __init__(self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes) -> None:
+        self._options = options
+        self._catalog = catalog
+        self._types = types
+        self._waker = Waker()
+        chosen = options.snapshot
+        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake)
+        self._readers = Readers(name, options, catalog, types, self._schedule)
+        self._takes_all = False
+        self._own_begun = False
+        self._stream_is_next = True
+        self._given_at = NO_LSN, 0
+
+    def start(self, position: Position | None, since: int) -> None:
+        """The stream goes on after a position. since: the xid that comes next on the server, 64 bits."""
+        self._schedule.resume(() if position is None else _state_of(position))
+        mode = self._options.snapshot.mode
+        wanted = mode is SnapshotMode.ALWAYS or (mode is SnapshotMode.INITIAL and position is None)
+        if wanted and not self._own_begun and not self._takes_all:
+            self._schedule.add(self._own())
+        self._own_begun = True
+        self._waker.open()
+        self._readers.start(0 if position is None else since)
+
+    def fileno(self) -> int:
+        """Readable when rows may be there to be given."""
+        return self._waker.fileno()
+
+    def stamp(self, batch: Batch) -> Batch:
+        """A batch of the stream, which is given next; its position says how far the snapshots are."""
+        self._schedule.watch(batch)
+        if any(message.prefix == MESSAGE_PREFIX for message in batch.messages):
+            batch = replace(batch, messages=tuple(filter(_is_others, batch.messages)))
+        self._stream_is_next = False
+        return replace(batch, position=self._position(batch.position))
+
+    @property
+    def stream_is_next(self) -> bool:
+        """Whether the stream goes first: batches of both take turns while both have some."""
+        return self._stream_is_next
+
+    def next_batch(self, source: SourceInfo, decoder: Decoder, metadata: bool) -> Batch | None:
+        """Rows that may be given where the stream stands, or a move of the position; None for neither."""
+        self._stream_is_next = True
+        self._waker.rest()
+        if decoder.in_transaction:
+            return None
+        given = self._schedule.next_piece(decoder.reached, self._options.batch_size, self._options.batch_bytes)
+        moment = time.monotonic()
+        if given is None:
+            if not self._schedule.has_news:
+                return None
+            position = self._position(decoder.position.position)
+            return Batch(source, position, NO_TRANSACTIONS, received_at=moment)
+        relation, change = decoder.learn(given.piece.relation)
+        return read_batch(
+            source,
+            self._position(decoder.position.position),
+            replace(given.piece, relation=relation),
+            SnapshotRows(given.run.id, given.run.on_demand),
+            decoder.reached,
+            self._first_seq(decoder.reached, len(given.piece.keys)),
+            given.fence.at_us,
+            () if change is None else (change,),
+            TransactionMetadata() if metadata else None,
+            moment,
+        )
+
+    def stop(self) -> None:
+        """Leave the server."""
+        self._readers.stop()
+        self._waker.close()
+
+    def interrupt(self) -> None:
+        """Give up what a reader waits for."""
+        self._readers.interrupt()
+
+    def note_stored(self, position: Position) -> None:
+        """The position has been stored."""
+        self._schedule.note_durable(_state_of(position))
+
+    def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
+        """See Source.set_snapshots."""
+        self._takes_all = any(one.wanted is Wanted.RUN and not one.tables for one in requests)
+        self._schedule.set_requests(requests)
+
+    def review(self, request: SnapshotRequest) -> None:
+        """See Source.review_snapshot."""
+        with self._catalog.session() as session:
+            review(session, request, self._options.publications, self._types)
+
+    def show(self) -> Sequence[SnapshotProgress]:
+        """See Source.snapshots."""
+        return self._schedule.show()
+
+    def _first_seq(self, reached: Lsn, rows: int) -> int:
+        """Rows that are given at one LSN are numbered on."""
+        lsn, count = self._given_at
+        first = count if lsn == reached else 0
+        self._given_at = reached, first + rows
+        return first
+
+    def _own(self) -> SnapshotRun:
+        chosen = self._options.snapshot
+        asked_at = time.time()
+        tables = chosen.tables or (*chosen.where, "*.*")
+        requested = tuple(TableRequest(table, chosen.where.get(table, "")) for table in tables)
+        at = time.strftime("%Y%m%d-%H%M%S", time.gmtime(asked_at))
+        return SnapshotRun(f"{chosen.mode}-{at}", False, asked_at, requested)
+
+    def _position(self, position: Position) -> Position:
+        return Position({**position.data, _STATE: self._schedule.state()}, position.shown)
+
+
+def _is_others(message: LogicalMessage) -> bool:
+    return message.prefix != MESSAGE_PREFIX
+
+
+def _state_of(position: Position) -> Sequence[Mapping[str, Any]]:
+    """How far snapshots were at a position."""
+    found: Sequence[Mapping[str, Any]] = position.data.get(_STATE, ())
+    return found

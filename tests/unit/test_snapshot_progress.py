@@ -1,0 +1,69 @@
+"""How far snapshots are: as positions have it, and as people see it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from psql_streamer.snapshot.batches import read_uuids
+from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
+from psql_streamer.snapshots import SnapshotState, TableRequest, TableState, Wanted
+
+
+def run(identifier: str = "one", *tables: TableRun) -> SnapshotRun:
+    return SnapshotRun(identifier, True, 12.5, (TableRequest("public.*", "id > 1"),), list(tables) or None)
+
+
+def test_the_state_survives_json() -> None:
+    table = TableRun("public.t", "16400", "id > 1", TableState.READING, 7, 2, b"a\0\xff", {b"k": 9}, 100, "waits")
+    found = decode_runs(json.loads(json.dumps(encode_runs([run("one", table), run("two")]))))
+    assert [one.encode() for one in found] == encode_runs([run("one", table), run("two")])
+    assert found[0].tables is not None
+    assert (found[0].tables[0].key, list(found[0].tables[0].again)) == (b"a\0\xff", [b"k"])
+    assert found[1].tables is None
+
+
+def test_a_snapshot_ends_with_its_last_table() -> None:
+    first, second = TableRun("public.a", state=TableState.DONE), TableRun("public.b")
+    snapshot = run("one", first, second)
+    assert not snapshot.end_if_done()
+    second.fail("no key")
+    assert snapshot.end_if_done()
+    assert snapshot.state is SnapshotState.FAILED
+    assert snapshot.reason == "1 of 2 tables were not read; public.b: no key"
+
+
+def test_what_has_ended_stays_so() -> None:
+    snapshot = run()
+    snapshot.want(Wanted.CANCEL)
+    snapshot.want(Wanted.RUN)
+    assert snapshot.state is SnapshotState.CANCELLED
+
+
+def test_the_last_snapshots_that_ended_are_remembered_and_all_that_have_not() -> None:
+    runs = [run(str(number)) for number in range(9)]
+    for one in runs[1:]:
+        one.state = SnapshotState.DONE
+    assert [one["id"] for one in encode_runs(runs)] == ["0", "4", "5", "6", "7", "8"]
+
+
+def test_the_time_left_follows_from_the_rows_of_the_last_seconds() -> None:
+    snapshot = run("one", TableRun("public.t", state=TableState.READING, rows=500, estimated_rows=2000))
+    snapshot.rates.note(100.0, 200)
+    snapshot.rates.note(102.0, 300)
+    shown = snapshot.show(105.0, SnapshotState.RUNNING, "")
+    assert shown.rows_per_second == pytest.approx(100.0)
+    assert shown.seconds_left == pytest.approx(15.0)
+    assert snapshot.show(200.0, SnapshotState.RUNNING, "").seconds_left is None
+
+
+def test_uuids_of_rows_are_those_of_their_snapshot_table_and_key() -> None:
+    keys = pa.array([b"1", b"2", b"a\0b"], pa.binary())
+    one = read_uuids("s", "public.t", keys)
+    assert (one == read_uuids("s", "public.t", keys)).all()
+    others = np.concatenate([one, read_uuids("r", "public.t", keys), read_uuids("s", "public.u", keys)])
+    assert len(set(others.tolist())) == 9
+    assert {(value[14:15], value[19:20] in b"89ab") for value in others.tolist()} == {(b"8", True)}
