@@ -33,6 +33,7 @@ class TableRun:
 
     relation: its id; empty for a table that is not read. key: up to which its rows were given. again: keys of rows that
     are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it.
+    keyless: whether nothing tells its rows apart: it is read in the snapshot in which a new slot begins, or not at all.
     """
 
     table: str
@@ -45,6 +46,7 @@ class TableRun:
     again: dict[bytes, int] = field(default_factory=dict)
     estimated_rows: int | None = None
     reason: str = ""
+    keyless: bool = False
 
     @property
     def is_left(self) -> bool:
@@ -69,6 +71,7 @@ class TableRun:
             "again": [_text(key) for key in self.again],
             "estimated_rows": self.estimated_rows,
             "reason": self.reason,
+            "keyless": self.keyless,
         }
 
     @classmethod
@@ -86,6 +89,7 @@ class TableRun:
             {_bytes(one): 0 for one in data["again"]},
             data["estimated_rows"],
             data["reason"],
+            data["keyless"],
         )
 
     def show(self) -> TableProgress:
@@ -96,7 +100,7 @@ class TableRun:
             self.rows,
             self.estimated_rows,
             self.chunks,
-            () if self.key is None else key_values(self.key),
+            () if self.key is None or self.keyless else key_values(self.key),
             self.reason,
         )
 
@@ -120,6 +124,11 @@ class SnapshotRun:
     seconds: float = 0.0
     reason: str = ""
     rates: Rate = field(default_factory=lambda: Rate())
+
+    @property
+    def has_keyless_left(self) -> bool:
+        """Whether tables without a key are still to be read: they come before the stream."""
+        return not self.state.ended and any(table.keyless and table.is_left for table in self.tables or ())
 
     def begin_anew(self) -> SnapshotRun:
         """The same before anything of it was done."""

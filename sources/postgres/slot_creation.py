@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import psycopg2
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.postgres.catalog import Catalog, Session, Slot
+
+Made = TypeVar("Made")
 
 _BLOCKER_LOOK_SECONDS = 0.5
 """Between two questions for the transaction that is waited for."""
@@ -28,19 +31,26 @@ def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> 
     on_wait: told which transaction is waited for, whenever that is another one. SourceUnavailable with what was waited
     for when the catalog is interrupted; the slot is then not made.
     """
-    waits_for = ""
     with catalog.session(answer_timeout=None) as maker:
-        with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
-            maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
-        making = Call(lambda: maker.create_slot(name), "create slot")
-        while not making.wait(_BLOCKER_LOOK_SECONDS, catalog.interrupted) and not catalog.interrupted.is_set():
-            found = _describe_blocker(catalog, maker, name)
-            if found and found != waits_for:
-                waits_for = found
-                on_wait(found)
-        if catalog.interrupted.is_set():
-            raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
-        return making.result()
+        return wait_for_slot(catalog, maker, lambda: maker.create_slot(name), name, on_wait)
+
+
+def wait_for_slot(
+    catalog: Catalog, maker: Session, make: Callable[[], Made], name: str, on_wait: Callable[[str], None]
+) -> Made:
+    """What `make` gives, which creates a slot in the session `maker`; the rest as create_slot."""
+    waits_for = ""
+    with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
+        maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
+    making = Call(make, "create slot")
+    while not making.wait(_BLOCKER_LOOK_SECONDS, catalog.interrupted) and not catalog.interrupted.is_set():
+        found = _describe_blocker(catalog, maker, name)
+        if found and found != waits_for:
+            waits_for = found
+            on_wait(found)
+    if catalog.interrupted.is_set():
+        raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
+    return making.result()
 
 
 _REMEDY = "end that transaction, or start when it has ended"

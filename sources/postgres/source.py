@@ -29,7 +29,7 @@ from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.postgres import server_errors
-from sources.postgres.catalog import Catalog, Slot
+from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import findings
 from sources.postgres.options import PostgresOptions
 from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
@@ -52,6 +52,7 @@ from sources.postgres.server_errors import ObjectMissing
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
+from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class PostgresSource(Source):
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
         self._snapshots = Snapshots(name, options, self._catalog, self._types)
+        self._keyless: KeylessTables | None = None
         self._shapes: dict[int, Relation] = {}
         self._reader: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -166,13 +168,15 @@ class PostgresSource(Source):
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence = None, 0.0
         self._server.start(walsender)
-        self._snapshots.start(position, self._next_xid)
+        self._snapshots.start(position, self._next_xid, self._keyless)
 
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
         self._ask()
         try:
+            if self._snapshots.come_first:
+                return self._next_before_the_stream(self._decoder, timeout)
             if not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(self._decoder)):
                 return batch
             streams: list[socket.socket | Snapshots] = [self._socket, self._snapshots]
@@ -254,6 +258,11 @@ class PostgresSource(Source):
         # Another session begins where this one ended.
         self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
         return batch
+
+    def _next_before_the_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
+        return self._next_of_snapshots(decoder) or (
+            self._next_of_snapshots(decoder) if select.select([self._snapshots], [], [], timeout)[0] else None
+        )
 
     def _next_of_snapshots(self, decoder: Decoder) -> Batch | None:
         batch = self._snapshots.next_batch(self._info, decoder, self._transaction_metadata)
@@ -343,16 +352,38 @@ class PostgresSource(Source):
             session.require_publications(self._settings.publications)
             slot = session.slot(name)
             if slot is None:
-                require_never_read(self._settings, self.name, position)
-                slot = create_slot(self._catalog, name, self._wait_for_slot)
+                if not self._snapshots.must_begin_anew(position):
+                    require_never_read(self._settings, self.name, position)
+                slot = self._create_slot(session, name, position)
+            elif self._snapshots.must_begin_anew(position):
+                slot.require_usable(session.database)
+                self._drop_unfinished(session, slot)
+                slot = self._create_slot(session, name, position)
             slot.require_usable(session.database)
             self._status_interval = min(
                 session.status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
             )
-            resume = resume_position(self._settings, self.name, position, slot, session.wal_end())
+            begins = None if self._snapshots.must_begin_anew(position) else position
+            resume = resume_position(self._settings, self.name, begins, slot, session.wal_end())
             self._types.load(session)
             self._next_xid = int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
         return slot, resume
+
+    def _create_slot(self, session: Session, name: str, position: Position | None) -> Slot:
+        self._types.load(session)
+        self._keyless = self._snapshots.find_keyless(session, position)
+        if self._keyless is None:
+            return create_slot(self._catalog, name, self._wait_for_slot)
+        return self._keyless.create_slot(name, self._application_name, self._wait_for_slot)
+
+    def _drop_unfinished(self, session: Session, slot: Slot) -> None:
+        """Nothing of the slot's stream was given yet, because tables without a key come first."""
+        log.warning(
+            'source %s: the snapshot of tables without a key was not finished: slot "%s" is made anew, and they are '
+            "read from their beginning",
+            *(self.name, slot.name),
+        )
+        session.rows("SELECT pg_drop_replication_slot(%s)", slot.name)
 
     def _wait_for_slot(self, reason: str) -> None:
         self._status = Status(False, reason)

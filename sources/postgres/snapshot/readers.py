@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -11,11 +12,14 @@ from typing import assert_never
 
 import psycopg2
 import psycopg2.extensions
+import pyarrow as pa
 
 from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshots import TableState
 from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_errors import from_psycopg2
@@ -26,12 +30,15 @@ from sources.postgres.snapshot.copying import (
     LockNotFree,
     TableRefused,
     begin,
+    begin_in,
     connect_reader,
     end,
     read_chunk,
     read_keys,
+    read_pages,
 )
 from sources.postgres.snapshot.hidden import committed_but_hidden
+from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
@@ -72,13 +79,15 @@ class Readers:
         self._sessions: set[Session] = set()
         self._lock = threading.Lock()
         self._since = 0
+        self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}
         self._rows_at_once: dict[str, int] = {}
 
-    def start(self, since: int) -> None:
-        """Begin to read. since: see Delivered.unknown."""
+    def start(self, since: int, keyless: KeylessTables | None) -> None:
+        """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
         self.stop()
         self._since = self._since or since
+        self._keyless = keyless
         self._stopping = threading.Event()
         self._schedule.restart()
         self._threads = [
@@ -133,9 +142,9 @@ class Readers:
         try:
             match task:
                 case Plan(run):
-                    self._types.load(session)
-                    tables = plan_tables(session, run.requested, self._options.publications, self._types)
-                    self._schedule.plan(run, tables)
+                    self._plan(run, session)
+                case Read() if task.table.keyless:
+                    self._read_keyless(task, connection)
                 case Read():
                     self._read(task, connection, session, stopping)
                 case Nudge():
@@ -148,6 +157,16 @@ class Readers:
             assert isinstance(task, Read)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
             stopping.wait(_LOCK_SECONDS / 2)
+
+    def _plan(self, run: SnapshotRun, session: Session) -> None:
+        self._types.load(session)
+        keyless = self._keyless.tables if self._keyless is not None else ()
+        tables = plan_tables(session, run.requested, self._options.publications, self._types, keyless)
+        for table in tables:
+            if table.state is TableState.FAILED:
+                log.error("source.%s: snapshot %s does not read %s: %s", self._name, run.id, table.table, table.reason)
+        log.info("source.%s: snapshot %s: %d tables", self._name, run.id, len(tables))
+        self._schedule.plan(run, tables)
 
     def _refuse(self, task: Task, error: SourceRefused) -> None:
         what = task.table.table if isinstance(task, Read) else "its tables"
@@ -178,6 +197,30 @@ class Readers:
         keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
+
+    def _read_keyless(self, task: Read, connection: psycopg2.extensions.connection) -> None:
+        """The next rows of a table without key, in the snapshot of the slot. Their order there stands for a key."""
+        keyless = self._keyless
+        if keyless is None:
+            raise SourceRefused(f"{task.table.table} {NO_KEY[0]}", NO_KEY[1])
+        table = keyless.tables[task.table.relation]
+        part, place, number = _decode_place(task.after)
+        most_rows, most_bytes = self._options.snapshot.chunk_rows, self._options.snapshot.chunk_bytes
+        begin_in(connection, keyless.snapshot)
+        try:
+            of = table.parts[part]
+            chunk = read_pages(connection, table, of, 0, None, task.table.where, most_rows, most_bytes, place)
+        finally:
+            end(connection)
+        keys = pa.array(range(number, number + chunk.rows)).cast(pa.string()).cast(pa.binary())
+        fence = Fence(0, 0, (), 0, time.time_ns() // 1000)
+        if chunk.complete:
+            part, place = part + 1, ""
+        else:
+            place = chunk.last
+        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes)
+        behind = json.dumps([part, place, number + chunk.rows]).encode()
+        self._schedule.bring(task, rows, behind, part == len(table.parts))
 
     def _require_readable(self, task: Read, session: Session) -> SnapshotTable:
         """The table as it is. SourceRefused when it cannot be read."""
@@ -241,6 +284,12 @@ class Readers:
             with self._lock:
                 self._sessions.discard(session)
             session.close()
+
+
+def _decode_place(after: bytes | None) -> tuple[int, str, int]:
+    """Behind which row of which part of a table is read next, and which of the table's rows that is."""
+    part, place, number = json.loads(after) if after else (0, "", 0)
+    return part, place, number
 
 
 def _write_out_wal(session: Session) -> None:

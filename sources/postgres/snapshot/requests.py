@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.snapshot.progress import TableRun
@@ -32,16 +32,33 @@ def find_tables(
 
 
 def plan_tables(
-    session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
+    session: Session,
+    requested: Sequence[TableRequest],
+    publications: Sequence[str],
+    types: ServerTypes,
+    keyless: Container[str],
 ) -> list[TableRun]:
-    """The tables of a snapshot; those that cannot be read have failed already, and say why."""
+    """The tables of a snapshot; those that cannot be read have failed already, and say why.
+
+    keyless: ids of relations without a key that can be read all the same.
+    """
     runs = []
     for table, where in find_tables(session, requested, publications, types):
-        run = TableRun(str(table.relation), table.relation.id, where, estimated_rows=table.estimated_rows)
-        if refused := _refusal(session, table):
+        relation = table.relation.id
+        run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
+        run.keyless = relation in keyless
+        if not run.keyless and (refused := _refusal(session, table)):
             run.fail(": ".join(refused))
         runs.append(run)
     return runs
+
+
+def find_keyless(
+    session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
+) -> list[SnapshotTable]:
+    """Those of the tables that have no key, and that this role may read."""
+    found = find_tables(session, requested, publications, types)
+    return [table for table, _ in found if not table.key and table.parts and refusal(session, table) is None]
 
 
 def review(session: Session, request: SnapshotRequest, publications: Sequence[str], types: ServerTypes) -> None:

@@ -114,6 +114,7 @@ class Schedule:
         self._durably_ended: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
         self._encoded: list[dict[str, Any]] | None = []
+        self._first: set[str] = set()  # snapshots that go before the stream, whose tables are not known yet
         self._told = True  # whether a batch has the latest state
         self._stopping = False
         self._waits_since: float | None = None
@@ -123,10 +124,13 @@ class Schedule:
     # For the source's thread.
 
     def resume(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """The state of the position from which the stream goes on. What was read and not given is read again."""
+        """The state of the position from which the stream goes on. What was read and not given is read again.
+
+        A snapshot in which tables without a key are left is gone with the slot's snapshot: another one is to follow it.
+        """
         with self._condition:
             self._drop_work()
-            runs = decode_runs(data)
+            runs = [run for run in decode_runs(data) if not run.has_keyless_left]
             stored = {run.id for run in runs}
             # Of one that no position has yet nothing was given: it begins anew.
             self._runs = runs + [run.begin_anew() for run in self._runs if run.id not in stored]
@@ -135,10 +139,11 @@ class Schedule:
                 self._follow(run)
             self._changed()
 
-    def add(self, run: SnapshotRun) -> None:
-        """A snapshot that the source begins by itself."""
+    def add(self, run: SnapshotRun, first: bool) -> None:
+        """A snapshot that the source begins by itself. first: whether it has tables without a key."""
         with self._condition:
             self._runs.append(run)
+            self._first = {run.id} if first else set()
             self._changed()
 
     def watch(self, batch: Batch) -> None:
@@ -174,6 +179,18 @@ class Schedule:
                 self._end_table_if_done(run, table, work)
             self._note_waiting(waits)
             return None
+
+    @property
+    def has_own(self) -> bool:
+        """Whether there is a snapshot that nobody asked for."""
+        with self._condition:
+            return any(not run.on_demand for run in self._runs)
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether the stream has to wait for tables without a key."""
+        with self._condition:
+            return any(run.has_keyless_left or run.id in self._first for run in self._runs if not run.state.ended)
 
     @property
     def has_news(self) -> bool:
@@ -235,6 +252,7 @@ class Schedule:
         """The tables that a snapshot is of."""
         with self._condition:
             self._planning.discard(run.id)
+            self._first.discard(run.id)
             if run.tables is None and not run.state.ended:
                 run.tables = tables
                 run.end_if_done()
@@ -272,6 +290,8 @@ class Schedule:
         with self._condition:
             if isinstance(task, Plan):
                 self._planning.discard(task.run.id)
+                if refused:
+                    self._first.discard(task.run.id)
                 task.run.reason = refused or reason
                 if refused:
                     task.run.state = SnapshotState.FAILED
@@ -322,6 +342,8 @@ class Schedule:
         wanted = self._wanted.get(run.id)
         if wanted is None or run.state.ended:
             return
+        if wanted is Wanted.PAUSE and run.has_keyless_left:
+            return  # the stream waits for these tables, and the slot's snapshot does not wait
         run.want(wanted)
         if run.state in (SnapshotState.PAUSED, SnapshotState.CANCELLED):
             for table in run.tables or ():
@@ -348,7 +370,8 @@ class Schedule:
                 return None
             self._planning.add(run.id)
             return Plan(run)
-        return next((task for table in run.tables if table.is_left and (task := self._task(run, table))), None)
+        left = sorted((table for table in run.tables if table.is_left), key=lambda table: not table.keyless)
+        return next((task for table in left if (task := self._task(run, table))), None)
 
     def _task(self, run: SnapshotRun, table: TableRun) -> Read | None:
         work = self._work_of(run, table)
@@ -430,6 +453,7 @@ class Schedule:
             table.state, table.reason = TableState.DONE, ""
             del self._work[run.id, table.table]
             run.end_if_done()
+            self._follow(run)
             self._changed()
 
     def _note_waiting(self, waits: bool) -> None:

@@ -19,14 +19,15 @@ from psql_streamer.model import (
 )
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.snapshot.batches import read_batch
-from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.progress import SnapshotRun, decode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
-from sources.postgres.catalog import Catalog
+from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
+from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.options import SnapshotMode
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
-from sources.postgres.snapshot.requests import review
+from sources.postgres.snapshot.requests import find_keyless, review
 from sources.postgres.snapshot.schedule import Schedule
 from sources.postgres.snapshot.waker import Waker
 
@@ -46,20 +47,46 @@ class Snapshots:
         self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake)
         self._readers = Readers(name, options, catalog, types, self._schedule)
         self._takes_all = False
-        self._own_begun = False
+        self._keyless: KeylessTables | None = None
+        self._begun_at_start = False
         self._stream_is_next = True
         self._given_at = NO_LSN, 0
 
-    def start(self, position: Position | None, since: int) -> None:
-        """The stream goes on after a position. since: the xid that comes next on the server, 64 bits."""
+    def must_begin_anew(self, position: Position | None) -> bool:
+        """Whether a stop came while tables without a key were read: that goes on with another slot alone."""
+        runs = decode_runs(() if position is None else _state_of(position))
+        return any(run.has_keyless_left for run in runs)
+
+    def find_keyless(self, session: Session, position: Position | None) -> KeylessTables | None:
+        """The tables without a key that are to be read where a new slot begins; None for none."""
+        if not self._begins_own(position):
+            return None
+        found = find_keyless(session, self._requested, self._options.publications, self._types)
+        return KeylessTables(self._catalog, self._options, found) if found else None
+
+    def start(self, position: Position | None, since: int, keyless: KeylessTables | None) -> None:
+        """The stream goes on after a position. since: the xid that comes next on the server, 64 bits. keyless: of a
+        slot that was made just now.
+        """
+        begins_own = self._begins_own(position)
         self._schedule.resume(() if position is None else _state_of(position))
-        mode = self._options.snapshot.mode
-        wanted = mode is SnapshotMode.ALWAYS or (mode is SnapshotMode.INITIAL and position is None)
-        if wanted and not self._own_begun and not self._takes_all:
-            self._schedule.add(self._own())
-        self._own_begun = True
+        if begins_own:
+            self._schedule.add(self._own(), keyless is not None)
+        self._begun_at_start = True
+        self._keyless = keyless
         self._waker.open()
-        self._readers.start(0 if position is None else since)
+        self._readers.start(0 if position is None else since, keyless)
+
+    @property
+    def come_first(self) -> bool:
+        """Whether nothing of the stream may be given yet."""
+        if self._keyless is None:
+            return False
+        if self._schedule.comes_first:
+            return True
+        self._keyless.close()
+        self._keyless = None
+        return False
 
     def fileno(self) -> int:
         """Readable when rows may be there to be given."""
@@ -109,6 +136,9 @@ class Snapshots:
         """Leave the server."""
         self._readers.stop()
         self._waker.close()
+        if self._keyless is not None:
+            self._keyless.close()
+            self._keyless = None
 
     def interrupt(self) -> None:
         """Give up what a reader waits for."""
@@ -139,13 +169,26 @@ class Snapshots:
         self._given_at = reached, first + rows
         return first
 
+    def _begins_own(self, position: Position | None) -> bool:
+        """Whether a start at a position begins a snapshot that nobody has to ask for."""
+        mode = self._options.snapshot.mode
+        if mode is SnapshotMode.NEVER or self._takes_all:
+            return False
+        if self.must_begin_anew(position) or (position is None and not self._schedule.has_own):
+            return True
+        return mode is SnapshotMode.ALWAYS and not self._begun_at_start
+
     def _own(self) -> SnapshotRun:
-        chosen = self._options.snapshot
         asked_at = time.time()
-        tables = chosen.tables or (*chosen.where, "*.*")
-        requested = tuple(TableRequest(table, chosen.where.get(table, "")) for table in tables)
         at = time.strftime("%Y%m%d-%H%M%S", time.gmtime(asked_at))
-        return SnapshotRun(f"{chosen.mode}-{at}", False, asked_at, requested)
+        return SnapshotRun(f"{self._options.snapshot.mode}-{at}", False, asked_at, self._requested)
+
+    @property
+    def _requested(self) -> tuple[TableRequest, ...]:
+        chosen = self._options.snapshot
+        return tuple(
+            TableRequest(table, chosen.where.get(table, "")) for table in chosen.tables or (*chosen.where, "*.*")
+        )
 
     def _position(self, position: Position) -> Position:
         return Position({**position.data, _STATE: self._schedule.state()}, position.shown)

@@ -1,0 +1,77 @@
+"""Tables without a key, as they are where a new slot begins.
+
+Nothing tells a row of such a table from another, so what is read cannot be held against the stream. But a slot that is
+made exports the snapshot in which its stream begins: rows that are read in it, and given before anything of the stream,
+are what the stream continues. The snapshot lives as long as the session that made the slot does nothing else
+(PostgreSQL documentation, "CREATE_REPLICATION_SLOT").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import psycopg2
+
+from sources.postgres.catalog import Catalog, Session, Slot
+from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.options import PostgresOptions
+from sources.postgres.replication import connect
+from sources.postgres.server_errors import from_psycopg2
+from sources.postgres.slot_creation import wait_for_slot
+from sources.postgres.snapshot.copying import connect_reader
+from sources.postgres.snapshot.tables import SnapshotTable
+
+_LOCK_SECONDS = 10
+
+
+class KeylessTables:
+    """These tables in the state in which the stream of a new slot begins, from `create_slot` until `close`.
+
+    A TRUNCATE, or an ALTER that writes the rows anew, would leave nothing for the snapshot to see (PostgreSQL
+    documentation, "MVCC Caveats"): the tables are locked before it is taken, and stay so.
+    """
+
+    def __init__(self, catalog: Catalog, options: PostgresOptions, tables: Sequence[SnapshotTable]) -> None:
+        self.tables = {table.relation.id: table for table in tables}
+        self.snapshot = ""
+        self._catalog = catalog
+        self._options = options
+        self._locker: psycopg2.extensions.connection | None = None
+        self._maker: Session | None = None
+
+    def create_slot(self, name: str, application_name: str, on_wait: Callable[[str], None]) -> Slot:
+        """Lock the tables, make the slot, and hold its snapshot. on_wait: as slot_creation.create_slot."""
+        dsn, timeout = self._options.connection_string, self._options.timeout
+        try:
+            self._lock(dsn, timeout)
+            maker = self._maker = Session(connect(dsn, timeout, application_name), None)
+            maker.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
+            command = f"CREATE_REPLICATION_SLOT {quoted_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+            [(_, _, self.snapshot, _)] = wait_for_slot(self._catalog, maker, lambda: maker.rows(command), name, on_wait)
+            with self._catalog.session() as session:
+                slot = session.slot(name)
+        except psycopg2.Error as error:
+            self.close()
+            raise from_psycopg2(error, dsn) from None
+        except BaseException:
+            self.close()
+            raise
+        assert slot is not None  # noqa: S101 - it was made just now
+        return slot
+
+    def _lock(self, dsn: str, timeout: float) -> None:
+        self._locker = connect_reader(dsn, timeout)
+        names = ", ".join(f"{'ONLY ' if table.only else ''}{table.name}" for table in self.tables.values())
+        with self._locker.cursor() as cursor:
+            cursor.execute(
+                f"BEGIN READ ONLY; SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; LOCK TABLE {names} IN ACCESS SHARE MODE"
+            )
+
+    def close(self) -> None:
+        """Let the tables and the snapshot go. May be called twice."""
+        locker, self._locker = self._locker, None
+        if locker is not None:
+            locker.close()
+        maker, self._maker = self._maker, None
+        if maker is not None:
+            maker.close()

@@ -1,0 +1,299 @@
+"""Rows that were there, as READ changes beside the stream."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg2
+import pytest
+
+from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.errors import SourceRefused
+from psql_streamer.model import Batch, RowOp
+from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
+from tests.database import Database
+from tests.integration.test_snapshot_races import Consumer, snapshotting
+from tests.source_at_work import source_of, start_again
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
+
+
+def started(database: Database, **more: object) -> Consumer:
+    consumer = Consumer(snapshotting(database, **more))
+    consumer.source.stream_identity()
+    consumer.source.start(None)
+    return consumer
+
+
+def reads(batch: Batch | None) -> int:
+    return 0 if batch is None else sum(rows for *_, kind, rows in batch.counts() if kind is RowOp.READ)
+
+
+@pytest.mark.behaviour("N1")
+def test_the_rows_that_were_there_come_and_then_what_changes(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 1000) i")
+    consumer = started(database)
+    try:
+        consumer.until_done()
+        database.execute("UPDATE t SET v = 'changed' WHERE id < 10; INSERT INTO t VALUES (2000, 'new')")
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 1000
+    consumer.fold.assert_equals(database, "public.t")
+    [shown] = consumer.source.snapshots()
+    assert (shown.state, shown.rows, shown.on_demand) == (SnapshotState.DONE, 1000, False)
+    assert [(table.table, table.state, table.rows) for table in shown.tables] == [("public.t", TableState.DONE, 1000)]
+
+
+@pytest.mark.behaviour("N2")
+def test_a_start_behind_a_snapshot_that_ended_takes_none(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 10) i")
+    consumer = started(database)
+    consumer.until_done()
+    consumer.keep()
+    consumer.lose(snapshotting(database))
+    try:
+        database.execute("INSERT INTO t VALUES (11)")
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 10
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.behaviour("N3")
+def test_a_chunk_that_was_given_and_is_durable_is_not_read_again(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 1000) i")
+    consumer = started(database, chunkRows=100, parallel=1)
+    while consumer.fold.reads < 500:
+        consumer.read()
+    consumer.keep()
+    kept = consumer.fold.reads
+    while consumer.fold.reads < 700:
+        consumer.read()
+    consumer.lose(snapshotting(database))
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 1000, f"{kept} were durable"
+
+
+def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i")
+    consumer = started(database, mode="never")
+    waiting = threading.Thread(target=_update, args=(database,))
+    try:
+        database.execute("SELECT 1")
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            cursor.execute("SELECT pg_reload_conf()")
+            waiting.start()
+            while consumer.fold.touched.get("public.t") is None:
+                consumer.read()
+            cursor.execute("SELECT v FROM t WHERE id = 7")
+            assert cursor.fetchall() == [("old",)], "the commit is visible: the test shows nothing"
+            consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
+            ends = time.monotonic() + 1.0
+            while time.monotonic() < ends:
+                consumer.read()
+            assert consumer.fold.reads == 0
+            cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            cursor.execute("SELECT pg_reload_conf()")
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+        waiting.join(10)
+    assert consumer.fold.reads == 100
+    consumer.fold.assert_equals(database, "public.t")
+
+
+def _update(database: Database) -> None:
+    database.execute("UPDATE t SET v = 'new' WHERE id = 7")
+
+
+def test_a_truncate_leaves_nothing_of_the_rows_that_were_read_before(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 1000) i")
+    consumer = started(database, chunkRows=100)
+    try:
+        while consumer.fold.reads < 100:
+            consumer.read()
+        database.execute("TRUNCATE t; INSERT INTO t VALUES (5, 'behind')")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.parametrize(
+    "alter",
+    ["ADD COLUMN w int DEFAULT 7", "DROP COLUMN v", "ALTER id TYPE bigint", "ALTER v TYPE varchar USING upper(v)"],
+)
+def test_a_table_that_is_altered_meanwhile_is_read_in_its_new_shape(database: Database, alter: str) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 1000) i")
+    consumer = started(database, chunkRows=100)
+    try:
+        while consumer.fold.reads < 100:
+            consumer.read()
+        database.execute(f"ALTER TABLE t {alter}")
+        database.execute("INSERT INTO t (id) VALUES (2000)")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    keys = {key for (key,) in consumer.fold.tables["public.t"]}
+    assert keys == {str(number).encode() for number in [*range(1, 1001), 2000]}
+    last = consumer.fold.tables["public.t"][b"1000",]
+    columns = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 AND NOT attisdropped"
+    assert [*last] == [name for (name,) in database.query(f"{columns} ORDER BY attnum")]
+
+
+@pytest.mark.behaviour("N4")
+def test_a_snapshot_on_demand_waits_runs_pauses_and_is_cancelled(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 1000) i")
+    consumer = started(database, mode="never", chunkRows=100)
+    try:
+        request = SnapshotRequest("one", (TableRequest("public.t", "id <= 500"),), asked_at=1.0)
+        consumer.source.review_snapshot(request)
+        consumer.source.set_snapshots([request])
+        while consumer.fold.reads < 100:
+            consumer.read()
+        consumer.source.set_snapshots([SnapshotRequest("one", request.tables, Wanted.PAUSE, 1.0)])
+        for _ in range(20):
+            consumer.read()
+        paused = consumer.fold.reads
+        assert paused < 500
+        for _ in range(20):
+            consumer.read()
+        assert consumer.fold.reads == paused
+        assert consumer.source.snapshots()[0].state is SnapshotState.PAUSED
+        consumer.source.set_snapshots([request])
+        consumer.until_done()
+        assert consumer.fold.reads == 500
+        second = SnapshotRequest("two", (), Wanted.RUN, 2.0)
+        consumer.source.set_snapshots([request, second])
+        while consumer.fold.reads < 600:
+            consumer.read()
+        consumer.source.set_snapshots([request, SnapshotRequest("two", (), Wanted.CANCEL, 2.0)])
+        consumer.until_done()
+        assert consumer.fold.reads < 1500
+        assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE, SnapshotState.CANCELLED]
+    finally:
+        consumer.source.stop()
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("public.nothing", r'the publication "p" has no table public\.nothing: ALTER PUBLICATION'),
+        ("public.keyless", r"public\.keyless has neither a primary key"),
+        ("hidden_*", r'the publication "p" has none of these tables'),
+    ],
+)
+def test_a_request_that_cannot_be_followed_is_refused(database: Database, table: str, reason: str) -> None:
+    database.execute("CREATE TABLE keyless (v text); CREATE PUBLICATION p FOR TABLE keyless")
+    consumer = started(database, mode="never")
+    try:
+        with pytest.raises(SourceRefused, match=reason):
+            consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table),)))
+    finally:
+        consumer.source.stop()
+
+
+@pytest.mark.behaviour("N5")
+def test_tables_without_a_key_come_before_the_stream_at_the_first_start(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE keyless (v int, w text); CREATE TABLE keyed (id int PRIMARY KEY);"
+        "CREATE PUBLICATION p FOR TABLE keyless, keyed WITH (publish = 'insert, truncate');"
+        "INSERT INTO keyless SELECT i % 10, repeat('x', i % 500) FROM generate_series(1, 1000) i;"
+        "INSERT INTO keyed SELECT i FROM generate_series(1, 100) i"
+    )
+    consumer = started(database, chunkRows=300)
+    try:
+        database.execute("INSERT INTO keyless SELECT 99, 'later' FROM generate_series(1, 50)")
+        found: list[tuple[str, str]] = []
+        while not consumer.done or ("insert", "99") not in found:
+            batch = consumer.source.read(0.05)
+            if batch is None:
+                continue
+            consumer.source.confirm(batch.position)
+            for changes in batch.changes:
+                if changes.relation.table == "keyless":
+                    op = RowOp(int(changes.op[0])).action
+                    found += [(op, value.decode()) for value in changes.after.columns[0].to_pylist()]
+    finally:
+        consumer.source.stop()
+    assert [op for op, _ in found] == ["read"] * 1000 + ["insert"] * 50
+    assert sorted(value for op, value in found if op == "read") == sorted(str(i % 10) for i in range(1000))
+
+
+def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE keyless (v int); CREATE PUBLICATION p FOR TABLE keyless;"
+        "INSERT INTO keyless SELECT i FROM generate_series(1, 1000) i"
+    )
+    consumer = started(database, chunkRows=300)
+    while not reads(consumer.read()):
+        pass
+    consumer.keep()
+    database.execute("INSERT INTO keyless VALUES (5000)")
+    source = snapshotting(database)
+    consumer.source.stop()
+    source.stream_identity()
+    assert consumer.position is not None
+    start_again(source, consumer.position)
+    count = 0
+    try:
+        while not all(one.state.ended for one in source.snapshots()):
+            batch = source.read(0.05)
+            if batch is not None:
+                count += reads(batch)
+                source.confirm(batch.position)
+    finally:
+        source.stop()
+    assert count == 1001
+
+
+def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Database) -> None:
+    database.execute(
+        TABLE + "CREATE TABLE secret (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE secret;"
+        "INSERT INTO t VALUES (1); INSERT INTO secret VALUES (1)"
+    )
+    role = f"reader_{database.name}"
+    database.execute(f"CREATE ROLE {role} LOGIN REPLICATION; GRANT SELECT ON t TO {role}")
+    try:
+        parts = psycopg2.extensions.parse_dsn(database.dsn) | {"user": role}
+        consumer = started(Database(database.name, psycopg2.extensions.make_dsn(**parts), database.version))
+        try:
+            consumer.until_done()
+        finally:
+            consumer.source.stop()
+    finally:
+        database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    [shown] = consumer.source.snapshots()
+    assert shown.state is SnapshotState.FAILED
+    assert f'GRANT SELECT ON "public"."secret" TO {role}' in shown.reason
+    assert consumer.fold.reads == 1
+
+
+def test_a_position_that_there_is_begins_no_snapshot(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t VALUES (1)")
+    first = source_of(database)
+    first.stream_identity()
+    first.start(None)
+    while (batch := first.read(0.1)) is None:
+        database.execute("SELECT pg_logical_emit_message(true, 'x', '')")
+    first.stop()
+    source = snapshotting(database)
+    source.stream_identity()
+    start_again(source, batch.position)
+    try:
+        assert source.snapshots() == []
+    finally:
+        source.stop()
