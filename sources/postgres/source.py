@@ -177,13 +177,13 @@ class PostgresSource(Source):
         try:
             if self._snapshots.come_first:
                 return self._next_before_the_stream(self._decoder, timeout)
-            if not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(self._decoder)):
+            if not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(self._decoder)) is not None:
                 return batch
             streams: list[socket.socket | Snapshots] = [self._socket, self._snapshots]
             if self._socket in select.select(streams, [], [], timeout)[0]:
                 self._silence = 0.0
                 return self._snapshots.stamp(self._next())
-            if batch := self._next_of_snapshots(self._decoder):
+            if (batch := self._next_of_snapshots(self._decoder)) is not None:
                 return batch
             self._require_a_living_stream()
             return None
@@ -260,9 +260,10 @@ class PostgresSource(Source):
         return batch
 
     def _next_before_the_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
-        return self._next_of_snapshots(decoder) or (
-            self._next_of_snapshots(decoder) if select.select([self._snapshots], [], [], timeout)[0] else None
-        )
+        batch = self._next_of_snapshots(decoder)
+        if batch is None and select.select([self._snapshots], [], [], timeout)[0]:
+            batch = self._next_of_snapshots(decoder)
+        return batch
 
     def _next_of_snapshots(self, decoder: Decoder) -> Batch | None:
         batch = self._snapshots.next_batch(self._info, decoder, self._transaction_metadata)
