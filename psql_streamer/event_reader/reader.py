@@ -177,18 +177,18 @@ class EventReader:
         return self._parse(topic, value)
 
     def _parse_as_any(self, topic: str, value: bytes) -> Parsed:
-        reason = "it is none of the formats event, envelope and debezium"
+        reason = ""
         for _, parse in FORMS:
             try:
                 parsed = parse(value)
             except NOT_OF_THE_FORMAT:
                 continue
             except NoEventError as error:
-                reason = str(error)
+                reason = reason or str(error)
             else:
                 self._form_of_topic[topic] = parse
                 return parsed
-        raise NoEventError(reason)
+        raise NoEventError(reason or "it is none of the formats event, envelope and debezium")
 
 
 def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes) -> Parsed:
