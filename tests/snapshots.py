@@ -58,7 +58,7 @@ def chunk(
             snapshots={0: snapshot},
         ),
         (replace(changes, uuid=np.array(uuids, "S36")),),
-        nbytes=100,
+        nbytes=100_000,
     )
 
 
