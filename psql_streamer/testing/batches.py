@@ -89,6 +89,31 @@ def snapshot_batch(
     )
 
 
+def as_read(batch: Batch, snapshot: SnapshotRows) -> Batch:
+    """The rows that a batch inserts, as if a snapshot had found them."""
+    found = []
+    for changes in batch.changes:
+        rows = np.flatnonzero(changes.op == RowOp.INSERT)
+        if not len(rows):
+            continue
+        some = changes.take(rows)
+        uuids = [str(uuid5(NAMESPACE_URL, f"{some.relation}/{order}")) for order in some.batch_order.tolist()]
+        read, none = np.full(len(rows), RowOp.READ, np.uint8), np.zeros(len(rows), np.int32)
+        given = np.array(uuids, "S36")
+        found.append(replace(some, op=read, seq=some.batch_order, tx=none, place=None, table_seq=None, uuid=given))
+    of = batch.transactions
+    transactions = Transactions(of.commit[:1], of.commit_ts[:1], snapshots={0: snapshot})
+    return replace(
+        batch,
+        transactions=transactions,
+        changes=tuple(found),
+        truncates=(),
+        messages=(),
+        schema_changes=(),
+        transaction_metadata=None,
+    )
+
+
 def empty_batch(commit: int = 1) -> Batch:
     """A mere move of the position."""
     return Batch(
