@@ -195,21 +195,19 @@ def _parse_envelope(value: bytes) -> Parsed:
         transaction,
         place,
         source.seq,
-        _uuid(source.uuid),
+        _uuid(source.uuid) if source.uuid else b"",
         event.after,
         event.before,
         event.unchanged,
         details,
-        _snapshot_of_envelope(kind, source),
+        None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
     )
 
 
-def _snapshot_of_envelope(kind: Kind, source: _EnvelopeSource) -> SnapshotRows | None:
-    if source.snapshot_id is None:
-        return None
+def _snapshot_of_envelope(kind: Kind, name: str, word: str | None) -> SnapshotRows:
     if kind is not RowOp.READ:
         raise NoEventError("its source names a snapshot, and its op is not READ")
-    return SnapshotRows(source.snapshot_id, source.snapshot == _INCREMENTAL)
+    return SnapshotRows(name, word == _INCREMENTAL)
 
 
 _INCREMENTAL = "incremental"

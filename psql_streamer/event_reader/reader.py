@@ -449,9 +449,9 @@ class _Part:
 
     def _transaction(self, parsed: Parsed, message: Message) -> int:
         """The number of its transaction: that of the change before it, or a new one."""
-        transaction = Transaction(_commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot)
+        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot
         if not self._transactions or self._transactions[-1] != transaction:
-            self._transactions.append(transaction)
+            self._transactions.append(Transaction(*transaction))
         return len(self._transactions) - 1
 
     def look(self) -> kinds.Held:

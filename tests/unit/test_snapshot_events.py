@@ -368,3 +368,19 @@ def test_a_header_of_a_snapshot_that_holds_no_uuid_is_refused(value: bytes) -> N
     bad = replace(good, its_headers=[("snapshot", b"first"), ("uuid", value)])
     ((_, reason),) = read([bad]).refused
     assert "uuid" in reason.lower()
+
+
+def test_rows_that_were_read_in_a_transaction_keep_it_beside_rows_of_a_snapshot() -> None:
+    """As those that Debezium's connector read first are, when they come through Kafka."""
+    of_transaction = inserts()
+    read_rows = [replace(one, op=np.full(len(one), RowOp.READ, np.uint8)) for one in of_transaction.changes]
+    batch = merge([chunk(), replace(of_transaction, changes=read_rows)])
+    (first, *_, last) = events("event", batch)
+    assert ("Snapshot" in first, "XID" in first) == (True, False)
+    assert ("Snapshot" in last, last["XID"], last["WALPosition"]) == (False, 7, 28_267_990)
+    (*_, payload) = events("debezium", batch)
+    assert (payload["op"], payload["source"]["txId"], payload["source"]["snapshot"]) == ("r", 7, "true")
+    (*_, envelope) = events("envelope", batch)
+    assert "snapshot_id" not in envelope["source"]
+    (*_, held) = headers(encode("flat", batch))
+    assert held.keys().isdisjoint({"snapshot", "uuid"})
