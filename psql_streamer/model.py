@@ -218,11 +218,11 @@ class Transactions:
 
     @classmethod
     def concat(cls, pieces: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
-        """One behind the other. A source gives ids with every batch, or with none."""
+        """One behind the other."""
         return cls(
             np.concatenate([piece.commit for piece in pieces]),
             np.concatenate([piece.commit_ts for piece in pieces]),
-            None if pieces[0].ids is None else pa.concat_arrays([piece.ids for piece in pieces]),
+            _all_ids(pieces),
             {
                 by.transactions + tx: origin
                 for piece, by in zip(pieces, shifts, strict=True)
@@ -234,6 +234,14 @@ class Transactions:
                 for tx, snapshot in piece.snapshots.items()
             },
         )
+
+
+def _all_ids(pieces: Sequence[Transactions]) -> pa.Array | None:
+    """Null for those of pieces without ids: a batch may hold nothing that has one, and the next one may."""
+    kind = next((piece.ids.type for piece in pieces if piece.ids is not None), None)
+    if kind is None:
+        return None
+    return pa.concat_arrays([pa.nulls(len(piece), kind) if piece.ids is None else piece.ids for piece in pieces])
 
 
 def _texts(ids: pa.Array) -> pa.Array:

@@ -1,4 +1,5 @@
-"""Events of captured streams in every format, as kept in tests/data/golden: `python -m tests.golden` writes them anew.
+"""Events of captured streams and of snapshots in every format, as kept in tests/data/golden.
+`python -m tests.golden` writes them anew.
 
 A line is a record: its topic, and key, value and headers as they are, which makes it JSON. psql-streamer's version,
 which changes with every release, reads `VERSION`.
@@ -21,11 +22,12 @@ from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
 from tests.capture_streams import CAPTURED
 from tests.decoding import BEGINNING, SOURCE
 from tests.encoding import encoder_of
+from tests.snapshots import ON_DEMAND, chunk
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
 SCENARIOS = ("identities", "toast", "types", "truncates_and_messages")
-TABLES = ("by_key", "whole", "by_index", "dots.and spaces", "typed", "parent", "child", "other")
+TABLES = ("by_key", "whole", "by_index", "dots.and spaces", "typed", "parent", "child", "other", "notes")
 """Those that have a key, if only one that the test knows of: the format `flat` takes no others."""
 
 FORMATS = {
@@ -48,7 +50,7 @@ FORMATS = {
 
 
 def lines(encoder: Encoder) -> list[bytes]:
-    """Every record of the captured streams."""
+    """Every record of the captured streams and of the snapshots."""
     return [line for batch in batches() for line in _lines(encoder, batch)]
 
 
@@ -58,7 +60,7 @@ def read(form: str) -> list[bytes]:
 
 
 def batches() -> Iterator[Batch]:
-    """The captured streams, each from its beginning and as one batch."""
+    """The captured streams, each from its beginning and as one batch, and rows of two snapshots."""
     for scenario in SCENARIOS:
         frames = FrameBuffer()
         frames.feed((CAPTURED / f"pg16_{scenario}.bin").read_bytes())
@@ -67,6 +69,8 @@ def batches() -> Iterator[Batch]:
         yield Decoder(SOURCE, BEGINNING, _types().resolve, _keys, transaction_metadata=True).decode(
             block.data, block.offsets
         )
+    yield chunk()
+    yield chunk(snapshot=ON_DEMAND, commit=28_268_000)
 
 
 def _types() -> TypeCatalog:

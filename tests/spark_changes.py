@@ -79,7 +79,7 @@ def changes(
 
 def batch(*parts: Changes, **others: Any) -> Batch:
     transactions = Transactions(
-        np.array([COMMIT_LSN], np.uint64), np.array([1_700_000_000_000_000], np.int64), pa.array([742])
+        np.array([COMMIT_LSN], np.uint64), np.array([1_700_000_000_000_000], np.int64), pa.array([742], pa.uint32())
     )
     return Batch(
         SourceInfo(POSTGRESQL, "db1", "h", "d"), WalPosition(Lsn(9)).position, transactions, changes=parts, **others

@@ -26,7 +26,7 @@ from psql_streamer.event_reader.parsed import (
 )
 from psql_streamer.event_reader.placeholders import is_placeholder
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import OUTSIDE, Kind, Marker, RowOp
+from psql_streamer.model import OUTSIDE, POSTGRESQL, Kind, Marker, RowOp, SnapshotRows
 
 Parse = Callable[[bytes], Parsed]
 """Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
@@ -56,6 +56,8 @@ class Event(Struct, gc=False):
     Transaction: str | None = None
     Commit: Number | None = None
     Place: Number | None = None
+    Snapshot: str | None = None
+    OnDemand: bool = False
     GTID: str | None = None
     File: str | None = None
     Position: Number = 0
@@ -112,7 +114,17 @@ def _parse_event(value: bytes) -> Parsed:
         old,
         event.Unchanged,
         details,
+        snapshot_of(event),
     )
+
+
+def snapshot_of(event: Event) -> SnapshotRows | None:
+    """The snapshot that an event's row is of. Raises NoEventError for a row that was not read."""
+    if event.Snapshot is None:
+        return None
+    if event.Action != RowOp.READ.action:
+        raise NoEventError("it names a Snapshot, and its Action is not read")
+    return SnapshotRows(event.Snapshot, event.OnDemand)
 
 
 class _EnvelopeSource(Struct):
@@ -125,6 +137,9 @@ class _EnvelopeSource(Struct):
     transaction: str | None = None
     commit: Number | None = None
     place: Number | None = None
+    snapshot: str | None = None
+    snapshot_id: str | None = None
+    uuid: str = ""
     gtid: str | None = None
     file: str | None = None
     pos: Number = 0
@@ -180,12 +195,23 @@ def _parse_envelope(value: bytes) -> Parsed:
         transaction,
         place,
         source.seq,
-        b"",
+        _uuid(source.uuid) if source.uuid else b"",
         event.after,
         event.before,
         event.unchanged,
         details,
+        None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
     )
+
+
+def _snapshot_of_envelope(kind: Kind, name: str, word: str | None) -> SnapshotRows:
+    if kind is not RowOp.READ:
+        raise NoEventError("its source names a snapshot, and its op is not READ")
+    return SnapshotRows(name, word == _INCREMENTAL)
+
+
+_INCREMENTAL = "incremental"
+"""What Debezium calls a snapshot that an operator asked for."""
 
 
 class _DebeziumSource(Struct, rename={"transaction": "txId"}):
@@ -201,6 +227,7 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
+    snapshot: str | bool | None = None
 
 
 class _DebeziumMessage(Struct):
@@ -275,7 +302,28 @@ def _of_debezium(event: _Debezium) -> Parsed:
         event.before,
         unchanged,
         details,
+        _snapshot_of_debezium(kind, source),
     )
+
+
+def _snapshot_of_debezium(kind: Kind, source: _DebeziumSource) -> SnapshotRows | None:
+    """Rows for which the connector names the transaction that it read them in are READ rows of that transaction."""
+    if kind is not RowOp.READ or source.connector != POSTGRESQL or (source.transaction, source.lsn) != (None, None):
+        return None
+    return SnapshotRows("", source.snapshot == _INCREMENTAL)
+
+
+def name_snapshot(parsed: Parsed, headers: Sequence[tuple[str, bytes | None]]) -> Parsed:
+    """With the id of the row's snapshot and the UUID that stand in the headers, if they do. Raises NoEventError."""
+    named = dict(headers)
+    snapshot = named.get("snapshot")
+    if snapshot is None or parsed.snapshot is None:
+        return parsed
+    try:
+        uuid = parsed.uuid or _uuid((named.get("uuid") or b"").decode("ascii"))
+        return parsed._replace(snapshot=parsed.snapshot._replace(id=snapshot.decode()), uuid=uuid)
+    except UnicodeDecodeError:
+        raise NoEventError("its headers snapshot and uuid are not text") from None
 
 
 def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:

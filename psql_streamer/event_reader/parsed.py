@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Raw
 
-from psql_streamer.model import POSTGRESQL, Kind
+from psql_streamer.model import POSTGRESQL, Kind, SnapshotRows
 
 Image = Mapping[str, Raw]
 """A row: the JSON of each column's value, byte for byte."""
@@ -28,7 +28,8 @@ class Parsed(NamedTuple):
     """A change of a row or a table, or a logical message.
 
     commit, moment, id, place, seq: as the model has them; None for what the record does not say. uuid: 36 characters,
-    or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker.
+    or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker. snapshot:
+    that the row is of; its id is empty where the record's value does not say it.
     """
 
     origin: Origin
@@ -45,6 +46,7 @@ class Parsed(NamedTuple):
     old: Image | None
     unchanged: Sequence[str]
     details: MarkerDetails | None = None
+    snapshot: SnapshotRows | None = None
 
 
 class MarkerDetails(NamedTuple):
@@ -57,6 +59,15 @@ class MarkerDetails(NamedTuple):
 
 class NoEventError(Exception):
     """A record that is none of the events. The text says why, without values."""
+
+
+class Transaction(NamedTuple):
+    """What stands for a transaction of records. id: None for one that has none. snapshot: of rows that are of none."""
+
+    commit: int
+    moment: int
+    id: str | None
+    snapshot: SnapshotRows | None = None
 
 
 class Message(Protocol):

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, are_uuids, decode_event
-from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, to_micros
-from psql_streamer.model import POSTGRESQL, RowOp
+from psql_streamer.cells import NO_PLACE
+from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, are_uuids, decode_event, snapshot_of
+from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Transaction, to_micros
+from psql_streamer.model import POSTGRESQL, RowOp, SnapshotRows
 
 
 class Plain(NamedTuple):
     """Fields of records, one element a record but for transactions.
 
-    transactions: commit number, time and id. tx: index into these.
+    place: NO_PLACE for rows of snapshots. tx: index into transactions.
     """
 
     origin: Origin
@@ -25,7 +26,7 @@ class Plain(NamedTuple):
     seq: list[int]
     place: list[int]
     uuid: list[bytes]
-    transactions: list[tuple[int, int, str | None]]
+    transactions: list[Transaction]
     tx: list[int]
 
 
@@ -45,6 +46,10 @@ def _fields(events: Sequence[Event]) -> Plain | None:
     commits, times = [event.CommitLSN for event in events], [event.Timestamp for event in events]
     uuids = [event.UUID.encode("ascii") for event in events]
     all_uuids = b"".join(uuids)
+    snapshots: Sequence[SnapshotRows | None] = [None] * len(events)
+    if any(event.Snapshot is not None for event in events):
+        snapshots = [snapshot_of(event) for event in events]
+        place = [_UNSAID if one is None and of else one for one, of in zip(place, snapshots, strict=True)]
     is_plain = (
         len(origins) == 1
         and set(op) <= _ROW_OPS
@@ -55,27 +60,31 @@ def _fields(events: Sequence[Event]) -> Plain | None:
     )
     if not is_plain:
         return None
-    transactions, tx = _number_transactions(commits, times, [event.XID for event in events])
+    transactions, tx = _number_transactions(commits, times, [event.XID for event in events], snapshots)
     origin = Origin(POSTGRESQL, *origins.pop())
     return Plain(origin, events, op, seq, place, uuids, transactions, tx)  # type: ignore[arg-type]  # no None is there
 
 
 _UUID_LENGTH = 36
+_UNSAID = int(NO_PLACE)
 _ROW_OPS: frozenset[object] = frozenset(RowOp)
 
 
 def _number_transactions(
-    commits: Sequence[int | None], times: Sequence[str | None], xids: Sequence[int | None]
-) -> tuple[list[tuple[int, int, str | None]], list[int]]:
+    commits: Sequence[int | None],
+    times: Sequence[str | None],
+    xids: Sequence[int | None],
+    snapshots: Sequence[SnapshotRows | None],
+) -> tuple[list[Transaction], list[int]]:
     """The transactions, and which of them each record is of. Raises TypeError for a record that does not say."""
-    found: list[tuple[int, int, str | None]] = []
+    found: list[Transaction] = []
     tx = []
-    last_commit, last_time, last_xid = None, None, None
-    for commit, time, xid in zip(commits, times, xids, strict=True):
-        if commit != last_commit or time != last_time or xid != last_xid:
-            if commit is None or time is None or xid is None:
+    last_commit, last_time, last_xid, last_snapshot = None, None, None, None
+    for commit, time, xid, snapshot in zip(commits, times, xids, snapshots, strict=True):
+        if commit != last_commit or time != last_time or xid != last_xid or snapshot != last_snapshot:
+            if commit is None or time is None or (xid is None and snapshot is None):
                 raise TypeError
-            found.append((commit, to_micros(time), str(xid)))
-            last_commit, last_time, last_xid = commit, time, xid
+            found.append(Transaction(commit, to_micros(time), None if xid is None else str(xid), snapshot))
+            last_commit, last_time, last_xid, last_snapshot = commit, time, xid, snapshot
         tx.append(len(found) - 1)
     return found, tx

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.documents import BrokenJsonError, Shallow, cut_out, require_json
-from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse
+from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse, name_snapshot
 from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.order import Order
-from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
+from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed, Transaction
 from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables, id_of
 from psql_streamer.model import (
@@ -121,6 +121,8 @@ class EventReader:
                     tombstones += 1
                 else:
                     parsed = self._name_kind(_parse_whole(parse, message.topic(), value))
+                    if parsed.snapshot is not None and not parsed.snapshot.id:
+                        parsed = name_snapshot(parsed, message.headers() or ())
                     number = order.place(parsed, message)
                     if number == len(parts):
                         parts.append(_Part(parsed.origin, self._tables))
@@ -175,18 +177,18 @@ class EventReader:
         return self._parse(topic, value)
 
     def _parse_as_any(self, topic: str, value: bytes) -> Parsed:
-        reason = "it is none of the formats event, envelope and debezium"
+        reason = ""
         for _, parse in FORMS:
             try:
                 parsed = parse(value)
             except NOT_OF_THE_FORMAT:
                 continue
             except NoEventError as error:
-                reason = str(error)
+                reason = reason or str(error)
             else:
                 self._form_of_topic[topic] = parse
                 return parsed
-        raise NoEventError(reason)
+        raise NoEventError(reason or "it is none of the formats event, envelope and debezium")
 
 
 def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes) -> Parsed:
@@ -316,7 +318,7 @@ class _Part:
         self._uuid: list[bytes] = []
         self._after, self._before = _Images(), _Images()
         self._held: kinds.Held | None = None
-        self._transactions: list[tuple[int, int, str | None]] = []
+        self._transactions: list[Transaction] = []
         self._truncates: list[tuple[Table, Truncate]] = []
         self._messages: list[LogicalMessage] = []
 
@@ -447,9 +449,9 @@ class _Part:
 
     def _transaction(self, parsed: Parsed, message: Message) -> int:
         """The number of its transaction: that of the change before it, or a new one."""
-        transaction = _commit(parsed, message), parsed.moment, parsed.id
+        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot
         if not self._transactions or self._transactions[-1] != transaction:
-            self._transactions.append(transaction)
+            self._transactions.append(Transaction(*transaction))
         return len(self._transactions) - 1
 
     def look(self) -> kinds.Held:
@@ -512,12 +514,13 @@ class _Part:
 
     def _describe_transactions(self) -> Transactions:
         found = self._transactions
-        named = any(id_text is not None for _, _, id_text in found)
-        ids = [None if id_text is None else id_text.encode() for _, _, id_text in found]
+        named = any(one.id is not None for one in found)
+        ids = [None if one.id is None else one.id.encode() for one in found]
         return Transactions(
-            np.array([commit for commit, _, _ in found], np.uint64),
-            np.array([moment for _, moment, _ in found], np.int64),
+            np.array([one.commit for one in found], np.uint64),
+            np.array([one.moment for one in found], np.int64),
             pa.array(ids, pa.binary()) if named else None,
+            snapshots={tx: one.snapshot for tx, one in enumerate(found) if one.snapshot is not None},
         )
 
 

@@ -17,15 +17,18 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 HEADERS = (
     *("commit_lsn", "commit", "seq", "xid", "transaction", "op"),
-    *("schema", "table", "checksum", "key_change", "unchanged"),
+    *("schema", "table", "checksum", "key_change", "unchanged", "snapshot", "uuid"),
 )
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
-names of the columns that a row lacks because an update left their TOASTed values alone."""
+names of the columns that a row lacks because an update left their TOASTed values alone. snapshot, uuid: on rows of
+snapshots, its id, and what tells the row from others: rows that are read again have other commit numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Records on their way into Records. topics, tables: indexes into the names."""
+    """Records on their way into Records. topics, tables: indexes into the names. snapshot: of all of them, as Records
+    has it.
+    """
 
     topic_names: Sequence[str]
     topics: NDArray[np.int32]
@@ -38,6 +41,7 @@ class Encoded:
     seq: NDArray[np.int64]
     op: Kind
     headers: Mapping[str, pa.Array]
+    snapshot: pa.Array | None = None
 
     def take(self, at: Index) -> Encoded:
         """Some of the records."""
@@ -54,6 +58,7 @@ class Encoded:
             commit=self.commit[at],
             seq=self.seq[at],
             headers={name: texts.take(arrow) for name, texts in self.headers.items()},
+            snapshot=None if self.snapshot is None else self.snapshot.take(arrow),
         )
 
 
@@ -100,6 +105,7 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     order = np.argsort(batch_order, kind="stable") if len(parts) > 1 else None
     held = {header for part in parts for header in part.headers}
     headers = in_header_order(held)
+    of_snapshots = any(part.snapshot is not None for part in parts)
     return Records(
         source=source,
         topic_names=topic_names,
@@ -117,7 +123,12 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
             )
             for header in headers
         },
+        snapshot=_sorted_arrow([_snapshot_of(part) for part in parts], order) if of_snapshots else None,
     )
+
+
+def _snapshot_of(part: Encoded) -> pa.Array:
+    return pa.nulls(len(part.batch_order), pa.binary()) if part.snapshot is None else part.snapshot
 
 
 def in_header_order(held: set[str]) -> list[str]:

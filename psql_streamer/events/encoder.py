@@ -100,7 +100,10 @@ class Encoder:
         rows = batch.changes
         if not (isinstance(rows, FewRows) and rows.rows == len(batch) <= batching.FEW_ROWS):
             return None
-        if not self._row_by_row or batch.schema_changes or batch.transactions is not rows.batch_transactions:
+        transactions = batch.transactions
+        if not self._row_by_row or batch.schema_changes or transactions is not rows.batch_transactions:
+            return None
+        if transactions.snapshots:
             return None
         return FewRecords(
             form,
@@ -158,7 +161,8 @@ class Encoder:
         if len(plans.of_way) != 1 or not plans.ways.all():
             self._leave_out_rows(table, plans, left_out)
         for number, ways in enumerate(plans.of_way):
-            for rows in split(table.without(plans.ways <= number), ways.keys, self._unchanged):
+            some, snapshots = table.without(plans.ways <= number), batch.transactions.snapshots
+            for rows in split(some, ways.keys, self._unchanged, snapshots):
                 yield from self._encode_rows(form, rows, plans.tables, ways)
 
     def _plans_of(self, source: str) -> SourcePlans:
@@ -193,8 +197,9 @@ class Encoder:
     def _encode_rows(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: Ways) -> Iterable[Encoded]:
         """The same records in every topic of their way."""
         texts = RowTexts(rows, self._json)
-        headers = {**(_headers(rows, form.batch, texts) if self._headers else {}), **form.extra_headers(rows)}
+        headers = {**(_headers(rows, form, texts) if self._headers else {}), **form.extra_headers(rows)}
         keys, values = form.keys(rows, texts), form.rows(rows, texts)
+        snapshot = _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None
         for names, number in ways.topics:
             encoded = Encoded(
                 names,
@@ -208,6 +213,7 @@ class Encoder:
                 rows.seq,
                 rows.op,
                 headers,
+                snapshot,
             )
             if len(ways.topics) > 1:
                 encoded = encoded.take(np.flatnonzero(encoded.topics >= 0))
@@ -306,7 +312,7 @@ def _headers_of_one(batch: Batch, tx: int) -> dict[str, str]:
     return {header: texts[0].as_py().decode() for header, texts in named.items() if texts[0].is_valid}
 
 
-def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
+def _headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
     of_each = {
         "op": rows.op.action.encode(),
@@ -315,12 +321,17 @@ def _headers(rows: Rows, batch: Batch, texts: RowTexts) -> dict[str, pa.Array]:
         "key_change": b"true" if rows.key_change else None,
     }
     return {
-        **fields_of(batch.source).headers(batch.transactions, rows.tx),
+        **form.fields.headers(form.batch.transactions, rows.tx),
         "seq": to_digits(rows.seq),
         "checksum": texts.checksum,
         **{header: _repeated(text, count) for header, text in of_each.items()},
         **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
+        **(_headers_of_snapshot(rows, form) if rows.of_snapshot else {}),
     }
+
+
+def _headers_of_snapshot(rows: Rows, form: BatchFormat) -> dict[str, pa.Array]:
+    return {"snapshot": _repeated(form.snapshot_ids(rows), len(rows)), "uuid": form.uuids(rows)}
 
 
 def _repeated(text: Fragment | None, count: int) -> pa.Array:

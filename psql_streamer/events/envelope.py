@@ -26,7 +26,9 @@ class Envelope(Format):
 
 
 class EnvelopeBatch(BatchFormat):
-    """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`."""
+    """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`. Rows of a
+    snapshot have `snapshot`, `snapshot_id` and `uuid` in `source`.
+    """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         before: Fragment = b"null"
@@ -53,6 +55,8 @@ class EnvelopeBatch(BatchFormat):
             b',"seq":',
             to_digits(rows.seq),
         ]
+        if rows.of_snapshot:
+            fragments += [b',"uuid":"', self.uuids(rows), b'"']
         return join(*fragments, b"}}")
 
     def row(self, row: OneRow) -> bytes:
@@ -98,6 +102,9 @@ class EnvelopeBatch(BatchFormat):
 
     def render_transactions(self, transactions: Transactions) -> pa.Array:
         return self.fields.render_envelope_members(transactions)
+
+    def render_snapshot(self, transactions: Transactions, tx: int) -> bytes:
+        return self.fields.render_envelope_snapshot(transactions, tx)
 
     def _source(self, schema: str, table: str) -> bytes:
         return _source(self.batch.source.name, self.batch.source.database, schema, table)

@@ -17,12 +17,12 @@ from psql_streamer.events.format import (
     content_member,
     truncate_options,
 )
-from psql_streamer.events.identity import given_uuids, uuid_of, uuids
+from psql_streamer.events.identity import uuid_of
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, RowOp, Transactions, Truncate
+from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, Transactions, Truncate
 
 
 class Event(Format):
@@ -37,14 +37,10 @@ class Event(Format):
 class EventBatch(BatchFormat):
     """`Host Database Schema Table Action Timestamp XID CommitLSN WALPosition Seq UUID Checksum Columns`, and where
     they apply `Before` (old row of an update) and `Unchanged` (names of TOASTed columns that an update left alone).
+    Rows of a snapshot have `Snapshot`, and `OnDemand` if an operator asked for it, and no `XID` and `WALPosition`.
     """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        old_key = rows.key_change and rows.op is RowOp.DELETE
-        if rows.uuid is None or old_key:
-            identity = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
-        else:
-            identity = given_uuids(rows.uuid)
         fragments: list[Fragment] = [
             rows.render_by_relation(self._heads(rows.op)),
             self.transaction_fragment(rows.tx),
@@ -52,7 +48,7 @@ class EventBatch(BatchFormat):
             b',"Seq":',
             to_digits(rows.seq),
             b',"UUID":"',
-            identity,
+            self.uuids(rows),
             b'","Checksum":"',
             texts.checksum,
             b'","Columns":',
@@ -104,6 +100,9 @@ class EventBatch(BatchFormat):
 
     def render_transactions(self, transactions: Transactions) -> pa.Array:
         return self.fields.render_event_members(transactions)
+
+    def render_snapshot(self, transactions: Transactions, tx: int) -> bytes:
+        return self.fields.render_event_snapshot(transactions, tx)
 
     def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
         """How the events of a kind begin, by schema and table."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.identity import checksums
+from psql_streamer.events.identity import checksums, given_uuids, uuids
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
@@ -154,7 +154,8 @@ class BatchFormat(ABC):
         self.batch = batch
         self.nulled = Counter[str]()
         self.fields = fields_of(batch.source)
-        self._transaction_texts = PerTransaction(lambda: self.render_transactions(batch.transactions))
+        self._transaction_texts = PerTransaction(self._render_all)
+        self._snapshot_ids = PerTransaction(lambda: _snapshot_ids(batch.transactions))
 
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -175,6 +176,12 @@ class BatchFormat(ABC):
     def render_transactions(self, transactions: Transactions) -> pa.Array:
         """What every event of a transaction says of it, for each; nothing where its headers say all."""
         return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
+
+    def render_snapshot(self, transactions: Transactions, tx: int) -> bytes | None:  # noqa: ARG002 - for those that do
+        """What every event of READ rows of a snapshot says in place of that. tx: what the rows have for a transaction.
+        None: the same.
+        """
+        return None
 
     def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - for formats that look
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
@@ -203,6 +210,33 @@ class BatchFormat(ABC):
     def transaction_text(self, index: int) -> bytes:
         """What an event says of one of the batch's transactions."""
         return self._transaction_texts.get(index)
+
+    def snapshot_ids(self, rows: Rows) -> Fragment:
+        """The id of each row's snapshot. For rows of snapshots."""
+        return self._snapshot_ids.take(rows.tx)
+
+    def uuids(self, rows: Rows) -> pa.Array:
+        """The UUID of each row's change, 36 characters."""
+        old_key = rows.key_change and rows.op is RowOp.DELETE
+        if rows.uuid is None or old_key:
+            return uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
+        return given_uuids(rows.uuid)
+
+    def _render_all(self) -> pa.Array:
+        """What events say of each transaction, and of what stands as one."""
+        of = self.batch.transactions
+        texts = self.render_transactions(of)
+        said = {tx: text for tx in of.snapshots if (text := self.render_snapshot(of, tx)) is not None}
+        if not said:
+            return texts
+        which = np.arange(len(of))
+        which[list(said)] = len(of) + np.arange(len(said))
+        return pa.concat_arrays([texts, pa.array(said.values(), _BINARY)]).take(pa.array(which))
+
+
+def _snapshot_ids(of: Transactions) -> pa.Array:
+    ids = {tx: snapshot.id.encode() for tx, snapshot in of.snapshots.items()}
+    return pa.array([ids.get(tx, b"") for tx in range(len(of))], _BINARY)
 
 
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:

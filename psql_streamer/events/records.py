@@ -24,6 +24,7 @@ class Records:
     headers: name -> binary array (null: this record lacks the header).
     skipped: table -> rows that no rule gives a topic. excluded: rows of tables that are left out on purpose.
     skipped_messages: prefix, as it is shown -> logical messages without a topic.
+    snapshot: the id of the snapshot that each record's row is of, null for others; None: none of them is of one.
     nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
         the column cannot hold them. An array counts once, however many of its elements are null.
     """
@@ -43,6 +44,7 @@ class Records:
     skipped_messages: Mapping[str, int] = field(default_factory=dict)
     excluded: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
+    snapshot: pa.BinaryArray | None = None
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -67,8 +69,14 @@ class Records:
             op=self.op[stay],
             tables=self.tables[stay],
             headers={name: column.take(stay) for name, column in self.headers.items()},
+            snapshot=None if self.snapshot is None else self.snapshot.take(stay),
         )
 
     def table_of(self, index: int) -> str:
         """The table, as schema.table, that a record came from."""
         return self.table_names[int(self.tables[index])]
+
+    def snapshot_of(self, index: int) -> str | None:
+        """The id of the snapshot that a record's row is of."""
+        found = None if self.snapshot is None else self.snapshot[index].as_py()
+        return None if found is None else found.decode()

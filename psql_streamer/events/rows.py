@@ -6,7 +6,7 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -97,7 +97,8 @@ class Rows:
     unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
     absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    place, table_seq, uuid: as Changes has them.
+    place, table_seq, uuid: as Changes has them. of_snapshot: whether they are READ rows of snapshots, and so of no
+    transaction.
     """
 
     shapes: Sequence[Shape]
@@ -116,6 +117,7 @@ class Rows:
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
     uuid: NDArray[np.bytes_] | None = None
+    of_snapshot: bool = False
     only: int | None = field(init=False)
     """The shape of all rows, if they have one."""
 
@@ -177,19 +179,21 @@ class Rows:
         return pa.array(texts, pa.binary()).take(pa.array(number[self.shape]))
 
 
-def split(table: CellTable, keys: Keys, unchanged: Unchanged) -> Iterator[Rows]:
+def split(table: CellTable, keys: Keys, unchanged: Unchanged, snapshots: Collection[int] = ()) -> Iterator[Rows]:
     """The rows of a table by kind.
 
-    unchanged: what becomes of values that an update left alone. ValueError: an op is none of a row's; nothing was given
-    then.
+    unchanged: what becomes of values that an update left alone. snapshots: as the indexes of Transactions.snapshots.
+    ValueError: an op is none of a row's; nothing was given then.
     """
     by_op = {op: np.flatnonzero(table.op == op) for op in _list_ops(table)}
     if sum(map(len, by_op.values())) != table.rows:
         raise ValueError(_strange(table))
     for op, at in by_op.items():
         match op:
-            case RowOp.INSERT | RowOp.READ:
+            case RowOp.INSERT:
                 yield from _select_rows(table, keys, op, at)
+            case RowOp.READ:
+                yield from _reads(table, keys, at, snapshots)
             case RowOp.UPDATE:
                 yield from _updates(table, keys, at, unchanged)
             case RowOp.DELETE:
@@ -209,6 +213,16 @@ def _strange(table: CellTable) -> str:
     at = int(np.flatnonzero(~np.isin(table.op, list(RowOp)))[0])
     relation = table.shapes[int(table.shape[at])].relation
     return f"the changes of {relation} hold op {table.op[at]}, which no row has"
+
+
+def _reads(table: CellTable, keys: Keys, at: Index, snapshots: Collection[int]) -> Iterator[Rows]:
+    if not snapshots:
+        yield from _select_rows(table, keys, RowOp.READ, at)
+        return
+    of_snapshot = np.isin(table.tx[at], list(snapshots))
+    yield from _select_rows(table, keys, RowOp.READ, at[~of_snapshot])
+    for rows in _select_rows(table, keys, RowOp.READ, at[of_snapshot]):
+        yield replace(rows, of_snapshot=True)
 
 
 def _updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> Iterator[Rows]:

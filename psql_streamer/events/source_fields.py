@@ -25,7 +25,7 @@ from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, SourceInfo, Transactions
+from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, SnapshotRows, SourceInfo, Transactions
 
 Numbers = NDArray[np.uint64]
 Texts = dict[str, pa.Array]
@@ -38,6 +38,11 @@ class Names:
     id: str
     commit: str
     place: str
+
+
+def snapshot_word(snapshot: SnapshotRows) -> bytes:
+    """Debezium's word for what a snapshot is: one that an operator asked for is incremental there."""
+    return b"incremental" if snapshot.on_demand else b"true"
 
 
 class SourceFields(ABC):
@@ -94,6 +99,16 @@ class SourceFields(ABC):
             transaction.commit,
         )
 
+    def render_event_snapshot(self, of: Transactions, tx: int) -> bytes:
+        """The members of `event` for rows of a snapshot. There is no transaction, so there is no id."""
+        return b',"Timestamp":"%sZ","%s":%d,"Snapshot":%s%s' % (
+            one_to_iso(int(of.commit_ts[tx])),
+            self.event_names.commit.encode(),
+            of.commit[tx],
+            name(of.snapshots[tx].id),
+            b',"OnDemand":true' if of.snapshots[tx].on_demand else b"",
+        )
+
     def render_event_outside(self, commit: int) -> bytes:
         """Members of the format `event` for a message outside of any transaction."""
         return b',"%s":%d' % (self.event_names.commit.encode(), commit)
@@ -126,6 +141,18 @@ class SourceFields(ABC):
             self.show_id(transaction.id),
             names.commit.encode(),
             json.dumps(shown).encode(),
+        )
+
+    def render_envelope_snapshot(self, of: Transactions, tx: int) -> bytes:
+        """The members of `source` in `envelope` for rows of a snapshot."""
+        names, snapshot = self.other_names, of.snapshots[tx]
+        return b',"ts_ms":%d,"%s":null,"%s":%s,"snapshot":"%s","snapshot_id":%s' % (
+            of.commit_ts[tx] // 1000,
+            names.id.encode(),
+            names.commit.encode(),
+            json.dumps(self.show_commit(int(of.commit[tx]))).encode(),
+            snapshot_word(snapshot),
+            name(snapshot.id),
         )
 
     def render_envelope_outside(self, commit: int) -> bytes:
@@ -172,7 +199,9 @@ class PostgresFields(SourceFields):
     def show_id(self, number: int) -> bytes:
         return b"%d" % number
 
-    def id_of(self, transactions: Transactions, tx: int) -> int:
+    def id_of(self, transactions: Transactions, tx: int) -> int | None:
+        if tx in transactions.snapshots:
+            return None
         return int(transactions.id_of(tx) or 0)
 
     def show(self, of: Numbers) -> pa.Array:

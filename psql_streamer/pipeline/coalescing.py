@@ -113,8 +113,8 @@ def _moved_singles(singles: Iterable[_Single], by: Shift) -> Iterator[_Single]:
 
 
 def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> TransactionMetadata | None:
-    """A source gives it with every batch, or with none."""
-    if batches[0].transaction_metadata is None:
+    """None where no batch has any. Rows of snapshots are of no transaction, so their batches may have none."""
+    if all(batch.transaction_metadata is None for batch in batches):
         return None
     return TransactionMetadata.concat(
         [batch.transaction_metadata or TransactionMetadata() for batch in batches], shifts

@@ -105,12 +105,10 @@ def send(
     return Sent(changes, texts, seen, typed, table, lacks, tuple(bits))
 
 
-def identity_of_image(sent: Sent, transactions: Transactions, image: int) -> tuple[int, int]:
-    """(commit number, seq) of the change that an image belongs to."""
-    changes = sent.changes
-    after = len(changes.after)
-    row = changes.after.rows[image] if image < after else changes.before.rows[image - after]
-    return int(transactions.commit[changes.tx[row]]), int(changes.seq[row])
+def row_of_image(sent: Sent, image: int) -> int:
+    """Which of the changes an image belongs to."""
+    after, before = sent.changes.after, sent.changes.before
+    return int(after.rows[image] if image < len(after) else before.rows[image - len(after)])
 
 
 def _refuse_clashes(changes: Changes, ours: list[str]) -> None:

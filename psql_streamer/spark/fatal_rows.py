@@ -14,7 +14,7 @@ from psql_streamer.model import Batch, Changes
 from psql_streamer.spark.chosen_rows import take_rows
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.isolation import SortedRows, sort_out_large
-from psql_streamer.spark.putting_aside import RuleResult, combine, dispose_of_fatal, identity, run
+from psql_streamer.spark.putting_aside import Identity, RuleResult, combine, dispose_of_fatal, identity, run
 from psql_streamer.spark.running import Job, Runner
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ log = logging.getLogger("psql_streamer.spark")
 
 @dataclass(slots=True)
 class Trouble:
-    """A batch that ended the engine. deaths: how often. culprits: rows of which that is known, (commit number, seq)."""
+    """A batch that ended the engine. deaths: how often. culprits: rows of which that is known."""
 
     batch: tuple[object, ...]
     deaths: int = 0
-    culprits: dict[tuple[int, int], HandlerError] = field(default_factory=dict)
+    culprits: dict[Identity, HandlerError] = field(default_factory=dict)
 
 
 def key_of(batch: Batch) -> tuple[object, ...]:

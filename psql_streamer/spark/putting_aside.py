@@ -82,17 +82,20 @@ def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleR
     size = int(row_sizes(changes)[0])
     if job.rule.on_error == "dead-letter":
         return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
-    commit, seq = identity(changes, job.transactions)[0]
     raise HandlerRefused(
-        f"{job.where}: the row of change ({job.show_commit(commit)}, {seq}) has {size} bytes and {how}",
+        f"{job.where}: the row of change {job.show_change(0)} has {size} bytes and {how}",
         f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}, or put such rows aside: "
         'onError = "dead-letter"',
     )
 
 
-def identity(changes: Changes, transactions: Transactions) -> list[tuple[int, int]]:
-    """(commit number, seq) of every change."""
-    return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), strict=True))
+Identity = tuple[int, int, bytes]
+
+
+def identity(changes: Changes, transactions: Transactions) -> list[Identity]:
+    """(commit number, seq, given UUID) of every change. Chunks of a snapshot may have one commit number."""
+    given = [b""] * len(changes) if changes.uuid is None else changes.uuid.tolist()
+    return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), given, strict=True))
 
 
 def _made(changes: Changes | None) -> RuleResult:

@@ -18,7 +18,7 @@ from psql_streamer.spark.alike import Tables, is_row_by_row
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
-from psql_streamer.spark.exchange import Sent, identity_of_image, send
+from psql_streamer.spark.exchange import Sent, row_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import Uncoercible, failure
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, bit_of, union
@@ -48,9 +48,12 @@ class Job:
     tables: Tables | None = None
     """Which relation each row is of, where these are the changes of several tables."""
 
-    def show_commit(self, commit: int) -> str:
-        """A commit number, in the words of the source."""
-        return str(fields_of(self.source).show_commit(commit))
+    def show_change(self, row: int) -> str:
+        """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
+        tx, seq = int(self.changes.tx[row]), self.changes.seq[row]
+        commit = fields_of(self.source).show_commit(int(self.transactions.commit[tx]))
+        snapshot = self.transactions.snapshots.get(tx)
+        return f"({commit}, {seq})" + ("" if snapshot is None else f' of snapshot "{snapshot.id}"')
 
     @property
     def where(self) -> str:
@@ -220,10 +223,9 @@ class Runner:
         found = uncoercible(error)
         if found is not None:
             column, image = found
-            commit, seq = identity_of_image(sent, job.transactions, image)
             return Uncoercible(
                 f"{job.where}: the value of column {sent.changes.columns[column].name} in change "
-                f"({job.show_commit(commit)}, {seq}) cannot be coerced",
+                f"{job.show_change(row_of_image(sent, image))} cannot be coerced",
                 "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
                 'onError = "dead-letter"',
             )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from psql_streamer.cells import NO_PLACE
 from psql_streamer.model import (
     OUTSIDE,
     ArrowType,
@@ -19,6 +23,7 @@ from psql_streamer.model import (
     Position,
     Relation,
     RowOp,
+    SnapshotRows,
     SourceInfo,
     Transactions,
     Truncate,
@@ -64,6 +69,51 @@ def mixed_batch() -> Batch:
     )
 
 
+def snapshot_batch(
+    snapshot: SnapshotRows = SnapshotRows("first", on_demand=False),  # noqa: B008 - it is immutable
+    ids: Sequence[int] = (1, 2),
+    commit: int = 1,
+) -> Batch:
+    """READ rows of a snapshot, as a source gives those that it read together."""
+    columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
+    arrays = pa.array(ids, pa.int64()), pa.array([f"note {number}" for number in ids], pa.string())
+    relation = Relation("orders", "public", "orders", columns)
+    changes = Changes.of_new_rows(relation, arrays, np.zeros(len(ids), np.int32), RowOp.READ)
+    uuids = [str(uuid5(NAMESPACE_URL, f"{snapshot.id}/{number}")) for number in ids]
+    return Batch(
+        SOURCE,
+        Position({"commit": commit, "snapshot": snapshot.id}, f"{commit} and {snapshot.id}"),
+        Transactions(np.array([commit], np.uint64), np.array([5_000_000]), snapshots={0: snapshot}),
+        (replace(changes, uuid=np.array(uuids, "S36")),),
+        nbytes=1000,
+    )
+
+
+def as_read(batch: Batch, snapshot: SnapshotRows) -> Batch:
+    """The rows that a batch inserts, as if a snapshot had found them."""
+    found = []
+    for changes in batch.changes:
+        rows = np.flatnonzero(changes.op == RowOp.INSERT)
+        if not len(rows):
+            continue
+        some = changes.take(rows)
+        uuids = [str(uuid5(NAMESPACE_URL, f"{some.relation}/{order}")) for order in some.batch_order.tolist()]
+        read, none = np.full(len(rows), RowOp.READ, np.uint8), np.zeros(len(rows), np.int32)
+        given = np.array(uuids, "S36")
+        found.append(replace(some, op=read, seq=some.batch_order, tx=none, place=None, table_seq=None, uuid=given))
+    of = batch.transactions
+    transactions = Transactions(of.commit[:1], of.commit_ts[:1], snapshots={0: snapshot})
+    return replace(
+        batch,
+        transactions=transactions,
+        changes=tuple(found),
+        truncates=(),
+        messages=(),
+        schema_changes=(),
+        transaction_metadata=None,
+    )
+
+
 def empty_batch(commit: int = 1) -> Batch:
     """A mere move of the position."""
     return Batch(
@@ -83,14 +133,20 @@ def check_batch(batch: Batch) -> None:
     transactions = batch.transactions
     assert len(transactions.commit_ts) == len(transactions), "Transactions: a commit_ts for each"
     assert transactions.ids is None or len(transactions.ids) == len(transactions), "Transactions: an id for each"
-    assert np.all(np.diff(transactions.commit.astype(np.int64)) > 0), "Transactions: commit numbers increase"
+    commits, snapshots = transactions.commit.astype(np.int64), transactions.snapshots
+    real = np.array([tx not in snapshots for tx in range(len(transactions))], np.bool_)
+    assert np.all(np.diff(commits[real]) > 0), "Transactions: commit numbers increase"
+    assert np.all(np.diff(commits) >= 0), "Transactions: those of snapshots stand where they were read"
+    assert set(snapshots) <= set(range(len(transactions))), "Transactions: snapshots points into it"
+    assert all(transactions.id_of(tx) is None for tx in snapshots), "Transactions: rows of a snapshot have no id"
     for changes in batch.changes:
         check_changes(changes, len(transactions))
+        _check_rows_of_snapshots(changes, np.isin(changes.tx, list(snapshots)))
     order = [batch_order for batch_order, _ in _ordered(batch)] + [
         one.batch_order for one in batch.messages if one.seq == OUTSIDE
     ]
     assert len(set(order)) == len(order), "two changes have one batch_order"
-    found = identities(batch)
+    found = [identity for _, identity in sorted(_ordered(batch, snapshots=False))]
     assert found == sorted(set(found)), "sorted by batch_order, (commit, seq) increases and is unique"
     assert not len(batch) or batch.nbytes > 0, "nbytes, by which queues are bounded, is 0"
 
@@ -114,6 +170,19 @@ def check_changes(changes: Changes, transactions: int) -> None:
     assert deleted <= before <= deleted | updated, f"{table}: an old row for each delete, and for updates that have one"
 
 
+def _check_rows_of_snapshots(changes: Changes, rows: NDArray[np.bool_]) -> None:
+    """rows: which of the changes are of snapshots. Their identity is their UUID."""
+    if not rows.any():
+        return
+    table = str(changes.relation)
+    assert set(changes.op[rows].tolist()) == {RowOp.READ}, f"{table}: rows of a snapshot are READ"
+    uuids = [] if changes.uuid is None else changes.uuid[rows].tolist()
+    assert {len(uuid) for uuid in uuids} == {36}, f"{table}: rows of a snapshot have UUIDs of 36 characters"
+    assert len(set(uuids)) == len(uuids), f"{table}: two rows of a snapshot have one UUID"
+    placed = changes.place is not None and bool((changes.place[rows] != NO_PLACE).any())
+    assert not placed, f"{table}: rows of a snapshot have no place"
+
+
 def _check_image(changes: Changes, image: Image, where: str) -> None:
     assert len(image.columns) == len(changes.columns), f"{where}: an array a column"
     assert np.all(np.diff(image.rows) > 0), f"{where}: rows increase strictly"
@@ -132,10 +201,13 @@ def _check_image(changes: Changes, image: Image, where: str) -> None:
         assert not lacking.any(), f"{where}: column {changes.columns[index].name} has values where it is absent"
 
 
-def _ordered(batch: Batch) -> Iterator[tuple[int, Identity]]:
-    commit = batch.transactions.commit
+def _ordered(batch: Batch, snapshots: bool = True) -> Iterator[tuple[int, Identity]]:
+    """snapshots: whether rows of snapshots are among them."""
+    commit, left_out = batch.transactions.commit, [] if snapshots else list(batch.transactions.snapshots)
     for changes in batch.changes:
-        of_rows = zip(changes.batch_order.tolist(), commit[changes.tx].tolist(), changes.seq.tolist(), strict=True)
+        rows = ~np.isin(changes.tx, left_out)
+        orders, seqs = changes.batch_order[rows], changes.seq[rows]
+        of_rows = zip(orders.tolist(), commit[changes.tx[rows]].tolist(), seqs.tolist(), strict=True)
         yield from ((batch_order, (number, seq)) for batch_order, number, seq in of_rows)
     for truncate in batch.truncates:
         yield truncate.batch_order, (int(commit[truncate.tx]), truncate.seq)

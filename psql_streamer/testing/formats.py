@@ -12,7 +12,8 @@ from psql_streamer.events.format import Format
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Marker, RowOp
-from psql_streamer.testing.batches import batch_of, mixed_batch
+from psql_streamer.pipeline.coalescing import merge
+from psql_streamer.testing.batches import batch_of, mixed_batch, snapshot_batch
 
 _ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
 
@@ -61,6 +62,19 @@ class FormatContract(ABC):
             together = _bytes(encoder.encode(batch_of(_ROWS, "id")))
             alone = _bytes(encoder.encode(batch_of(_ROWS[:1], "id")))
         assert together[0] == alone[0]
+
+    def test_rows_of_a_snapshot_are_keyed_records_that_say_what_they_are(self) -> None:
+        """In the value or, where formats need them, in the headers; and the same whatever stands beside them."""
+        with self._encoder() as encoder:
+            alone = encoder.encode(snapshot_batch())
+            merged = encoder.encode(merge([batch_of(_ROWS, "id"), snapshot_batch(commit=2), snapshot_batch(commit=2)]))
+        assert alone.op.tolist() == [RowOp.READ] * 2
+        assert [alone.snapshot_of(at) for at in range(len(alone))] == ["first"] * 2
+        assert None not in alone.keys.to_pylist() + alone.values.to_pylist()
+        assert Counter(merged.op.tolist()) == {RowOp.INSERT: len(_ROWS), RowOp.READ: 4}
+        assert [merged.snapshot_of(at) for at in range(len(merged))] == [None] * len(_ROWS) + ["first"] * 4
+        if "snapshot" in alone.headers:
+            assert alone.headers["snapshot"].to_pylist() == [b"first"] * 2
 
     def test_a_stop_may_come_twice_and_another_batch_behind_it(self) -> None:
         made = self.make_format()

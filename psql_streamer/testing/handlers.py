@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from psql_streamer.interfaces import Handler, Status
-from psql_streamer.model import Batch
-from psql_streamer.testing.batches import check_batch, empty_batch, identities
+from psql_streamer.model import Batch, SnapshotRows
+from psql_streamer.testing.batches import as_read, check_batch, empty_batch, identities
 
 
 class HandlerContract(ABC):
@@ -34,6 +34,14 @@ class HandlerContract(ABC):
                 assert handled.position == batch.position
                 assert handled.source == batch.source
                 assert set(identities(handled)) <= set(identities(batch))
+
+    def test_rows_of_a_snapshot_stay_what_they_are(self) -> None:
+        snapshot = SnapshotRows("first", on_demand=True)
+        with self._started() as handler:
+            for batch in self.make_batches():
+                handled = handler.handle(as_read(batch, snapshot))
+                check_batch(handled)
+                assert handled.transactions.snapshots == {0: snapshot}
 
     def test_a_batch_comes_out_the_same_when_it_is_tried_again(self) -> None:
         with self._started() as handler:

@@ -65,10 +65,12 @@ class DeadLetters:
 
 def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
+    snapshot = records.snapshot_of(index)
     size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
     return (
         f"a record of {size} bytes from table {records.table_of(index)} "
-        f"(commit {_commit(records, index)}, change {records.seq[index]})"
+        f"({'' if snapshot is None else f'snapshot {snapshot}, '}"
+        f"commit {_commit(records, index)}, change {records.seq[index]})"
     )
 
 
@@ -89,6 +91,9 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
         fields_of(records.source).other_names.commit: _commit(records, index),
         "seq": str(records.seq[index]),
     }
+    snapshot = records.snapshot_of(index)
+    if snapshot is not None:
+        about["snapshot"] = snapshot
     own = {name: column[index].as_py() for name, column in records.headers.items()}
     headers = {name: value for name, value in own.items() if value is not None}
     headers |= {HEADER_PREFIX + name: text.encode() for name, text in about.items()}

@@ -14,10 +14,14 @@ from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Source
+from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
+from sinks.kafka.sink import KafkaSink
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, event, make_topic, read_rows, source_of, started, wait_for, write
 from tests.kafka_reader import consume
+from tests.kafka_sinks import options
+from tests.snapshots import INITIAL, ON_DEMAND, chunk
 
 
 class TestContract(SourceContract):
@@ -446,3 +450,28 @@ def test_a_partition_that_goes_away_with_records_on_their_way_to_sinks_stops_the
             assert "went to another instance with records that not every sink has" in str(first.failure)
             assert not first.status().ok
             assert set(commits(read_rows(second, 1))) <= {1, 2}
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "debezium"])
+def test_rows_of_a_snapshot_come_out_of_kafka_as_they_went_in(kafka: str, topic: str, form: str) -> None:
+    """Those of `debezium` have what their values do not say in their headers."""
+    given = merge([chunk(), chunk(snapshot=ON_DEMAND, number=1)])
+    sink = KafkaSink("k", options(kafka, topicFallback=topic, format=form, headers=True))
+    sink.start()
+    try:
+        sink.write(given)
+    finally:
+        sink.stop()
+    with started(source_of(kafka, topic, group=topic)) as source:
+        batches = read_rows(source, len(given))
+    found = [
+        (batch.transactions.snapshots[tx], uuid)
+        for batch in batches
+        for changes in batch.changes
+        if changes.uuid is not None
+        for tx, uuid in zip(changes.tx.tolist(), changes.uuid.tolist(), strict=True)
+    ]
+    (changes,) = given.changes
+    assert changes.uuid is not None
+    assert found == list(zip([INITIAL] * 3 + [ON_DEMAND] * 3, changes.uuid.tolist(), strict=True))

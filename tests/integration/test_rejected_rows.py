@@ -11,9 +11,11 @@ import pytest
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.model import Batch, Rejection
+from psql_streamer.pipeline.coalescing import merge
 from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import options
+from tests.snapshots import ON_DEMAND, chunk
 from tests.spark_changes import batch, shop
 
 REASON = "public.orders, rule 'orders': the value of column meta cannot be coerced to int"
@@ -80,3 +82,20 @@ def test_a_batch_is_not_written_before_its_dead_letters_are(mock_kafka: MockKafk
         assert writing.stats()["dead_lettered"] == 4
     finally:
         writing.stop()
+
+
+def test_dead_letters_of_rows_of_a_snapshot_name_it(kafka: str, topic_prefix: str) -> None:
+    dead = f"{topic_prefix}.dead"
+    writing = sink(kafka, topicFallback=topic_prefix, deadLetterTopic=dead, format="debezium")
+    given = merge([chunk(snapshot=ON_DEMAND), batch(shop())])
+    of_snapshot, of_transaction = (Rejection(changes, REASON, None, "notes") for changes in given.changes)
+    try:
+        writing.write(replace(given, changes=(), rejections=(of_snapshot, of_transaction)))
+    finally:
+        writing.stop()
+    letters = consume(kafka, [dead])
+    reads = [letter for letter in letters if letter.headers["dead_letter_table"] == b"public.notes"]
+    assert [letter.headers["dead_letter_snapshot"] for letter in reads] == [ON_DEMAND.id.encode()] * 3
+    others = [letter for letter in letters if letter not in reads]
+    assert others
+    assert not any("dead_letter_snapshot" in letter.headers for letter in others)

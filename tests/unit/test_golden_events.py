@@ -122,7 +122,7 @@ def test_transaction_metadata_agrees_with_the_events_between_begin_and_end() -> 
                     assert order - by_table.get(table, 0) in (0, 1)  # 0: the other half of a key change
                     by_table[table] = order
                 assert by_table == {table: n for table, n in counted.items() if table in by_table}
-        elif value and value["op"] != "m":
+        elif value and value["op"] not in ("m", "r"):
             place, source = value["transaction"], value["source"]
             assert place["id"] not in ended
             assert place["id"].startswith(f"{source['txId']}:")

@@ -103,7 +103,7 @@ class DebeziumBatch(BatchFormat):
             b"null" if rows.new is None else self._image(rows.new, rows),
             *self._source.render_rows(rows),
             b',"transaction":',
-            render_blocks(self.batch.transactions, rows) if self.transactions else b"null",
+            render_blocks(self.batch.transactions, rows) if self.transactions and not rows.of_snapshot else b"null",
             b',"op":"%s",' % _CODES[rows.op],
             self._source.times(rows.tx),
             b"}",

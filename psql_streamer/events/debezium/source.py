@@ -8,7 +8,7 @@ connector, name, ts_ms, snapshot, db, sequence, ts_us, ts_ns) is io.debezium.con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,18 @@ from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
-from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Batch, LogicalMessage, Relation, ReplicationOrigin, RowOp
+from psql_streamer.events.source_fields import snapshot_word
+from psql_streamer.model import (
+    MARIADB,
+    MYSQL,
+    POSTGRESQL,
+    Batch,
+    LogicalMessage,
+    Relation,
+    ReplicationOrigin,
+    RowOp,
+    Transactions,
+)
 
 
 class SourceBlock(ABC):
@@ -40,6 +51,7 @@ class SourceBlock(ABC):
         self._millis = PerTransaction(lambda: to_digits(of.commit_ts // 1000))
         self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
         self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
+        self._snapshots = PerTransaction(lambda: _snapshot_words(of))
 
     @abstractmethod
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
@@ -61,15 +73,21 @@ class SourceBlock(ABC):
         """The same for one transaction."""
         return self._times.get(tx)
 
-    def _until_sequence(self, snapshot: bool) -> bytes:
-        """The members after `ts_ms`, up to the name of `sequence`. snapshot: whether a snapshot found the rows."""
-        flag = b"true" if snapshot else b"false"
-        return b',"snapshot":"%s","db":%s,"sequence":' % (flag, name(self._batch.source.database))
+    def _snapshot_of(self, rows: Rows) -> Fragment:
+        """What `snapshot` is of each row's event."""
+        return self._snapshots.take(rows.tx) if rows.op is RowOp.READ else _NO_SNAPSHOT
+
+    def _until_sequence(self, snapshot: Fragment) -> tuple[Fragment, ...]:
+        """The members after `ts_ms`, up to the name of `sequence`."""
+        return b',"snapshot":"', snapshot, b'","db":%s,"sequence":' % name(self._batch.source.database)
 
 
 def source_block(batch: Batch) -> SourceBlock:
     """The block of the kind of source that a batch is from."""
     return _BLOCKS.get(batch.source.kind, OtherBlock)(batch)
+
+
+_NO_SNAPSHOT = b"false"
 
 
 class OtherBlock(SourceBlock):
@@ -80,7 +98,7 @@ class OtherBlock(SourceBlock):
             self._millis.take(rows.tx),
             self._fine_times.take(rows.tx),
             rows.render_by_relation(_names),
-            rows.op is RowOp.READ,
+            self._snapshot_of(rows),
         )
 
     def render_table(self, tx: int, place: int, relation: Relation) -> bytes:  # noqa: ARG002 - as render_rows
@@ -94,9 +112,9 @@ class OtherBlock(SourceBlock):
         )
 
     def _fragments(
-        self, millis: Fragment, fine_times: Fragment, names: Fragment, snapshot: bool = False
+        self, millis: Fragment, fine_times: Fragment, names: Fragment, snapshot: Fragment = _NO_SNAPSHOT
     ) -> tuple[Fragment, ...]:
-        return self._head, millis, self._until_sequence(snapshot) + b"null", fine_times, names, b"}"
+        return self._head, millis, *self._until_sequence(snapshot), b"null", fine_times, names, b"}"
 
 
 _NO_ORIGIN = b'null,"origin_lsn":null'
@@ -108,9 +126,8 @@ class PostgresBlock(SourceBlock):
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         of = batch.transactions
-        self._position, self._read_position = (
-            PerTransaction(partial(self._positions, snapshot)) for snapshot in (False, True)
-        )
+        self._position = PerTransaction(lambda: self._positions(_NO_SNAPSHOT))
+        self._read_position = PerTransaction(lambda: self._positions(self._snapshots.all()))
         self._xid = PerTransaction(lambda: pc.fill_null(of.id_texts(), b"null"))
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
@@ -120,7 +137,7 @@ class PostgresBlock(SourceBlock):
         tx = rows.tx
         return self._fragments(
             (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
-            b"null" if rows.place is None else to_digits(rows.place),
+            None if rows.place is None else to_digits(rows.place),
             self._fine_times.take(tx),
             rows.render_by_relation(_names),
             self._xid.take(tx),
@@ -135,15 +152,15 @@ class PostgresBlock(SourceBlock):
         if message.tx >= 0:
             return self._render_in_transaction(message.tx, message.place, _names("", ""))
         lsn = b"%d" % message.place
-        position = b"%d%s%s" % (message.moment // 1000, self._until_commit(snapshot=False), lsn)
+        position = _joined((b"%d" % (message.moment // 1000), *self._until_commit(_NO_SNAPSHOT), lsn))
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
         return _joined(self._fragments(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
 
-    def _positions(self, snapshot: bool) -> pa.Array:
-        return join(self._millis.all(), self._until_commit(snapshot), to_digits(self._batch.transactions.commit))
+    def _positions(self, snapshot: Fragment) -> pa.Array:
+        return join(self._millis.all(), *self._until_commit(snapshot), to_digits(self._batch.transactions.commit))
 
-    def _until_commit(self, snapshot: bool) -> bytes:
-        return self._until_sequence(snapshot) + b'"[\\"'
+    def _until_commit(self, snapshot: Fragment) -> tuple[Fragment, ...]:
+        return *self._until_sequence(snapshot), b'"[\\"'
 
     def _render_in_transaction(self, tx: int, lsn: int, names: bytes) -> bytes:
         return _joined(
@@ -158,20 +175,25 @@ class PostgresBlock(SourceBlock):
         )
 
     def _fragments(
-        self, position: Fragment, lsn: Fragment, fine_times: Fragment, names: Fragment, xid: Fragment, origin: Fragment
+        self,
+        position: Fragment,
+        lsn: Fragment | None,
+        fine_times: Fragment,
+        names: Fragment,
+        xid: Fragment,
+        origin: Fragment,
     ) -> tuple[Fragment, ...]:
+        rest_of_sequence = (rb'\",null]"',) if lsn is None else (rb"\",\"", lsn, rb'\"]"')
         return (
             self._head,
             position,
-            rb"\",\"",
-            lsn,
-            rb'\"]"',
+            *rest_of_sequence,
             fine_times,
             names,
             b',"txId":',
             xid,
             b',"lsn":',
-            lsn,
+            b"null" if lsn is None else lsn,
             b',"xmin":null,"origin":',
             origin,
             b"}",
@@ -193,7 +215,7 @@ class BinlogBlock(SourceBlock):
         source, places = self._batch.source, rows.place
         return self._fragments(
             rows.tx,
-            b"true" if rows.op is RowOp.READ else b"false",
+            self._snapshot_of(rows),
             (rows.render_by_relation(_db), rows.render_by_relation(_table)),
             b'""' if places is None else files(source, places),
             b"0" if places is None else to_digits(file_offsets(places)),
@@ -203,7 +225,7 @@ class BinlogBlock(SourceBlock):
     def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
         names = _db(relation.schema, relation.table), _table(relation.schema, relation.table)
         file, offset = file_of(self._batch.source, place), b"%d" % file_offset(place)
-        return _joined(self._fragments(np.array([tx], np.int32), b"false", names, file, offset, b"0"))
+        return _joined(self._fragments(np.array([tx], np.int32), _NO_SNAPSHOT, names, file, offset, b"0"))
 
     def render_message(self, message: LogicalMessage) -> bytes:
         raise NotImplementedError("a binary log has no logical messages")
@@ -215,7 +237,7 @@ class BinlogBlock(SourceBlock):
     def _fragments(
         self,
         tx: NDArray[np.int32],
-        snapshot: bytes,
+        snapshot: Fragment,
         names: tuple[Fragment, Fragment],
         file: Fragment,
         offset: Fragment,
@@ -225,7 +247,9 @@ class BinlogBlock(SourceBlock):
         return (
             self._head,
             self._millis.take(tx),
-            b',"snapshot":"%s","db":' % snapshot,
+            b',"snapshot":"',
+            snapshot,
+            b'","db":',
             db,
             b',"sequence":null',
             self._fine_times.take(tx),
@@ -259,6 +283,12 @@ def _fine_times(micros: NDArray[np.int64]) -> pa.Array:
 @lru_cache(maxsize=1 << 15)
 def _names(schema: str, table: str) -> bytes:
     return b',"schema":%s,"table":%s' % (name(schema), name(table))
+
+
+def _snapshot_words(of: Transactions) -> pa.Array:
+    """Of what stands for the transaction of READ rows. Those of sources that name no snapshots are all of one."""
+    words = {tx: snapshot_word(snapshot) for tx, snapshot in of.snapshots.items()}
+    return pa.array([words.get(tx, b"true") for tx in range(len(of))], pa.binary())
 
 
 def _origin(origin: ReplicationOrigin | None) -> bytes:

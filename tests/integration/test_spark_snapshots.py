@@ -1,0 +1,85 @@
+"""READ rows of snapshots through the Spark handler on a real local Spark, beside changes of transactions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psql_streamer.cells import NO_PLACE, cells_of
+from psql_streamer.errors import HandlerError
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch, RowOp
+from psql_streamer.pipeline.coalescing import merge
+from psql_streamer.spark.putting_aside import identity
+from psql_streamer.testing.batches import check_batch
+from tests.encoding import encoder_of
+from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, chunk
+from tests.spark_changes import names, only, values
+
+COMMIT = 28_267_135
+OTHERS = replace(NOTES, id="16777", table="others")
+
+
+def merged() -> Batch:
+    """Rows of two snapshots of one table, and of a second table between them."""
+    batches = [chunk(number=1), chunk(relation=OTHERS, number=2), chunk(snapshot=ON_DEMAND, number=3)]
+    return merge(batches)
+
+
+def test_rules_see_rows_of_snapshots_and_leave_their_identity(spark: Any) -> None:
+    rule = {
+        "sql": "SELECT *, _op AS how, _xid AS xid, _commit_lsn AS lsn, _seq + 0 AS place FROM changes WHERE id <> 2"
+    }
+    given = merged()
+    result = spark(notes=rule).handle(given)
+    check_batch(result)
+    (notes,) = (one for one in result.changes if one.relation.table == "notes")
+    assert names(notes)[-4:] == ["how", "xid", "lsn", "place"]
+    assert values(notes, "how") == [b"read"] * 4
+    assert values(notes, "xid") == [None] * 4
+    assert values(notes, "lsn") == [b"%d" % COMMIT] * 4
+    assert values(notes, "place") == [b"0", b"2"] * 2
+    expected = {one.relation.table: one.uuid for one in given.changes}["notes"]
+    assert notes.uuid is not None
+    assert expected is not None
+    assert notes.uuid.tolist() == expected[[0, 2, 3, 5]].tolist()
+    assert set(notes.op.tolist()) == {RowOp.READ}
+    assert [result.transactions.snapshots[tx] for tx in notes.tx.tolist()] == [INITIAL] * 2 + [ON_DEMAND] * 2
+    assert result.transactions.commit_ts.tolist() == [MOMENT] * 3
+
+
+def test_rows_of_snapshots_of_tables_that_a_rule_sees_as_one_keep_their_identity(spark: Any) -> None:
+    given = merged()
+    result = spark(**{"*": {"sql": "SELECT * FROM changes"}}).handle(given)
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    assert encoder.encode(result).values.equals(encoder.encode(given).values)
+
+
+def test_rows_of_a_snapshot_that_a_rule_cannot_take_are_put_aside_as_what_they_are(spark: Any) -> None:
+    rule = {"coerce": {"note": "int"}, "on_error": "dead-letter"}
+    given = merge([chunk([(b"1", b"7", None), (b"2", b"none", None)], ON_DEMAND), chunk(relation=OTHERS, number=2)])
+    result = spark(notes=rule).handle(given)
+    (rejection,) = result.rejections
+    alone = replace(result, changes=(rejection.changes,), rejections=())
+    (value,) = encoder_of("event", Router({}, "", "t"), {}).encode(alone).values.to_pylist()
+    uuid = cells_of(given.changes).uuid
+    assert uuid is not None
+    assert b'"UUID":"%s"' % uuid[1] in value
+    assert '"Snapshot":"żółć-2","OnDemand":true'.encode() in value
+
+
+def test_a_row_of_a_snapshot_that_stops_a_rule_is_called_by_its_snapshot(spark: Any) -> None:
+    handler = spark(notes={"coerce": {"note": "int"}})
+    with pytest.raises(HandlerError, match=r'in change \(0/1AF527F, 0\) of snapshot "initial" cannot be coerced'):
+        handler.handle(chunk(ROWS))
+
+
+def test_rows_of_chunks_at_one_lsn_are_told_apart() -> None:
+    one = only(merge([chunk(number=1), chunk(number=2)]))
+    transactions = merge([chunk(number=1), chunk(number=2)]).transactions
+    assert len(set(identity(one, transactions))) == len(one) == 2 * len(ROWS)
+    assert np.unique(transactions.commit).tolist() == [COMMIT]
+    assert one.place is None or (one.place == NO_PLACE).all()
