@@ -73,6 +73,11 @@ class Source(ABC):
         """
         return None
 
+    @property
+    def gap_remedy(self) -> str:
+        """What an operator does about changes that are lost for good; a part of messages."""
+        return f"take a new copy of the tables, and forget the position (psql-streamer position forget {self.name})"
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""

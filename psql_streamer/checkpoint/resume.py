@@ -19,9 +19,9 @@ class Resume:
 
 
 def choose_position(
-    source: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
+    gap_remedy: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
 ) -> Resume:
-    """Where a source starts. found: its stream identity now. override: Source.position_override.
+    """Where a source starts. found: its stream identity now. gap_remedy: Source.gap_remedy. override: Source's, too.
 
     PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
     is the operator's word that this is right.
@@ -30,14 +30,16 @@ def choose_position(
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
-    require_same_stream(source, f"the stored position {record.position}", record.stream, found)
+    require_same_stream(gap_remedy, f"the stored position {record.position}", record.stream, found)
     return Resume(record.position)
 
 
-def require_same_stream(source: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]) -> None:
+def require_same_stream(
+    gap_remedy: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]
+) -> None:
     """PositionRefused when a position belongs to another stream than the one that is there now.
 
-    position: what messages call it. of_position: the stream identity that it was made with.
+    gap_remedy: Source.gap_remedy. position: what messages call it. of_position: the stream identity it was made with.
     """
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if of_position and not of_position.keys() & found.keys():
@@ -46,8 +48,7 @@ def require_same_stream(source: str, position: str, of_position: Mapping[str, st
         what = ", ".join(f'{key} "{of_position[key]}", {_described(found.get(key))}' for key in differing)
         raise PositionRefused(
             f"{position} was made with {what}",
-            "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
-            f"the position (psql-streamer position forget {source}) to start where the slot is",
+            f"if that is right, {gap_remedy}; or set walPositionOverride to where to go on",
         )
 
 

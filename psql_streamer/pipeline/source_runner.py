@@ -197,7 +197,7 @@ class SourceRunner:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         stream = dict(self.part.stream_identity())
         if self._stream is not None:
-            require_same_stream(self.part.name, f"position {self._position}", self._stream, stream)
+            require_same_stream(self.part.gap_remedy, f"position {self._position}", self._stream, stream)
             self.part.start(self._position)
         else:
             self._begin(stream)
@@ -206,7 +206,7 @@ class SourceRunner:
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
         record, override = self._store.get(self.part.name), self.part.position_override
-        resume = choose_position(self.part.name, record, stream, override)
+        resume = choose_position(self.part.gap_remedy, record, stream, override)
         if record is not None:
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:

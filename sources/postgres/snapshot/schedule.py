@@ -146,6 +146,12 @@ class Schedule:
             self._first = {run.id} if first else set()
             self._changed()
 
+    def put_first(self, run: str) -> None:
+        """The snapshot of this id has tables without a key."""
+        with self._condition:
+            self._first = {run}
+            self._changed()
+
     def watch(self, batch: Batch) -> None:
         """A batch of the stream, before it is given."""
         with self._condition:
