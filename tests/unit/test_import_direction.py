@@ -38,6 +38,7 @@ TIERS = [
         "psql_streamer.pgoutput",
         "psql_streamer.pgtypes",
         "psql_streamer.pipeline.coalescing",
+        "psql_streamer.snapshot_figures",
         "psql_streamer.table_patterns",
         "sinks.kafka.partitioner",
     },
