@@ -105,7 +105,9 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
         return await _asked(request, lambda: snapshots.ask(wanted.source, tables))
 
     @app.get(
-        "/snapshots/{id}", summary="How a snapshot is doing", responses=gives(SnapshotShown, TEXT) | _errors(404, 503)
+        "/snapshots/{id}",
+        summary="How a snapshot is doing",
+        responses=gives(SnapshotShown, TEXT) | _errors(400, 404, 503),
     )
     def show(request: Request, name: _Id, source: _Source = None) -> Response:
         return _answered(request, lambda: snapshots.find(source, name), 200)

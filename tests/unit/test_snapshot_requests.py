@@ -60,7 +60,8 @@ class Asked:
     def turn(self) -> None:
         self.requests.note_ended(self.read)
         self.requests._look_at = 0.0
-        assert (batch := self.part.read(0.0)) is not None
+        batch = self.part.read(0.0)
+        assert batch is not None
         self.read += 1
         self.store.put("db1", StoredPosition(batch.position, {}))
         self.requests.settle(self.read)
