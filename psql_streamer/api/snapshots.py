@@ -87,9 +87,7 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
         status_code=202,
         responses=_describe(400, 401, 403, 404, 409, 413, 415, 422, 500, 503),
         dependencies=_WITH_TOKEN,
-        openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: {"schema": SnapshotWanted.model_json_schema()}}}
-        },
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": _body_schema()}}}},
     )
     async def ask(request: Request) -> Response:
         if (refused := permission.refuse(request) or _refuse_type(request)) is not None:
@@ -181,6 +179,21 @@ def _complaint(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return f"the body is not JSON: {example}"
     return str(error)
+
+
+def _body_schema() -> dict[str, Any]:
+    """Of SnapshotWanted, with the definitions where they are used: OpenAPI looks for them in another place."""
+    schema = SnapshotWanted.model_json_schema(ref_template="{model}")
+    definitions = schema.pop("$defs", {})
+
+    def inline(node: Any) -> Any:
+        if isinstance(node, dict):
+            node = definitions[node["$ref"]] if "$ref" in node else node
+            return {key: inline(value) for key, value in node.items()}
+        return [inline(value) for value in node] if isinstance(node, list) else node
+
+    inlined: dict[str, Any] = inline(schema)
+    return inlined
 
 
 def _describe(*errors: int) -> dict[int | str, dict[str, Any]]:

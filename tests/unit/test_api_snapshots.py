@@ -367,9 +367,8 @@ def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx
     assert api["components"]["securitySchemes"]["httpToken"]["scheme"] == "bearer"
     schema = found["/snapshots", "post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["properties"].keys() == {"source", "tables", "where"}
-    references = {part.split('"')[0] for part in json.dumps(schema).split('"$ref": "')[1:]}
-    assert all(one.startswith("#/components/schemas/") for one in references)
-    assert {one.rpartition("/")[2] for one in references} <= api["components"]["schemas"].keys()
+    assert "$ref" not in json.dumps(schema)
+    assert "where" in json.dumps(schema["properties"]["tables"])
 
 
 class Bars(HTMLParser):
