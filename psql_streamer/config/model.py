@@ -81,7 +81,7 @@ def _http_address(value: Any) -> Any:
 
 def _http_token(value: Any) -> Any:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        raise ValueError("is not a token: it must have one or more visible ASCII characters, and no blanks")
+        raise ValueError("must be one or more visible ASCII characters, without blanks")
     return value
 
 
