@@ -252,7 +252,4 @@ def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int
 
 def _complain(problems: list[str]) -> None:
     for problem in problems:
-        if logs.is_json():
-            _log.error("%s", problem)
-        else:
-            logs.say(f"psql-streamer: {problem}")
+        logs.complain(problem)

@@ -16,6 +16,7 @@ from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, details, overview, summary
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
+from psql_streamer.redaction import redact
 from psql_streamer.snapshots import SnapshotState
 
 
@@ -84,13 +85,13 @@ def _follow(arguments: argparse.Namespace, client: ServiceClient, name: str, sou
     try:
         snapshot = follow(read, sys.stderr if arguments.json else sys.stdout)
     except KeyboardInterrupt:
-        logs.say(f"psql-streamer: snapshot {name} goes on: psql-streamer snapshot show {name} --follow")
+        logs.complain(f"snapshot {name} goes on: psql-streamer snapshot show {name} --follow")
         raise
     if arguments.json:
         _print(arguments, last[0], [])
     for table in snapshot.progress.tables:
         if table.reason:
-            logs.say(f"psql-streamer: {table.table}: {table.reason}")
+            logs.complain(redact(f"{table.table}: {table.reason}"))
     return snapshot.progress.state is SnapshotState.DONE
 
 

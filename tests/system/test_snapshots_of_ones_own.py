@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from psql_streamer.cli import main
 from tests.service import Service
 
 TOKEN = "correct-horse-battery-staple"
@@ -31,14 +36,21 @@ sources = ["db1"]
 """
 
 
-def command(service: Service, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "psql_streamer", "snapshot", *arguments, "-config", str(service.config)]
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """The commands run in this process: a process for each would take longer than all the rest."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
 
 
 def run(service: Service, *arguments: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr."""
-    done = subprocess.run(command(service, *arguments), capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(["snapshot", *arguments, "-config", str(service.config)])
+    return code, out.getvalue(), err.getvalue()
 
 
 def told(service: Service, *arguments: str) -> Any:
@@ -91,7 +103,11 @@ def test_a_snapshot_is_started_paused_killed_resumed_and_followed_to_its_end(tmp
         service.until(lambda: found(service, name)["state"] == "paused", "what was wanted before the kill")
         assert found(service, name)["rows"] == 400
         assert found(service, name)["requested"][0] == {"table": "public.a", "where": "id > 5"}
-        following = subprocess.Popen(command(service, "show", name, "--follow"), stdout=subprocess.PIPE, text=True)
+        following = subprocess.Popen(
+            [sys.executable, "-m", "psql_streamer", "snapshot", "show", name, "--follow", "-config", service.config],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         code, out, _ = run(service, "resume", name)
         assert (code, out.split()[0]) == (0, name)
         followed, _ = following.communicate(timeout=60)
