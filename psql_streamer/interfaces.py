@@ -172,6 +172,7 @@ class Source(ABC):
     def snapshots(self) -> Sequence[SnapshotProgress]:
         """How far the snapshots are, those that have ended included; in the order in which they began or will.
 
+        Asked at any time, before the start too, by then of what the source knows without its position.
         Once it says of one that it has ended, the position of every batch that is read from then on says so, too.
         """
         return ()

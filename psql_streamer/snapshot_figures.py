@@ -53,6 +53,11 @@ def summarize(snapshots: Sequence[SnapshotProgress]) -> list[Mapping[str, Any]]:
     return [_summary(one) for one in [*last, *(one for one in snapshots if not one.state.ended)]]
 
 
+def shown_briefly(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """What `summarize` gave, without blanks, for a line of counters: `initial:running:1200`."""
+    return ",".join(f"{one['id']}:{one['state']}:{one['rows']}" for one in summaries) or "none"
+
+
 def _summary(progress: SnapshotProgress) -> Mapping[str, Any]:
     return {
         "id": progress.id,

@@ -41,6 +41,7 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
+from psql_streamer.snapshot_figures import shown_briefly
 
 log = logging.getLogger(__name__)
 
@@ -239,4 +240,6 @@ def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
 
 
 def _shown(key: str, value: Any) -> str:
+    if key == "snapshots":
+        return shown_briefly(value)
     return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from psql_streamer.api.answers import JSON, TEXT, Problem, answer, gives, problem
 from psql_streamer.api.permission import Permission
@@ -160,12 +162,13 @@ def _refuse_type(request: Request, *, empty: bool = False) -> Response | None:
 
 
 async def _body(request: Request) -> bytes | None:
-    """None when it is too long."""
+    """None when it is too long; what has come of it when the client hangs up."""
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BYTES:
-            return None
+    with suppress(ClientDisconnect):
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                return None
     return body
 
 

@@ -34,6 +34,7 @@ from psql_streamer.pipeline.sink_runner import Item, SinkRunner
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
 from psql_streamer.review import review
+from psql_streamer.snapshot_figures import shown_briefly
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -265,4 +266,6 @@ class Pipeline(Service):
     def _log_statistics(self) -> None:
         while not self._lifecycle.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
-                log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))
+                brief = {"snapshots": shown_briefly(stats["snapshots"])} if "snapshots" in stats else {}
+                counters = {**stats, **brief}
+                log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in counters.items()))

@@ -172,9 +172,12 @@ class SourceRunner:
         with self._lock:
             in_flight = len(self._tracker)
         stored = {"stored_position": str(self._stored)} if self._stored else {}
-        known = [snapshot.progress for snapshot in self.snapshots.known()]
-        snapshots = {"snapshots": summarize(known)} if self.snapshots.taken else {}
-        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **snapshots}
+        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._snapshot_stats()}
+
+    def _snapshot_stats(self) -> Stats:
+        if not self.snapshots.taken:
+            return {}
+        return {"snapshots": summarize([snapshot.progress for snapshot in self.snapshots.known()])}
 
     def _is_started(self) -> bool:
         return self._thread.ident is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -369,6 +370,17 @@ def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx
     assert schema["properties"].keys() == {"source", "tables", "where"}
     assert "$ref" not in json.dumps(schema)
     assert "where" in json.dumps(schema["properties"]["tables"])
+
+
+def test_a_client_that_hangs_up_in_its_body_leaves_no_error_in_the_log(
+    client: httpx.Client, service: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=10) as connection:
+        head = "POST /snapshots HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(f"{head}{{}}".encode())
+    assert ask(client, "public.a").status_code == 202
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert len(service.store.snapshots("db1")) == 1
 
 
 class Bars(HTMLParser):

@@ -26,6 +26,7 @@ from psql_streamer.commands import snapshot_follow
 from psql_streamer.commands.service_client import RequestRefused, ServiceAway
 from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, bars, details, duration, overview, summary
+from psql_streamer.config import load
 from psql_streamer.embedded.ports import free_ports
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import KnownSnapshot
@@ -387,6 +388,13 @@ def test_a_token_that_is_none_is_refused_and_not_shown(tmp_path: Path, capsys: p
         assert "httpToken: " in err
         assert "must be one or more visible ASCII characters, without blanks" in err
         assert not token or token not in err
+
+
+def test_the_token_is_in_no_text_of_the_configuration(tmp_path: Path) -> None:
+    config = load(Path(file_of(tmp_path, 1, f'httpToken = "{TOKEN}"')), {})
+    assert config.http_token == TOKEN
+    assert TOKEN not in repr(config)
+    assert load(Path(file_of(tmp_path, 1)), {"PSQL_STREAMER__HTTP_TOKEN": "2024"}).http_token == "2024"
 
 
 STORED = StoredPosition(Position({"chunks": 3}, "chunk 3"), {})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.checkpoint.store import Store
-from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.errors import (
     NoSuchSnapshot,
     SnapshotConflict,
@@ -29,6 +29,7 @@ from psql_streamer.pipeline.snapshot_requests import MOST_ENDED, SnapshotRequest
 from psql_streamer.pipeline.snapshot_tables import find_overlap
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
+from psql_streamer.snapshot_figures import shown_briefly
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.snapshot_source import MadeUpOptions, MadeUpSource
 from tests.unit.test_source_pace import Scripted
@@ -446,14 +447,18 @@ def test_a_runner_tells_its_source_before_every_start_and_shows_snapshots_in_its
 
     part.start = note  # type: ignore[method-assign]
     runner = SourceRunner(part, [], store, metrics, lifecycle, lambda: None)
-    store.put_snapshots("db1", [])
+    store.put_snapshots("db1", [StoredSnapshot(SnapshotRequest("asked", (B,)))])
     runner.snapshots.load()
     runner.start()
     try:
-        assert told == [0]
-        runner.snapshots.want("initial", Wanted.PAUSE)
-        [shown] = runner.stats()["snapshots"]
-        assert (shown["id"], shown["tables"]) == ("initial", 3)
+        assert told == [1]
+        for name in ("initial", "asked"):
+            runner.snapshots.want(name, Wanted.PAUSE)
+        deadline = time.monotonic() + 10
+        while shown_briefly(runner.stats()["snapshots"]) != "initial:paused:0,asked:paused:0":
+            assert time.monotonic() < deadline, runner.stats()
+            time.sleep(0.01)
+        assert [one["tables_left"] for one in runner.stats()["snapshots"]] == [3, 1]
     finally:
         lifecycle.stopping.set()
         runner.join(time.monotonic() + 10)
