@@ -22,7 +22,7 @@ from psql_streamer.api.snapshot_models import SnapshotShown
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.cli import _parser, main
-from psql_streamer.commands import snapshot_follow
+from psql_streamer.commands import snapshot, snapshot_follow
 from psql_streamer.commands.service_client import RequestRefused, ServiceAway
 from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, bars, details, duration, overview, summary
@@ -193,6 +193,20 @@ def test_a_restart_of_the_service_is_waited_for_and_told() -> None:
     out = io.StringIO()
     follow(steps(at(), away, starting, away, at(DONE)), out)
     assert [line for line in out.getvalue().splitlines() if "waiting" in line] == ["nothing answers at x: waiting"]
+
+
+def test_whoever_ends_the_wait_is_told_that_the_snapshot_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow_until_interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(snapshot, "follow", follow_until_interrupted)
+    with answering(202, shown()) as (port, _):
+        assert main(["snapshot", "start", "--wait", "-config", file_of(tmp_path, port)]) == 130
+    assert capsys.readouterr().err == (
+        f"psql-streamer: snapshot {NAME} goes on: psql-streamer snapshot show {NAME} --follow\n"
+    )
 
 
 @pytest.mark.usefixtures("_at_once")
