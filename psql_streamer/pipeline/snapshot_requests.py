@@ -77,7 +77,7 @@ class SnapshotRequests:
         self._ended: dict[str, tuple[int, SnapshotState]] = {}
 
     @property
-    def taken(self) -> bool:
+    def are_taken(self) -> bool:
         """Whether the source takes snapshots at all."""
         return takes_snapshots(type(self._part))
 

@@ -20,7 +20,7 @@ class SnapshotsOfSources(Snapshots):
 
     def known(self) -> Mapping[str, Sequence[KnownSnapshot]]:
         """See Snapshots.known."""
-        return {name: requests.known() for name, requests in self._by_source.items() if requests.taken}
+        return {name: requests.known() for name, requests in self._by_source.items() if requests.are_taken}
 
     def find(self, source: str | None, name: str) -> KnownSnapshot:
         """See Snapshots.find."""
@@ -37,7 +37,7 @@ class SnapshotsOfSources(Snapshots):
     def _to_ask(self, source: str | None) -> SnapshotRequests:
         if source is not None:
             return self._named(source)
-        able = [name for name, requests in self._by_source.items() if requests.taken]
+        able = [name for name, requests in self._by_source.items() if requests.are_taken]
         if len(able) > 1:
             raise SnapshotUnclear(f"sources {', '.join(able)} take snapshots", "say which one is meant with source")
         if not able and len(self._by_source) == 1:
@@ -60,7 +60,7 @@ class SnapshotsOfSources(Snapshots):
         if having:
             return next(iter(having.values()))
         for name_of_source, requests in self._by_source.items():
-            if requests.taken and not requests.complete:
+            if requests.are_taken and not requests.complete:
                 what = f"source {name_of_source} has not started yet, and snapshot {name} may be one of its own"
                 raise SourceUnavailable(what, "ask again when /status is well")
         raise NoSuchSnapshot(f"there is no snapshot {name}", "GET /snapshots lists all of them")

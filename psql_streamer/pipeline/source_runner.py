@@ -175,7 +175,7 @@ class SourceRunner:
         return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._snapshot_stats()}
 
     def _snapshot_stats(self) -> Stats:
-        if not self.snapshots.taken:
+        if not self.snapshots.are_taken:
             return {}
         return {"snapshots": summarize([snapshot.progress for snapshot in self.snapshots.known()])}
 
