@@ -46,7 +46,7 @@ class Snapshots:
         chosen = options.snapshot
         self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake)
         self._readers = Readers(name, options, catalog, types, self._schedule)
-        self._takes_all = False
+        self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
         self._begun_at_start = False
         self._stream_is_next = True
@@ -59,9 +59,13 @@ class Snapshots:
 
     def find_keyless(self, session: Session, position: Position | None) -> KeylessTables | None:
         """The tables without a key that are to be read where a new slot begins; None for none."""
-        if not self._begins_own(position):
+        if position is None and self._of_all:
+            requested: Sequence[TableRequest] = ()
+        elif self._begins_own(position):
+            requested = self._requested
+        else:
             return None
-        found = find_keyless(session, self._requested, self._options.publications, self._types)
+        found = find_keyless(session, requested, self._options.publications, self._types)
         return KeylessTables(self._catalog, self._options, found) if found else None
 
     def start(self, position: Position | None, since: int, keyless: KeylessTables | None) -> None:
@@ -71,7 +75,9 @@ class Snapshots:
         begins_own = self._begins_own(position)
         self._schedule.resume(() if position is None else _state_of(position))
         if begins_own:
-            self._schedule.add(self._own(), keyless is not None)
+            self._schedule.add(own := self._own())
+        if keyless is not None:
+            self._schedule.put_first(own.id if begins_own else self._of_all)
         self._begun_at_start = True
         self._keyless = keyless
         self._waker.open()
@@ -118,6 +124,7 @@ class Snapshots:
                 return None
             position = self._position(decoder.position.position)
             return Batch(source, position, NO_TRANSACTIONS, received_at=moment)
+        self._waker.wake()  # there may be more
         relation, change = decoder.learn(given.piece.relation)
         return read_batch(
             source,
@@ -150,7 +157,7 @@ class Snapshots:
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """See Source.set_snapshots."""
-        self._takes_all = any(one.wanted is Wanted.RUN and not one.tables for one in requests)
+        self._of_all = next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), "")
         self._schedule.set_requests(requests)
 
     def review(self, request: SnapshotRequest) -> None:
@@ -172,7 +179,7 @@ class Snapshots:
     def _begins_own(self, position: Position | None) -> bool:
         """Whether a start at a position begins a snapshot that nobody has to ask for."""
         mode = self._options.snapshot.mode
-        if mode is SnapshotMode.NEVER or self._takes_all:
+        if mode is SnapshotMode.NEVER or self._of_all:
             return False
         if self.must_begin_anew(position) or (position is None and not self._schedule.has_own):
             return True
