@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from psql_streamer import __version__, logs
+from psql_streamer.commands import snapshot_arguments
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
@@ -29,7 +30,7 @@ INTERRUPTED = 130
 _EPILOG = """\
 exit codes:
   0  success, or the service stopped on request
-  1  the service failed
+  1  the service failed, or refused what was asked; or a snapshot that was waited for did not end well
   2  the configuration or the command line cannot be used
   3  check or validate found errors
 
@@ -126,6 +127,12 @@ def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
     return OK
 
 
+def _snapshot(arguments: argparse.Namespace, _verbosity: int) -> int:
+    from psql_streamer.commands import snapshot
+
+    return OK if snapshot.run(arguments, _load(arguments)) else FAILED
+
+
 def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
@@ -147,6 +154,7 @@ _COMMANDS = {
     "check": _check,
     "validate": _validate,
     "position": _position,
+    "snapshot": _snapshot,
     "demo": _demo,
     "version": _version,
 }
@@ -169,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         "check": "check every precondition: servers, privileges, topics, Java; prints nothing if all is well",
         "validate": "check the configuration alone",
         "position": "show the stored positions, or forget one; the service must not be running",
+        "snapshot": "ask the running service for snapshots of tables, see, pause and cancel them",
         "demo": "set up a database, Kafka and Spark on this machine and stream between them",
         "version": "print the versions of psql-streamer and its libraries",
     }.items():
@@ -179,6 +188,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="print the findings as one JSON object")
         if name == "position":
             _add_forget(command)
+        if name == "snapshot":
+            snapshot_arguments.add_arguments(command, _add_common)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
             sources = ("postgres", "kafka", "mysql", "sql")
@@ -241,7 +252,4 @@ def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int
 
 def _complain(problems: list[str]) -> None:
     for problem in problems:
-        if logs.is_json():
-            _log.error("%s", problem)
-        else:
-            logs.say(f"psql-streamer: {problem}")
+        logs.complain(problem)

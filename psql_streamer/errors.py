@@ -14,6 +14,11 @@
         SinkUnavailable      brokers away, delivery not confirmed in time    -> retry
         SinkRefused          not authorised, a topic that cannot be made     -> stop
       StoreError             the position cannot be read or written          -> stop
+        StoreInUse           another process has the file open               -> stop
+      SnapshotError          something that is asked of a snapshot is refused; only whoever asked is told
+        NoSuchSnapshot       no snapshot or source of this name
+        SnapshotUnclear      several could be meant
+        SnapshotConflict     not now: it has ended, or another one has the table
 
 An error says what happened, where, and (remedy) what to do about it.
 """
@@ -96,6 +101,26 @@ class SinkRefused(SinkError):
 
 class StoreError(StreamerError):
     """The position store cannot be read or written."""
+
+
+class StoreInUse(StoreError):
+    """Another process has the file open."""
+
+
+class SnapshotError(StreamerError):
+    """Something that is asked of a snapshot is refused. Nothing is stopped by it."""
+
+
+class NoSuchSnapshot(SnapshotError):
+    """There is no snapshot, or no source, of this name."""
+
+
+class SnapshotUnclear(SnapshotError):
+    """Several snapshots or sources could be meant."""
+
+
+class SnapshotConflict(SnapshotError):
+    """It cannot be done now: the snapshot has ended, or another one has the table."""
 
 
 OUTCOMES: dict[type[BaseException], Outcome] = {

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, TypeAlias
 from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 
 
 class Severity(Enum):
@@ -54,7 +54,8 @@ Published: TypeAlias = Mapping[str, Sequence[Relation]]
 class Source(ABC):
     """Gives micro-batches in commit order, from a position on, and is told how far they are durable.
 
-    One thread calls start, read and stop; `confirm`, `interrupt`, `status` and `stats` may be called from any thread.
+    One thread calls start, read and stop; `confirm`, `interrupt`, `status`, `stats`, `set_snapshots` and `snapshots`
+    may be called from any thread.
     """
 
     Options: ClassVar[type[SourceOptions]]
@@ -169,11 +170,16 @@ class Source(ABC):
         """All that was asked of it, in the order in which it was; called before `start`, and after every change.
 
         What a request wants is followed within a chunk. How far a snapshot has got is part of positions. One that the
-        source began by itself has a request as soon as somebody wants something else of it than to run.
+        source began by itself has a request as soon as somebody wants something else of it than to run. One that has
+        ended wants CANCEL, which changes nothing, but keeps a source whose position knows nothing of it from beginning.
         """
 
     def snapshots(self) -> Sequence[SnapshotProgress]:
-        """How far the snapshots are, those that have ended included; in the order in which they began or will."""
+        """How far the snapshots are, those that have ended included; in the order in which they began or will.
+
+        Asked at any time, before the start too, by then of what the source knows without its position.
+        Once it says of one that it has ended, the position of every batch that is read from then on says so, too.
+        """
         return ()
 
     @abstractmethod
@@ -308,8 +314,46 @@ class Sink(ABC):
         """Switch debug messages while running."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSnapshot:
+    """A snapshot of a source. requested: what was asked for, with its conditions; empty for all tables.
+
+    wanted: what the operator wants of it; it is followed within a chunk.
+    """
+
+    source: str
+    progress: SnapshotProgress
+    requested: Sequence[TableRequest]
+    wanted: Wanted
+
+
+class Snapshots(Protocol):
+    """The snapshots of all sources. Callable from any thread.
+
+    source: a name; None where the others leave no choice. SnapshotError and its classes say what cannot be done;
+    SourceUnavailable is for the time before the start, and for a server that is away.
+    """
+
+    def known(self) -> Mapping[str, Sequence[KnownSnapshot]]:
+        """By source, in the order in which they began or will; sources that take none are not in it."""
+
+    def find(self, source: str | None, name: str) -> KnownSnapshot:
+        """The snapshot of this id."""
+
+    def ask(self, source: str | None, tables: Sequence[TableRequest]) -> KnownSnapshot:
+        """Ask for a snapshot, of all tables if none is named. It is on disk on return, and begins by itself.
+
+        SourceRefused when the source cannot take it.
+        """
+
+    def want(self, source: str | None, name: str, wanted: Wanted) -> KnownSnapshot:
+        """Let it run, pause or end. It is on disk on return, and followed within a chunk."""
+
+
 class Service(Protocol):
     """What the HTTP API sees of the running pipeline. Callable from any thread."""
+
+    snapshots: Snapshots
 
     def status(self) -> Mapping[str, Status]:
         """A Status by part: `source.db1`, `handler.spark`, `sink.kafka1`."""

@@ -18,7 +18,7 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.log_output import LogOutput, wait_no_longer
 from psql_streamer.redaction import redact
 
-__all__ = ["configure", "is_json", "say", "set_debug", "set_part_debug", "wait_no_longer"]
+__all__ = ["complain", "configure", "is_json", "say", "set_debug", "set_part_debug", "wait_no_longer"]
 
 SERVICE = "psql_streamer"
 # The packages that ship parts log under their module's name when no part is concerned.
@@ -76,6 +76,14 @@ def say(line: str) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LogOutput):
             handler.say(line)
+
+
+def complain(problem: str) -> None:
+    """A problem that ends a command, as a line for people, or as JSON where the log is."""
+    if is_json():
+        logging.getLogger(f"{SERVICE}.cli").error("%s", problem)
+    else:
+        say(f"psql-streamer: {problem}")
 
 
 class TextFormatter(logging.Formatter):

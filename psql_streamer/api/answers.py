@@ -12,6 +12,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("psql_streamer.api")
@@ -42,6 +43,11 @@ def problem(request: Request, code: int, error: str, headers: Mapping[str, str] 
     response = answer(request, Problem(error=error), lambda: [error], code)
     response.headers.update(headers or {})
     return response
+
+
+def gives(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of an endpoint that gives `model` as JSON, or one of the others."""
+    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}} for other in others}}}
 
 
 def is_head(request: Request) -> bool:
@@ -78,8 +84,17 @@ def answer_everything(app: FastAPI) -> None:
 async def _not_served(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     if code == 405:
-        return problem(request, code, f"{request.method} is not served: use GET or HEAD", {"Allow": "GET, HEAD"})
+        served = _methods(request)
+        use = f"use {' or '.join([', '.join(served[:-1]), served[-1]])}"
+        return problem(request, code, f"{request.method} is not served: {use}", {"Allow": ", ".join(served)})
     return problem(request, code, f"there is no {path_of(request)}: / lists the paths")
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that a path is served with, of all its routes. HEAD is where GET is."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    found = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return [*(["GET", "HEAD"] if "GET" in found else []), *sorted(found - {"GET", "HEAD"})]
 
 
 class _Everything:

@@ -1,4 +1,4 @@
-"""The HTTP API: health, status, statistics, metrics and the debug switch.
+"""The HTTP API: health, status, statistics, metrics, snapshots and the debug switch.
 
 /health answers on the event loop and needs nothing else. The others run in a thread each, so that not even a
 Service that hangs keeps /health from answering.
@@ -25,6 +25,7 @@ from psql_streamer.api.answers import (
     Problem,
     answer,
     answer_everything,
+    gives,
     is_head,
     path_of,
     preferred,
@@ -32,12 +33,15 @@ from psql_streamer.api.answers import (
 )
 from psql_streamer.api.listening import listen, shown_address
 from psql_streamer.api.page import status_page
+from psql_streamer.api.permission import Permission
+from psql_streamer.api.snapshots import add_snapshots
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
+from psql_streamer.snapshot_figures import shown_briefly
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ ENDPOINTS = {
     "/status": "the state of every part, with the reason; 500 if one has a problem",
     "/stats": "counters of every part",
     "/metrics": "metrics for Prometheus",
+    "/snapshots": "snapshots of the sources; POST asks for one",
     "/debug/on": "switch debug messages on",
     "/debug/off": "switch debug messages off",
     "/openapi.json": "this API, described",
@@ -92,8 +97,11 @@ _ERROR = {
 }
 
 
-def create_app(service: Service, metrics: Metrics) -> FastAPI:
-    """The API of a running pipeline. From now on the metrics show what `service` says of its parts."""
+def create_app(service: Service, metrics: Metrics, token: str | None = None) -> FastAPI:
+    """The API of a running pipeline. From now on the metrics show what `service` says of its parts.
+
+    token: what requests that change something must know; None where anybody may ask.
+    """
     metrics.watch(service)
     app = FastAPI(
         title="psql-streamer",
@@ -106,21 +114,22 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
         redoc_url=None,
     )
     answer_everything(app)
+    add_snapshots(app, service.snapshots, Permission(token))
 
-    @app.get("/", summary="Where everything is; a status page for browsers", responses=_gives(Index, HTML, TEXT))
+    @app.get("/", summary="Where everything is; a status page for browsers", responses=gives(Index, HTML, TEXT))
     def index(request: Request) -> Response:
         if preferred(request, JSON, TEXT, HTML) == HTML:
-            return HTMLResponse(status_page(service.status(), service.stats()))
+            return HTMLResponse(status_page(service.status(), service.stats(), service.snapshots.known()))
         return answer(request, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
 
-    @app.get("/health", summary=ENDPOINTS["/health"], responses=_gives(Health, TEXT))
+    @app.get("/health", summary=ENDPOINTS["/health"], responses=gives(Health, TEXT))
     async def health(request: Request) -> Response:
         return answer(request, Health(), lambda: ["Alive and well"])
 
     @app.get(
         "/status",
         summary=ENDPOINTS["/status"],
-        responses=_gives(StatusReport, TEXT) | _gives(StatusReport | Problem, TEXT, code=500),
+        responses=gives(StatusReport, TEXT) | gives(StatusReport | Problem, TEXT, code=500),
     )
     def status(request: Request) -> Response:
         parts = service.status()
@@ -130,7 +139,7 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
         )
         return answer(request, report, lambda: _status_lines(parts), 200 if report.ok else 500)
 
-    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=_gives(dict[str, dict[str, Any]], TEXT))
+    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=gives(dict[str, dict[str, Any]], TEXT))
     def stats(request: Request) -> Response:
         parts = service.stats()
         return answer(request, parts, lambda: _stats_lines(parts))
@@ -142,7 +151,7 @@ def create_app(service: Service, metrics: Metrics) -> FastAPI:
     @app.get(
         "/debug/{switch:path}",
         summary="Switch debug messages of all parts on or off",
-        responses=_gives(DebugState, TEXT) | _gives(Problem, TEXT, code=400),
+        responses=gives(DebugState, TEXT) | gives(Problem, TEXT, code=400),
     )
     def debug(request: Request, switch: Annotated[str, Path(json_schema_extra={"enum": ["on", "off"]})]) -> Response:
         if switch not in ("on", "off"):
@@ -231,9 +240,6 @@ def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
 
 
 def _shown(key: str, value: Any) -> str:
+    if key == "snapshots":
+        return shown_briefly(value)
     return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)
-
-
-def _gives(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of an endpoint that gives `model` as JSON, or one of the others."""
-    return {code: {"model": model, "content": {other: {"schema": {"type": "string"}} for other in others}}}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from psql_streamer import __version__
-from psql_streamer.interfaces import Status
+from psql_streamer.api.page_snapshots import show_snapshots
+from psql_streamer.interfaces import KnownSnapshot, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
@@ -36,18 +37,21 @@ class _Row:
     counters: list[tuple[str, str]]
 
 
-def status_page(status: Mapping[str, Status], stats: Mapping[str, Stats]) -> str:
-    """HTML with a row for every part: its state, the reason, its counters."""
+def status_page(
+    status: Mapping[str, Status], stats: Mapping[str, Stats], known: Mapping[str, Sequence[KnownSnapshot]]
+) -> str:
+    """HTML with a row for every part: its state, the reason, its counters. known: snapshots by source, with bars."""
     return _TEMPLATES.get_template("status_page.html").render(
         refresh_seconds=REFRESH_SECONDS,
         version=__version__,
         state=_state(all(part.ok for part in status.values())),
         parts=[_row(name, part, stats.get(name, {})) for name, part in status.items()],
+        snapshots=show_snapshots(known),
     )
 
 
 def _row(name: str, status: Status, stats: Stats) -> _Row:
-    counters = [(_label(key), _shown(key, value)) for key, value in stats.items()]
+    counters = [(_label(key), _shown(key, value)) for key, value in stats.items() if key != "snapshots"]
     return _Row(name, _state(status.ok), redact(status.reason), counters)
 
 

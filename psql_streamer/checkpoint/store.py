@@ -1,11 +1,13 @@
-"""The position store: LMDB, on disk before `put` returns. One record a source, and the shapes of its tables there."""
+"""The position store: LMDB, on disk before `put` returns. One record a source, the shapes of its tables there, and the
+snapshots that were asked of it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,20 @@ import lmdb
 from psql_streamer.checkpoint.store_format import (
     FORMAT,
     StoredPosition,
+    StoredSnapshot,
     decode_position,
     decode_relation,
+    decode_snapshot,
     encode_position,
     encode_relation,
+    encode_snapshot,
 )
-from psql_streamer.errors import StoreError
+from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
 
-_POSITIONS, _RELATIONS, _META = b"positions", b"relations", b"meta"
+_POSITIONS, _RELATIONS, _SNAPSHOTS, _META = b"positions", b"relations", b"snapshots", b"meta"
 _FORMAT_KEY = b"format"
-_DATABASES = 3
+_DATABASES = 4
 
 
 class Store:
@@ -39,6 +44,7 @@ class Store:
         self._environment: Any = None
         self._positions: Any = None
         self._relations: Any = None
+        self._snapshots: Any = None  # None: a file that is only read has none
         self._owner = -1
         self._writing = threading.Lock()
 
@@ -54,6 +60,7 @@ class Store:
             written = self._format()
             self._positions = self._environment.open_db(_POSITIONS)
             self._relations = self._environment.open_db(_RELATIONS)
+            self._snapshots = self._environment.open_db(_SNAPSHOTS)
             if written < FORMAT:
                 self._write_format()
         except lmdb.Error as error:
@@ -71,6 +78,7 @@ class Store:
             self._format()
             self._positions = self._environment.open_db(_POSITIONS, create=False)
             self._relations = self._environment.open_db(_RELATIONS, create=False)
+            self._snapshots = self._open_snapshots_to_read()
         except lmdb.Error as error:
             self.close()
             raise self._unusable(error) from None
@@ -91,14 +99,22 @@ class Store:
 
     def relations(self, source: str) -> list[Relation]:
         """The shapes that a source's tables have at its position. StoreError when one cannot be read."""
-        prefix, found = _relation_key(source, ""), []
-        with self._environment.begin(db=self._relations) as transaction, transaction.cursor() as cursor:
-            cursor.set_range(prefix)
-            for key, value in cursor:
-                if not bytes(key).startswith(prefix):
-                    break
-                found.append(self._decode_relation(source, value))
-        return found
+        return [self._decode_relation(source, value) for value in self._values_of(source, self._relations)]
+
+    def snapshots(self, source: str) -> list[StoredSnapshot]:
+        """What was asked of a source, in the order in which it was. StoreError when one cannot be read."""
+        found = [self._decode_snapshot(source, value) for value in self._values_of(source, self._snapshots)]
+        return sorted(found, key=lambda stored: stored.request.asked_at)
+
+    def put_snapshots(self, source: str, stored: Iterable[StoredSnapshot], removed: Iterable[str] = ()) -> None:
+        """Remember snapshots; on return they are on disk. removed: ids of others, of which nothing need be known.
+
+        From any thread; StoreError while the file is not open.
+        """
+        with self._changing() as transaction:
+            self._write_snapshots(transaction, source, stored)
+            for snapshot in removed:
+                transaction.delete(_key_of(source, snapshot), db=self._snapshots)
 
     def put(
         self, source: str, record: StoredPosition, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
@@ -113,22 +129,24 @@ class Store:
                 written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
                 for relation in dropped:
-                    transaction.delete(_relation_key(source, relation.id), db=self._relations)
+                    transaction.delete(_key_of(source, relation.id), db=self._relations)
                 for relation in relations:
-                    key = _relation_key(source, relation.id)
+                    key = _key_of(source, relation.id)
                     written = encode_relation(relation, transaction.get(key, db=self._relations))
                     transaction.put(key, written, db=self._relations)
         except lmdb.Error as error:
             raise self._unusable(error) from None
 
     def forget(self, source: str) -> bool:
-        """Remove a source's record and its tables' shapes; whether there was one."""
-        try:
-            with self._writing, self._environment.begin(write=True) as transaction:
-                self._forget_relations(transaction, source)
-                return bool(transaction.delete(source.encode(), db=self._positions))
-        except lmdb.Error as error:
-            raise self._unusable(error) from None
+        """Remove a source's record, its tables' shapes and what was asked of it; whether there was anything."""
+        with self._changing() as transaction:
+            return self._forget(transaction, source)
+
+    def begin_again(self, source: str, snapshot: StoredSnapshot) -> None:
+        """Forget everything of a source, and leave this snapshot for its next start: both or none."""
+        with self._changing() as transaction:
+            self._forget(transaction, source)
+            self._write_snapshots(transaction, source, [snapshot])
 
     def close(self) -> None:
         """Give the file back. May be called twice.
@@ -197,7 +215,7 @@ class Store:
         except BlockingIOError:
             holder = os.read(self._owner, 32).decode("ascii", "replace").strip() or "unknown"
             self.close()
-            raise StoreError(
+            raise StoreInUse(
                 f"lmdb: {self._path} is in use by PID {holder}", "stop that process, or set lmdb to another path"
             ) from None
         os.ftruncate(self._owner, 0)
@@ -217,11 +235,53 @@ class Store:
             os.close(owner)
         return 0
 
-    def _forget_relations(self, transaction: Any, source: str) -> None:
-        prefix = _relation_key(source, "")
-        with transaction.cursor(self._relations) as cursor:
-            while cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
-                cursor.delete()
+    @contextmanager
+    def _changing(self) -> Iterator[Any]:
+        """A transaction that is on disk when it is left; StoreError when the file cannot be written or is not open."""
+        try:
+            with self._writing:
+                if self._environment is None:
+                    raise StoreError(f"lmdb: {self._path} is not open", "ask again when the service runs")
+                with self._environment.begin(write=True) as transaction:
+                    yield transaction
+        except lmdb.Error as error:
+            raise self._unusable(error) from None
+
+    def _values_of(self, source: str, database: Any) -> list[bytes]:
+        """The values of a source, of a database whose keys are of _key_of; none of a database that is not there."""
+        if database is None:
+            return []
+        prefix, found = _key_of(source, ""), []
+        with self._environment.begin(db=database) as transaction, transaction.cursor() as cursor:
+            cursor.set_range(prefix)
+            for key, value in cursor:
+                if not bytes(key).startswith(prefix):
+                    break
+                found.append(bytes(value))
+        return found
+
+    def _write_snapshots(self, transaction: Any, source: str, snapshots: Iterable[StoredSnapshot]) -> None:
+        for stored in snapshots:
+            key = _key_of(source, stored.request.id)
+            written = encode_snapshot(stored, transaction.get(key, db=self._snapshots))
+            transaction.put(key, written, db=self._snapshots)
+
+    def _forget(self, transaction: Any, source: str) -> bool:
+        found = bool(transaction.delete(source.encode(), db=self._positions))
+        prefix = _key_of(source, "")
+        for database in (self._relations, self._snapshots):
+            with transaction.cursor(database) as cursor:
+                while cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
+                    cursor.delete()
+                    found = True
+        return found
+
+    def _open_snapshots_to_read(self) -> Any:
+        """None for a file of a version that knew no snapshots."""
+        try:
+            return self._environment.open_db(_SNAPSHOTS, create=False)
+        except lmdb.NotFoundError:
+            return None
 
     def _unusable(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.MapFullError):
@@ -247,6 +307,12 @@ class Store:
         except (ValueError, KeyError, TypeError):
             raise self._unreadable(source) from None
 
+    def _decode_snapshot(self, source: str, value: bytes) -> StoredSnapshot:
+        try:
+            return decode_snapshot(value)
+        except (ValueError, KeyError, TypeError):
+            raise self._unreadable(source) from None
+
     def _unreadable(self, source: str) -> StoreError:
         return StoreError(
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
@@ -254,5 +320,5 @@ class Store:
         )
 
 
-def _relation_key(source: str, relation: str) -> bytes:
-    return f"{source}\0{relation}".encode()
+def _key_of(source: str, one: str) -> bytes:
+    return f"{source}\0{one}".encode()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity, TextType
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 
 FORMAT = 3
 """What is written, and the newest that is read."""
@@ -34,6 +35,17 @@ class StoredPosition:
     position: Position
     stream: Mapping[str, str]
     override: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """What is remembered of a snapshot that was asked for.
+
+    ended: how it ended; None until a position behind its end has been stored. How far it is is part of the position.
+    """
+
+    request: SnapshotRequest
+    ended: SnapshotState | None = None
 
 
 def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
@@ -83,6 +95,27 @@ def decode_relation(written: bytes) -> Relation:
     identity = fields["replica_identity"]
     known = None if identity is None else ReplicaIdentity(ord(identity))
     return Relation(fields["id"], fields["schema"], fields["table"], columns, known, fields["version"])
+
+
+def encode_snapshot(stored: StoredSnapshot, before: bytes | None) -> bytes:
+    """before: what was written of the snapshot the last time, if anything was. Its tables never change."""
+    request = stored.request
+    tables = [{"table": table.table, "where": table.where} for table in request.tables]
+    fields = {
+        "id": request.id,
+        "wanted": request.wanted.value,
+        "asked_at": request.asked_at,
+        "ended": None if stored.ended is None else stored.ended.value,
+    }
+    return json.dumps({"tables": tables} | _unknown_fields(before) | fields).encode()
+
+
+def decode_snapshot(written: bytes) -> StoredSnapshot:
+    """Raises ValueError, KeyError or TypeError for what is no snapshot."""
+    fields = json.loads(bytes(written))
+    tables = tuple(TableRequest(str(table["table"]), str(table["where"])) for table in fields["tables"])
+    request = SnapshotRequest(str(fields["id"]), tables, Wanted(fields["wanted"]), float(fields["asked_at"]))
+    return StoredSnapshot(request, None if fields["ended"] is None else SnapshotState(fields["ended"]))
 
 
 def _type_fields(kind: ColumnType) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class _Loader:
         return Config(
             name=self._document.name,
             http=service.http,
+            http_token=service.http_token,
             ticker_interval=service.ticker_interval,
             lmdb=Path(service.lmdb),
             lmdb_map_size=service.lmdb_map_size,

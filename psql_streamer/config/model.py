@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,9 @@ from psql_streamer.options import (
 
 AnyPart = TypeVar("AnyPart", Source, Handler, Sink)
 Options = TypeVar("Options", bound=PartOptions)
+
+# What a header can hold (RFC 9110, 5.5), without the blanks that end a token there.
+_TOKEN = re.compile(r"[!-~]+")
 
 
 class LogLevel(StrEnum):
@@ -75,10 +79,17 @@ def _http_address(value: Any) -> Any:
     return HttpAddress(host[1:-1] if bracketed else host, int(port))
 
 
+def _http_token(value: Any) -> Any:
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise ValueError("must be one or more visible ASCII characters, without blanks")
+    return value
+
+
 class ServiceOptions(PartOptions):
     """The keys at the top of the file."""
 
     http: Annotated[HttpAddress, BeforeValidator(_http_address)]
+    http_token: Annotated[str | None, BeforeValidator(_http_token), Field(repr=False)] = None
     ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
     lmdb: Annotated[str, Field(min_length=1)]
     lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20, le=1 << 44)] = 256 << 20
@@ -108,6 +119,7 @@ class Config:
     name: what messages call it: the file's path as it was given, or `environment`.
     ticker_interval, drain_timeout, start_timeout: seconds; a ticker_interval of 0 is off. lmdb_map_size: bytes.
     metric_tables: how many tables have metrics of their own.
+    http_token: what requests that change something must know; None where anybody may ask.
     sources, sinks: by name, in the file's order. handlers: by name, those that a sink asks for (never passthrough).
     warnings: settings that do not do what one may expect of them.
     """
@@ -125,6 +137,7 @@ class Config:
     handlers: Mapping[str, Part[Handler, HandlerOptions]]
     sinks: Mapping[str, Part[Sink, SinkOptions]]
     warnings: tuple[str, ...] = ()
+    http_token: str | None = field(default=None, repr=False)
 
     def handler_names(self, sink: str) -> tuple[str, ...]:
         """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""

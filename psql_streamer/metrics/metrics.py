@@ -26,8 +26,9 @@ from prometheus_client import (
 
 from psql_streamer import __version__
 from psql_streamer.interfaces import Service
+from psql_streamer.metrics.families import METRIC_PREFIX
 from psql_streamer.metrics.pending import Pending
-from psql_streamer.metrics.scrape import METRIC_PREFIX, Scrape
+from psql_streamer.metrics.scrape import Scrape
 from psql_streamer.metrics.table_counts import TableCounts
 from psql_streamer.model import Batch
 

@@ -12,12 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from psql_streamer.interfaces import Service
+from psql_streamer.metrics.families import family, keyed
 from psql_streamer.metrics.pending import Pending
+from psql_streamer.metrics.snapshot_metrics import SnapshotMetrics
 from psql_streamer.metrics.table_counts import Labels, TableCounts
 from psql_streamer.model import Stats
 from psql_streamer.name_counts import OTHERS
-
-METRIC_PREFIX = "psql_streamer"
 
 
 @dataclass(frozen=True)
@@ -116,32 +116,32 @@ class Scrape(Collector):
         self._most_tables = most_tables
         self._tables = tables
         self._pending = pending
+        self._snapshots = SnapshotMetrics()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_tables()
         stats = self.service.stats() if self.service else {}
         yield self._positions(stats)
         yield self._cursors(stats)
-        yield _family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), _keyed(self._pending.lags(time.time())))
+        yield family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), keyed(self._pending.lags(time.time())))
         for stat in _PART_STATS:
             values = {
                 name: part[stat.key] for name, part in _select_kind(stat.kind, stats) if part.get(stat.key) is not None
             }
-            yield _family(stat.family, stat.metric, stat.what, (stat.kind,), _keyed(values))
+            yield family(stat.family, stat.metric, stat.what, (stat.kind,), keyed(values))
         for by_name in _BY_NAME:
             counted = _count_by_name(stats, by_name.key, self._most_tables)
-            yield _family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
+            yield family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
+        yield from self._snapshots.collect(self.service.snapshots.known() if self.service else {})
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}
-        yield _family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), _keyed(up))
+        yield family(GaugeMetricFamily, "up", "1 when the part is well, as in /status, else 0.", ("part",), keyed(up))
 
     def _collect_tables(self) -> Iterator[Metric]:
         events, sizes = self._tables.snapshot()
         labels = ("source", "schema", "table", "action")
-        yield _family(CounterMetricFamily, "events", "Changes received.", labels, events)
-        yield _family(
-            CounterMetricFamily, "event_bytes", "Column values received, as PostgreSQL's text.", labels, sizes
-        )
+        yield family(CounterMetricFamily, "events", "Changes received.", labels, events)
+        yield family(CounterMetricFamily, "event_bytes", "Column values received, as PostgreSQL's text.", labels, sizes)
 
     def _positions(self, stats: Mapping[str, Stats]) -> Metric:
         values: dict[Labels, float] = {}
@@ -149,7 +149,7 @@ class Scrape(Collector):
             for kind in ("server", "received", "stored", "confirmed"):
                 if (lsn := part.get(f"{kind}_lsn")) is not None:
                     values[source, kind] = lsn
-        return _family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)
+        return family(GaugeMetricFamily, "position_lsn", "Positions in the WAL, in bytes.", ("source", "kind"), values)
 
     def _cursors(self, stats: Mapping[str, Stats]) -> Metric:
         """Keys that are numbers, of the first tables."""
@@ -158,7 +158,7 @@ class Scrape(Collector):
             for table, key in islice(part.get("cursors", {}).items(), self._most_tables):
                 if isinstance(key, int):
                     values[source, table] = key
-        return _family(
+        return family(
             GaugeMetricFamily, "cursor", "Key of the last row that was read of a table.", ("source", "table"), values
         )
 
@@ -179,23 +179,6 @@ _BY_NAME = (
     _ByName("skipped", "table", "Changes without a topic that Kafka allows."),
     _ByName("nulled", "column", "Values that the format cannot hold: they, or elements of them, are null."),
 )
-
-
-def _family(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    what: str,
-    labels: Labels,
-    values: Mapping[Labels, float],
-) -> Metric:
-    family = kind(f"{METRIC_PREFIX}_{name}", what, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
-    return {(name,): value for name, value in values.items()}
 
 
 def _select_kind(kind: str, stats: Mapping[str, Stats]) -> Iterator[tuple[str, Stats]]:

@@ -31,8 +31,10 @@ from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.shutdown import Shutdown, places_of
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
 from psql_streamer.review import review
+from psql_streamer.snapshot_figures import shown_briefly
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -57,7 +59,7 @@ def run(config: Config) -> int:
 
     metrics = Metrics(config.metric_tables)
     pipeline = Pipeline(config, metrics)
-    api = ApiServer(create_app(pipeline, metrics), config.http.host, config.http.port)
+    api = ApiServer(create_app(pipeline, metrics, config.http_token), config.http.host, config.http.port)
 
     def leave() -> None:
         logs.wait_no_longer()
@@ -96,7 +98,11 @@ class Pipeline(Service):
         self._sinks = [self._sink(name, metrics) for name in config.sinks]
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
         self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
-        self._left_alone = [f"source.{name}" for name in config.sources if name not in taken]
+        left_alone = [name for name in config.sources if name not in taken]
+        self._left_alone = [f"source.{name}" for name in left_alone]
+        self.snapshots = SnapshotsOfSources(
+            {name: runner.snapshots for name, runner in self._sources.items()}, left_alone
+        )
         metrics.expect(name for name in self.status() if name not in self._left_alone)
 
     def start(self) -> None:
@@ -108,6 +114,8 @@ class Pipeline(Service):
         """Open the store; start the handlers' engines and the sinks."""
         return_freed_pages()
         self._store.open()
+        for source in self._sources.values():
+            source.snapshots.load()
         for sink in self._sinks:
             sink.start()
 
@@ -258,4 +266,6 @@ class Pipeline(Service):
     def _log_statistics(self) -> None:
         while not self._lifecycle.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
-                log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in stats.items()))
+                brief = {"snapshots": shown_briefly(stats["snapshots"])} if "snapshots" in stats else {}
+                counters = {**stats, **brief}
+                log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in counters.items()))

@@ -19,6 +19,8 @@ from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries, Tried
 from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
+from psql_streamer.snapshot_figures import summarize
 
 _STALLED_AFTER_SECONDS = 60.0
 """The time that a batch may be on its way to a sink before /status calls the pipeline stalled."""
@@ -36,6 +38,7 @@ class SourceRunner:
     """Reads batches, numbers them, puts each into the queue of every sink; stores and confirms what is durable.
 
     on_durable: called when a batch became durable in one more sink, from that sink's thread.
+    snapshots: what is asked of the source's snapshots.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class SourceRunner:
         self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the number of its batch
         self._lock = threading.Condition()
         self._last_bytes = 0
+        self._last_batch_number = 0
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
@@ -67,6 +71,7 @@ class SourceRunner:
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
         self._look_for_dropped_at = 0.0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.snapshots = SnapshotRequests(part, store, self._is_started, lifecycle.stopping)
 
     def published(self) -> Sequence[Relation] | None:
         """See Source.published. It is tried for as long as a start."""
@@ -136,6 +141,7 @@ class SourceRunner:
         self._stored = durable
         self.part.confirm(durable)
         self._metrics.note_stored(self.part.name, batch_number)
+        self.snapshots.settle(batch_number)
 
     def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
@@ -166,7 +172,15 @@ class SourceRunner:
         with self._lock:
             in_flight = len(self._tracker)
         stored = {"stored_position": str(self._stored)} if self._stored else {}
-        return {**self.part.stats(), **stored, "batches_in_flight": in_flight}
+        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._snapshot_stats()}
+
+    def _snapshot_stats(self) -> Stats:
+        if not self.snapshots.are_taken:
+            return {}
+        return {"snapshots": summarize([snapshot.progress for snapshot in self.snapshots.known()])}
+
+    def _is_started(self) -> bool:
+        return self._thread.ident is not None
 
     def _shapes_until(self, batch_number: int) -> list[Relation]:
         shapes = []
@@ -211,6 +225,7 @@ class SourceRunner:
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:
                 self._log_override(record.position, resume.position)
+        self.snapshots.pass_on()
         self.part.start(resume.position)
         self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
@@ -240,6 +255,7 @@ class SourceRunner:
 
     def _turn(self) -> None:
         self._look_for_dropped_tables()
+        self.snapshots.note_ended(self._last_batch_number)
         self._read()
 
     def _read(self) -> None:
@@ -256,6 +272,7 @@ class SourceRunner:
         sinks = () if batch.idle else self._sinks
         with self._lock:
             batch_number = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
+            self._last_batch_number = batch_number
             self._new_shapes.extend((batch_number, change.relation) for change in batch.schema_changes)
         self._metrics.count_batch(self.part.name, batch, batch_number)
         if not sinks:

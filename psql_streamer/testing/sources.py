@@ -207,3 +207,5 @@ def _check_status(source: Source) -> None:
     status = source.status()
     assert isinstance(status, Status)
     assert status.reason, "a status says why"
+    names = [snapshot.id for snapshot in source.snapshots()]
+    assert len(set(names)) == len(names), "every snapshot has an id of its own"

@@ -280,9 +280,7 @@ class Session:
         slot_name, plugin, database, active_pid, confirmed, wal_status, *kinds = rows[0]
         two_phase, failover = map(bool, kinds)
         lsn = Lsn.parse(confirmed)
-        return Slot(
-            slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", two_phase, failover
-        )
+        return Slot(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", two_phase, failover)
 
     def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
         """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.

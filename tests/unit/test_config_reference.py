@@ -27,6 +27,7 @@ from tests.config_files import written
 REFERENCE = Path(__file__).parents[2] / "psql-streamer.toml"
 ENVIRON: dict[str, str] = {}
 
+_FILE = re.compile(r"\$\{file:[^}]*\}")
 _SETTING = re.compile(r"""(#?)(?:([A-Za-z]\w*|"[^"]+") = .+|\[(.+)\])""")
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -94,7 +95,7 @@ def with_lines(folder: Path, chosen: list[Line]) -> Config:
     """The reference, with these lines no longer commented out."""
     text = REFERENCE.read_text().splitlines()
     for line in chosen:
-        text[line.number] = line.text.replace("${file:/run/secrets/kafka-password}", "secret")
+        text[line.number] = _FILE.sub("secret", line.text)
     return load(written(folder, "\n".join(text)), ENVIRON)
 
 

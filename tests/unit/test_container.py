@@ -22,6 +22,7 @@ from psql_streamer.config.model import ServiceOptions
 from psql_streamer.interfaces import Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
+from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from tests.dockerfile import ROOT, copied, ignored, instructions
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -140,6 +141,8 @@ def test_a_mounted_configuration_file_is_used(tmp_path: Path, mounted: bool, giv
 
 class Idle:
     """A service without parts."""
+
+    snapshots = SnapshotsOfSources({}, [])
 
     def status(self) -> Mapping[str, Status]:
         return {}

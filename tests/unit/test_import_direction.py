@@ -39,6 +39,7 @@ TIERS = [
         "psql_streamer.pgtypes",
         "psql_streamer.pipeline.coalescing",
         "psql_streamer.snapshot",
+        "psql_streamer.snapshot_figures",
         "psql_streamer.table_patterns",
         "sinks.kafka.partitioner",
     },
@@ -65,7 +66,7 @@ TIERS = [
         "psql_streamer.preflight",
     },
     {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing"},
-    {"psql_streamer.cli"},
+    {"psql_streamer.cli", "psql_streamer.commands"},
     {"psql_streamer.__main__"},
 ]
 """Unit (a module, or a package but what of it has a tier of its own) by tier; imports go to the same tier or one

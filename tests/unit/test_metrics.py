@@ -37,6 +37,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from tests.columns import postgres_table
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -45,6 +46,8 @@ NOBODY = Image((), np.zeros(0, dtype=np.int64))
 
 class Running:
     """A service that says what it is told to say."""
+
+    snapshots = SnapshotsOfSources({}, [])
 
     def __init__(self, status: Mapping[str, Status], stats: Mapping[str, Stats]) -> None:
         self._status = status

@@ -14,11 +14,12 @@ import lmdb
 import pytest
 
 from psql_streamer.checkpoint.store import Store
-from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position, ReplicaIdentity
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.columns import postgres_column, postgres_table
 
 DATA = Path(__file__).parents[1] / "data" / "stores"
@@ -46,7 +47,7 @@ def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(
 import os, pathlib, signal
 from psql_streamer.model import Position
 from psql_streamer.checkpoint.store import Store
-from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 store = Store(pathlib.Path({str(path)!r}))
 store.open()
 store.put("db1", StoredPosition(Position({{"id": 7}}, "id=7"), {{}}))
@@ -172,7 +173,7 @@ def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     store.close()
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def of_older_format(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A file as an older version wrote it; format 1 is that of files without a format version."""
     path = tmp_path / "positions.lmdb"
@@ -200,6 +201,7 @@ def test_a_file_of_an_older_format_is_read_as_it_is(of_older_format: Path, opene
     opened(store)
     assert store.all() == {"shop": STORED, "other": StoredPosition(WalPosition(Lsn(7)).position, {})}
     assert store.relations("shop") == [ORDERS, LOG]
+    assert store.snapshots("shop") == []
     store.close()
 
 
@@ -245,4 +247,116 @@ def test_fields_that_are_not_known_are_kept(tmp_path: Path) -> None:
         with store._environment.begin(db=database) as transaction:
             [value] = [json.loads(value) for _, value in transaction.cursor()]
             assert value["snapshot"] == "done"
+    store.close()
+
+
+ASKED = StoredSnapshot(
+    SnapshotRequest(
+        "20261122-203716-ab12",
+        (TableRequest("public.orders", "id > 5"), TableRequest("audit.*")),
+        Wanted.PAUSE,
+        1795379836.25,
+    )
+)
+
+
+def test_what_was_asked_of_a_source_is_there_after_the_file_was_closed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    later = StoredSnapshot(SnapshotRequest("0", (), asked_at=1795379837.0), SnapshotState.DONE)
+    store.put_snapshots("db1", [later, ASKED])
+    store.put_snapshots("db11", [ASKED])
+    store.close()
+    store.open()
+    assert store.snapshots("db1") == [ASKED, later], "in the order in which it was asked"
+    store.put_snapshots("db1", [replace(later, ended=None)], removed=[ASKED.request.id])
+    assert store.snapshots("db1") == [replace(later, ended=None)]
+    assert store.snapshots("db11") == [ASKED]
+    assert store.snapshots("db2") == []
+    store.close()
+
+
+def test_forgetting_a_source_forgets_what_was_asked_of_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put_snapshots("db1", [ASKED])
+    store.put_snapshots("db11", [ASKED])
+    assert store.forget("db1")
+    assert (store.snapshots("db1"), store.snapshots("db11")) == ([], [ASKED])
+    store.close()
+
+
+def test_to_begin_again_forgets_a_source_and_leaves_one_request(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", RECORD, [ORDERS])
+    store.put_snapshots("db1", [ASKED])
+    again = StoredSnapshot(SnapshotRequest("again"))
+    store.begin_again("db1", again)
+    assert (store.get("db1"), store.relations("db1"), store.snapshots("db1")) == (None, [], [again])
+    store.close()
+
+
+def test_a_store_that_is_closed_says_so_to_whoever_asks_for_a_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    with pytest.raises(StoreError, match="is not open"):
+        store.put_snapshots("db1", [ASKED])
+
+
+def test_a_request_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put_snapshots("db1", [ASKED])
+    with store._environment.begin(write=True, db=store._snapshots) as transaction:
+        [(key, value)] = transaction.cursor()
+        transaction.put(key, json.dumps({**json.loads(value), "wanted": "dance"}).encode())
+    with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
+        store.snapshots("db1")
+    store.close()
+
+
+def test_fields_of_a_request_that_are_not_known_are_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put_snapshots("db1", [ASKED])
+    with store._environment.begin(write=True, db=store._snapshots) as transaction:
+        [(key, value)] = transaction.cursor()
+        fields = {**json.loads(value), "by": "ann"}
+        fields["tables"][0]["chunk"] = 5
+        transaction.put(key, json.dumps(fields).encode())
+    store.put_snapshots("db1", [replace(ASKED, ended=SnapshotState.CANCELLED)])
+    assert store.snapshots("db1") == [replace(ASKED, ended=SnapshotState.CANCELLED)]
+    with store._environment.begin(db=store._snapshots) as transaction:
+        [value] = [json.loads(value) for _, value in transaction.cursor()]
+    assert (value["by"], value["tables"][0]["chunk"]) == ("ann", 5)
+    store.close()
+
+
+@pytest.fixture
+def with_requests(tmp_path: Path) -> Path:
+    """A file as the first version wrote it that knew snapshots: format 3, and requests of `shop`."""
+    path = tmp_path / "with-requests.lmdb"
+    path.write_bytes(gzip.decompress((DATA / "format-3-snapshots.lmdb.gz").read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("opened", [Store.open, Store.open_to_read])
+def test_a_file_with_requests_is_read_as_it_is(with_requests: Path, opened: Callable[[Store], object]) -> None:
+    store = Store(with_requests)
+    opened(store)
+    assert store.get("shop") == STORED
+    assert store.snapshots("shop") == [ASKED, StoredSnapshot(SnapshotRequest("initial"), SnapshotState.DONE)][::-1]
+    store.close()
+
+
+def test_a_version_that_knows_no_snapshots_reads_and_writes_a_file_with_requests(with_requests: Path) -> None:
+    """It knows format 3, and opens three databases by name; the fourth is one more key to it."""
+    with lmdb.open(str(with_requests), subdir=False, max_dbs=3) as environment:
+        positions, _, meta = (environment.open_db(name) for name in (b"positions", b"relations", b"meta"))
+        with environment.begin(write=True) as transaction:
+            assert transaction.get(b"format", db=meta) == b"3"
+            transaction.put(b"shop", transaction.get(b"shop", db=positions), db=positions)
+    store = Store(with_requests)
+    store.open()
+    assert len(store.snapshots("shop")) == 2
     store.close()

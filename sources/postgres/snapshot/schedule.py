@@ -139,18 +139,16 @@ class Schedule:
                 self._follow(run)
             self._changed()
 
-    def add(self, run: SnapshotRun, first: bool) -> None:
-        """A snapshot that the source begins by itself. first: whether it has tables without a key."""
+    def add(self, run: SnapshotRun) -> None:
+        """A snapshot that the source begins by itself."""
         with self._condition:
             self._runs.append(run)
-            self._first = {run.id} if first else set()
             self._changed()
 
     def put_first(self, run: str) -> None:
-        """The snapshot of this id has tables without a key."""
+        """The snapshot of this id has tables without a key: the stream waits until they are read."""
         with self._condition:
             self._first = {run}
-            self._changed()
 
     def watch(self, batch: Batch) -> None:
         """A batch of the stream, before it is given."""
@@ -227,6 +225,8 @@ class Schedule:
             self._wanted = {request.id: request.wanted for request in requests}
             for request in requests:
                 run = known.get(request.id)
+                if run is None and request.wanted is Wanted.CANCEL:
+                    continue  # it has ended, or will not begin
                 if run is None:
                     run = SnapshotRun(request.id, True, request.asked_at, request.tables)
                     self._runs.append(run)

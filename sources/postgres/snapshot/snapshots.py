@@ -46,7 +46,7 @@ class Snapshots:
         chosen = options.snapshot
         self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake)
         self._readers = Readers(name, options, catalog, types, self._schedule)
-        self._of_all: str | None = None  # what was asked for all tables
+        self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
         self._begun_at_start = False
         self._stream_is_next = True
@@ -58,13 +58,13 @@ class Snapshots:
         return any(run.has_keyless_left for run in runs)
 
     def follow_gap(self, position: Position | None) -> bool:
-        """Whether there is nothing to go on from, but the operator's request for all that there is."""
-        return self._of_all is not None and (position is None or self.must_begin_anew(position))
+        """Whether there is nothing to go on from, but the operator's request for all tables."""
+        return bool(self._of_all) and (position is None or self.must_begin_anew(position))
 
     def find_keyless(self, session: Session, position: Position | None) -> KeylessTables | None:
         """The tables without a key that are to be read where a new slot begins; None for none."""
         if self.follow_gap(position):
-            requested: tuple[TableRequest, ...] = ()
+            requested: Sequence[TableRequest] = ()
         elif self._begins_own(position):
             requested = self._requested
         else:
@@ -76,12 +76,12 @@ class Snapshots:
         """The stream goes on after a position. since: the xid that comes next on the server, 64 bits. keyless: of a
         slot that was made just now.
         """
-        begins_own, of_all = self._begins_own(position), self._of_all
+        begins_own = self._begins_own(position)
         self._schedule.resume(() if position is None else _state_of(position))
         if begins_own:
-            self._schedule.add(self._own(), keyless is not None)
-        elif keyless is not None and of_all is not None:
-            self._schedule.put_first(of_all)
+            self._schedule.add(own := self._own())
+        if keyless is not None:
+            self._schedule.put_first(own.id if begins_own else self._of_all)
         self._begun_at_start = True
         self._keyless = keyless
         self._waker.open()
@@ -128,6 +128,7 @@ class Snapshots:
                 return None
             position = self._position(decoder.position.position)
             return Batch(source, position, NO_TRANSACTIONS, received_at=moment)
+        self._waker.wake()  # there may be more
         relation, change = decoder.learn(given.piece.relation)
         return read_batch(
             source,
@@ -160,7 +161,7 @@ class Snapshots:
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """See Source.set_snapshots."""
-        self._of_all = next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), None)
+        self._of_all = next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), "")
         self._schedule.set_requests(requests)
 
     def review(self, request: SnapshotRequest) -> None:
@@ -182,7 +183,7 @@ class Snapshots:
     def _begins_own(self, position: Position | None) -> bool:
         """Whether a start at a position begins a snapshot that nobody has to ask for."""
         mode = self._options.snapshot.mode
-        if mode is SnapshotMode.NEVER or self._of_all is not None:
+        if mode is SnapshotMode.NEVER or self._of_all:
             return False
         if self.must_begin_anew(position) or (position is None and not self._schedule.has_own):
             return True

@@ -1,0 +1,73 @@
+"""Snapshots on the status page: a bar for each, and for the tables that say most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psql_streamer.interfaces import KnownSnapshot
+from psql_streamer.redaction import redact
+from psql_streamer.snapshot_figures import share, share_of_table
+from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
+
+MOST_TABLES = 20
+"""How many tables of a snapshot are shown."""
+
+_MOST_ENDED = 3
+"""How many snapshots of a source are shown after their end."""
+
+_FIRST = (TableState.FAILED, TableState.READING, TableState.WAITING, TableState.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """value: from 0 to 1; None while it is not known, for a bar that shows so."""
+
+    name: str
+    state: str
+    css: str
+    value: float | None
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRows:
+    """A snapshot, its tables, and how many tables are not shown."""
+
+    whole: Bar
+    tables: Sequence[Bar]
+    more: int
+
+
+def show_snapshots(known: Mapping[str, Sequence[KnownSnapshot]]) -> list[SnapshotRows]:
+    """Those that have not ended, and the last that have."""
+    shown = []
+    for of_source in known.values():
+        ended = [one for one in of_source if one.progress.state.ended]
+        left_out = ended[: max(0, len(ended) - _MOST_ENDED)]
+        shown += [_rows(one) for one in of_source if one not in left_out]
+    return shown
+
+
+def _rows(known: KnownSnapshot) -> SnapshotRows:
+    progress = known.progress
+    tables = sorted(progress.tables, key=lambda table: _FIRST.index(table.state))
+    done = sum(table.state is TableState.DONE for table in tables)
+    counted = f"{done} of {len(tables)} tables, {progress.rows:,} rows{_pace(progress)}"
+    css = {SnapshotState.FAILED: "problem", SnapshotState.DONE: "ok"}.get(progress.state, "")
+    name = f"{known.source}: {progress.id}"
+    whole = Bar(name, progress.state.value, css, share(progress), counted, redact(progress.reason))
+    return SnapshotRows(whole, [_table(table) for table in tables[:MOST_TABLES]], max(0, len(tables) - MOST_TABLES))
+
+
+def _table(table: TableProgress) -> Bar:
+    of = "" if table.estimated_rows is None else f" of about {table.estimated_rows:,}"
+    css = {TableState.FAILED: "problem", TableState.DONE: "ok"}.get(table.state, "")
+    rows = f"{table.rows:,}{of} rows"
+    return Bar(table.table, table.state.value, css, share_of_table(table), rows, redact(table.reason))
+
+
+def _pace(progress: SnapshotProgress) -> str:
+    rate = f", {progress.rows_per_second:,.0f} rows/s" if progress.state is SnapshotState.RUNNING else ""
+    return rate + (f", about {progress.seconds_left:,.0f} s left" if progress.seconds_left is not None else "")

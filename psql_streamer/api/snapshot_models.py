@@ -1,0 +1,158 @@
+"""Snapshots as the HTTP API shows them and is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from psql_streamer.interfaces import KnownSnapshot
+from psql_streamer.redaction import redact
+from psql_streamer.snapshots import SnapshotState, TableProgress, TableRequest, TableState, Wanted
+
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Condition = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00]+$")]
+
+
+class TableWanted(BaseModel):
+    """A table of a request. table: `schema.table` or a pattern. where: an SQL condition on its rows."""
+
+    model_config = ConfigDict(extra="forbid")
+    table: _Name
+    where: _Condition | None = None
+
+
+class SnapshotWanted(BaseModel):
+    """What POST /snapshots takes.
+
+    source: may be left out if one source alone takes snapshots. tables: names, or tables with a condition; all tables
+    if it is left out. where: conditions by table, for tables that are named without one.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    source: _Name | None = None
+    tables: Annotated[list[_Name | TableWanted], Field(min_length=1)] | None = None
+    where: dict[_Name, _Condition] = {}
+
+    def requests(self) -> list[TableRequest]:
+        """The tables with their conditions. ValueError, which says why, when they contradict each other."""
+        given = [TableWanted(table=one) if isinstance(one, str) else one for one in self.tables or []]
+        names = [one.table for one in given]
+        for name in dict.fromkeys(names):
+            if names.count(name) > 1:
+                raise ValueError(f'tables: "{name}" is named twice')
+        for one in given:
+            if one.where is not None and one.table in self.where:
+                raise ValueError(f'where: "{one.table}" has a condition among tables already')
+        if unknown := [name for name in self.where if name not in names]:
+            raise ValueError(f'where: "{unknown[0]}" is not among tables: name it there')
+        return [TableRequest(one.table, one.where or self.where.get(one.table, "")) for one in given]
+
+
+class TableShown(BaseModel):
+    """How a table is doing. rows, chunks: given so far. last_key: of the last row, as text."""
+
+    table: str
+    state: TableState
+    rows: int
+    estimated_rows: int | None
+    chunks: int
+    last_key: list[str]
+    reason: str
+
+
+class RequestShown(BaseModel):
+    """A table or pattern that was asked for. where: empty for all rows."""
+
+    table: str
+    where: str
+
+
+class SnapshotShown(BaseModel):
+    """How a snapshot is doing. on_demand: somebody asked for it; else the source began it by itself.
+
+    wanted: what the operator wants of it, which is followed within a chunk. requested: empty for all tables.
+    stale: rows that were left out because the stream had newer ones. read_again: rows that were read once more.
+    seconds, seconds_left: that it has taken, and may take.
+    """
+
+    id: str
+    source: str
+    state: SnapshotState
+    wanted: Wanted
+    on_demand: bool
+    asked_at: datetime
+    rows: int
+    chunks: int
+    stale: int
+    read_again: int
+    seconds: float
+    rows_per_second: float
+    seconds_left: float | None
+    reason: str
+    requested: list[RequestShown]
+    tables: list[TableShown]
+
+    @classmethod
+    def of(cls, known: KnownSnapshot) -> SnapshotShown:
+        """As it is now."""
+        progress = known.progress
+        return cls(
+            id=progress.id,
+            source=known.source,
+            state=progress.state,
+            wanted=known.wanted,
+            on_demand=progress.on_demand,
+            asked_at=datetime.fromtimestamp(round(progress.asked_at, 3), UTC),
+            rows=progress.rows,
+            chunks=progress.chunks,
+            stale=progress.stale,
+            read_again=progress.read_again,
+            seconds=round(progress.seconds, 3),
+            rows_per_second=round(progress.rows_per_second, 1),
+            seconds_left=None if progress.seconds_left is None else round(progress.seconds_left, 1),
+            reason=redact(progress.reason),
+            requested=[RequestShown(table=one.table, where=one.where) for one in known.requested],
+            tables=[_table(table) for table in progress.tables],
+        )
+
+
+class SnapshotList(BaseModel):
+    """All snapshots that are known, by source, in the order in which they began or will."""
+
+    snapshots: list[SnapshotShown]
+
+
+def snapshot_line(shown: SnapshotShown) -> str:
+    """A snapshot in a line."""
+    rate = f", {shown.rows_per_second:.0f} rows/s" if shown.state is SnapshotState.RUNNING else ""
+    left = f", {shown.seconds_left:.0f} s left" if shown.seconds_left is not None else ""
+    reason = f": {shown.reason}" if shown.reason else ""
+    tables = "1 table" if len(shown.tables) == 1 else f"{len(shown.tables)} tables"
+    return f"{shown.id} source.{shown.source} {shown.state} {tables} {shown.rows} rows{rate}{left}{reason}"
+
+
+def snapshot_lines(shown: SnapshotShown) -> list[str]:
+    """A snapshot in a line, and each of its tables in one."""
+    return [snapshot_line(shown), *_table_lines(shown.tables)]
+
+
+def _table_lines(tables: Sequence[TableShown]) -> Iterator[str]:
+    for table in tables:
+        of = "" if table.estimated_rows is None else f" of about {table.estimated_rows}"
+        reason = f": {table.reason}" if table.reason else ""
+        yield f"{table.table} {table.state} {table.rows}{of} rows{reason}"
+
+
+def _table(table: TableProgress) -> TableShown:
+    return TableShown(
+        table=table.table,
+        state=table.state,
+        rows=table.rows,
+        estimated_rows=table.estimated_rows,
+        chunks=table.chunks,
+        last_key=list(table.last_key),
+        reason=redact(table.reason),
+    )

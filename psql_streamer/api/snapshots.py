@@ -1,0 +1,207 @@
+"""The HTTP API's snapshots: ask for one, see how they are, pause, resume, cancel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPBearer
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
+
+from psql_streamer.api.answers import JSON, TEXT, Problem, answer, gives, problem
+from psql_streamer.api.permission import Permission
+from psql_streamer.api.snapshot_models import (
+    SnapshotList,
+    SnapshotShown,
+    SnapshotWanted,
+    snapshot_line,
+    snapshot_lines,
+)
+from psql_streamer.errors import (
+    NoSuchSnapshot,
+    SnapshotConflict,
+    SnapshotError,
+    SnapshotUnclear,
+    SourceError,
+    SourceUnavailable,
+    StoreError,
+    StreamerError,
+)
+from psql_streamer.interfaces import KnownSnapshot, Snapshots
+from psql_streamer.redaction import redact
+from psql_streamer.snapshots import Wanted
+
+_MOST_BYTES = 1 << 20
+"""The longest body that is read."""
+
+_CODES: dict[type[StreamerError], int] = {
+    NoSuchSnapshot: 404,
+    SnapshotUnclear: 400,
+    SnapshotConflict: 409,
+    SnapshotError: 422,
+    SourceUnavailable: 503,
+    SourceError: 422,
+    StoreError: 500,
+}
+"""The code of an error is that of its nearest class."""
+
+_MEANINGS = {
+    400: "what was sent is malformed, or does not say which source or snapshot is meant",
+    401: "httpToken is set, and the request does not have it",
+    403: "a web page asks, and httpToken is not set",
+    404: "there is no such snapshot or source",
+    409: "it has ended, or an unfinished snapshot has the table",
+    413: "the body is too long",
+    415: "the body is not application/json",
+    422: "the source cannot take this snapshot; the error says why, and what to do",
+    500: "the request could not be stored",
+    503: "the source is not started, or its server is away: ask again",
+}
+
+_WITH_TOKEN = [
+    Depends(HTTPBearer(scheme_name="httpToken", description="wanted if the key httpToken is set", auto_error=False))
+]
+"""For the description alone: Permission looks at the token."""
+
+_Id = Annotated[str, Path(alias="id", description="the snapshot's id")]
+_Source = Annotated[str | None, Query(description="the source's name, if several have a snapshot of this id")]
+
+
+def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) -> None:
+    """Let the app serve /snapshots and what is below it. What changes something needs permission."""
+
+    @app.get("/snapshots", summary="The snapshots of all sources", responses=gives(SnapshotList, TEXT))
+    def list_snapshots(request: Request) -> Response:
+        shown = [SnapshotShown.of(known) for of_source in snapshots.known().values() for known in of_source]
+        return answer(
+            request, SnapshotList(snapshots=shown), lambda: [snapshot_line(one) for one in shown] or ["no snapshots"]
+        )
+
+    @app.post(
+        "/snapshots",
+        summary="Ask for a snapshot",
+        status_code=202,
+        responses=_describe(400, 401, 403, 404, 409, 413, 415, 422, 500, 503),
+        dependencies=_WITH_TOKEN,
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": _body_schema()}}}},
+    )
+    async def ask(request: Request) -> Response:
+        if (refused := permission.refuse(request) or _refuse_type(request)) is not None:
+            return refused
+        body = await _body(request)
+        if body is None:
+            return problem(request, 413, f"the body is longer than {_MOST_BYTES} bytes: use patterns of tables")
+        try:
+            wanted = SnapshotWanted.model_validate(json.loads(body))
+            tables = wanted.requests()
+        except (ValueError, RecursionError) as error:
+            return problem(request, 400, _complaint(error))
+        return await _asked(request, lambda: snapshots.ask(wanted.source, tables))
+
+    @app.get(
+        "/snapshots/{id}",
+        summary="How a snapshot is doing",
+        responses=gives(SnapshotShown, TEXT) | _errors(400, 404, 503),
+    )
+    def show(request: Request, name: _Id, source: _Source = None) -> Response:
+        return _answered(request, lambda: snapshots.find(source, name), 200)
+
+    def add_change(wanted: Wanted, method: str, path: str, summary: str) -> None:
+        async def change(request: Request, name: _Id, source: _Source = None) -> Response:
+            refused = permission.refuse(request) or _refuse_type(request, empty=True)
+            return refused or await _asked(request, lambda: snapshots.want(source, name, wanted))
+
+        app.add_api_route(
+            path,
+            change,
+            methods=[method],
+            name=wanted.value,
+            summary=summary,
+            status_code=202,
+            responses=_describe(400, 401, 403, 404, 409, 415, 500, 503),
+            dependencies=_WITH_TOKEN,
+        )
+
+    add_change(Wanted.CANCEL, "DELETE", "/snapshots/{id}", "Cancel a snapshot; what was sent of it stays")
+    add_change(Wanted.PAUSE, "POST", "/snapshots/{id}/pause", "Pause a snapshot")
+    add_change(Wanted.RUN, "POST", "/snapshots/{id}/resume", "Let a paused snapshot go on")
+
+
+async def _asked(request: Request, ask: Callable[[], KnownSnapshot]) -> Response:
+    """In a thread of its own: the source may ask its server, and the store writes."""
+    return await run_in_threadpool(_answered, request, ask, 202)
+
+
+def _answered(request: Request, ask: Callable[[], KnownSnapshot], code: int) -> Response:
+    try:
+        shown = SnapshotShown.of(ask())
+    except (SnapshotError, SourceError, StoreError) as error:
+        status = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+        return problem(request, status, redact(str(error)))
+    response = answer(request, shown, lambda: snapshot_lines(shown), code)
+    if code == 202:
+        response.headers["Location"] = f"/snapshots/{quote(shown.id)}?source={quote(shown.source)}"
+    return response
+
+
+def _refuse_type(request: Request, *, empty: bool = False) -> Response | None:
+    """A form of a web page can send anything but JSON without the browser asking first (Fetch, "CORS-safelisted").
+
+    empty: no body is expected, and so no type either.
+    """
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given == JSON or (empty and not given):
+        return None
+    return problem(request, 415, f"the body must be JSON: send it with the header Content-Type: {JSON}")
+
+
+async def _body(request: Request) -> bytes | None:
+    """None when it is too long; what has come of it when the client hangs up."""
+    body = b""
+    with suppress(ClientDisconnect):
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                return None
+    return body
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong with a body, without what was sent: a condition may hold a value."""
+    example = 'send an object such as {"tables": ["public.orders"]}'
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if part not in ("str", "TableWanted"))
+        return f"{place or 'the body'}: {first['msg'][:1].lower()}{first['msg'][1:]}: {example}"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return f"the body is not JSON: {example}"
+    return str(error)
+
+
+def _body_schema() -> dict[str, Any]:
+    """Of SnapshotWanted, with the definitions where they are used: OpenAPI looks for them in another place."""
+    schema = SnapshotWanted.model_json_schema(ref_template="{model}")
+    definitions = schema.pop("$defs", {})
+
+    def inline(node: Any) -> Any:
+        if isinstance(node, dict):
+            node = definitions[node["$ref"]] if "$ref" in node else node
+            return {key: inline(value) for key, value in node.items()}
+        return [inline(value) for value in node] if isinstance(node, list) else node
+
+    inlined: dict[str, Any] = inline(schema)
+    return inlined
+
+
+def _describe(*errors: int) -> dict[int | str, dict[str, Any]]:
+    return gives(SnapshotShown, TEXT, code=202) | _errors(*errors)
+
+
+def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: gives(Problem, TEXT, code=code)[code] | {"description": _MEANINGS[code]} for code in codes}
