@@ -234,6 +234,8 @@ class PostgresSource(Source):
                 f"the server has {missing} more bytes of WAL, but has sent nothing for {self._silence:.0f} s"
                 f"{self._described_work()}",
             )
+        if self._status.ok and (snapshot := self._snapshots.describe()):
+            return Status(True, f"{self._status.reason}; {snapshot}")
         return self._status
 
     def stats(self) -> Stats:
