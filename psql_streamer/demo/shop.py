@@ -46,6 +46,16 @@ CREATE PUBLICATION shop FOR TABLES IN SCHEMA shop;
 """
 _DDL_BEFORE_15 = "CREATE PUBLICATION shop FOR TABLE shop.customers, shop.orders, shop.order_items;"
 
+_ROWS_BEFORE = """
+INSERT INTO shop.customers (name, segment)
+    SELECT 'Customer ' || i, (ARRAY['private', 'business', 'reseller'])[1 + i % 3]::shop.segment
+    FROM generate_series(1, 200) i;
+INSERT INTO shop.orders (customer_id, status, amount, meta)
+    SELECT 1 + i % 200, 'shipped', 8.40, jsonb_build_object('channel', (ARRAY['web', 'app', 'store'])[1 + i % 3])
+    FROM generate_series(1, 1000) i;
+INSERT INTO shop.order_items SELECT i, line, 'tea', 1, 4.20 FROM generate_series(1, 1000) i, generate_series(1, 2) line;
+"""
+
 _NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Zoë", "José", "Łukasz", "O'Neill", "李明", "Ægir")
 _SEGMENTS = ("private", "business", "reseller")
 _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "349.00"), ("spoon", "0.95"))
@@ -63,8 +73,8 @@ _NEW_COLUMN_AFTER = 40
 """Transactions before shop.orders gets another column."""
 
 
-def create(dsn: str) -> None:
-    """The shop's schema and its publication."""
+def create(dsn: str) -> Counter[tuple[str, str]]:
+    """The shop's schema, its publication, and the rows of its past. (table, "read") -> how many of these there are."""
     session = psycopg2.connect(dsn)
     try:
         with session, session.cursor() as sql:
@@ -72,20 +82,29 @@ def create(dsn: str) -> None:
             if session.server_version < 150_000:
                 ddl = ddl.replace("CREATE PUBLICATION shop FOR TABLES IN SCHEMA shop;", _DDL_BEFORE_15)
             sql.execute(ddl)
+            sql.execute(_ROWS_BEFORE)
+            return Counter({(table, "read"): _count(sql, table) for table in TABLES})
     finally:
         session.close()
+
+
+def _count(sql: cursor, table: str) -> int:
+    sql.execute(f"SELECT count(*) FROM shop.{table}")  # noqa: S608  # one of TABLES
+    [(rows,)] = sql.fetchall()
+    return int(rows)
 
 
 class Shop(threading.Thread):
     """Writes one short transaction after the other until `close` is called.
 
-    committed: (table, action) -> rows, as PostgreSQL counted them, of committed transactions only.
+    committed: (table, action) -> rows, as PostgreSQL counted them, of committed transactions only; it begins with the
+    rows that were there.
     error: what ended it early, if anything did.
     """
 
-    def __init__(self, dsn: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, dsn: str, announce: Callable[[str], None], there: Counter[tuple[str, str]]) -> None:
         super().__init__(name="shop", daemon=True)
-        self.committed: Counter[tuple[str, str]] = Counter()
+        self.committed = there.copy()
         self.transactions = 0
         self.error: psycopg2.Error | None = None
         self._dsn = dsn
