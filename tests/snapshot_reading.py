@@ -30,7 +30,7 @@ class Reader:
         """By name, those of publications; of `p` if none are given."""
         return {
             table.relation.table: table
-            for table in snapshot_tables(self.session, publications or ["p"], lambda oid: None)
+            for table in snapshot_tables(self.session, publications or ["p"], lambda _: None)
         }
 
     @contextmanager

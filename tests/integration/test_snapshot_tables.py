@@ -132,13 +132,13 @@ def test_n10_a_table_alone_is_described_as_among_all(every_postgres: Database) -
         tables = reader.tables("p", "q")
         assert sorted(tables) == ["computed", "keyless", "plain", "top"]
         for table in tables.values():
-            assert describe_shape(reader.session, table.oid, ["p", "q"], lambda oid: None) == table
+            assert describe_shape(reader.session, table.oid, ["p", "q"], lambda _: None) == table
         assert [tables[name].estimated_rows for name in ("plain", "top", "keyless")] == [20, 20, 3]
         leaf = database.value("SELECT 'low_1'::regclass::oid::int")
-        assert describe_shape(reader.session, leaf, ["p", "q"], lambda oid: None) is None
-        assert describe_shape(reader.session, leaf, ["p"], lambda oid: None) is not None
+        assert describe_shape(reader.session, leaf, ["p", "q"], lambda _: None) is None
+        assert describe_shape(reader.session, leaf, ["p"], lambda _: None) is not None
         database.execute("ALTER TABLE plain DROP note; ALTER TABLE keyless RENAME TO renamed; DROP TABLE computed")
-        changed = [describe_shape(reader.session, tables[name].oid, ["p"], lambda oid: None) for name in tables]
+        changed = [describe_shape(reader.session, tables[name].oid, ["p"], lambda _: None) for name in tables]
     assert [found and (found.relation.table, len(found.relation.columns)) for found in changed] == [
         None,
         ("renamed", 1),
