@@ -14,7 +14,7 @@ CREATE FUNCTION "Odd".not_above(int, int) RETURNS bool LANGUAGE sql IMMUTABLE SE
 CREATE FUNCTION "Odd".same(int, int) RETURNS bool LANGUAGE sql IMMUTABLE SET jit = off RETURN $1 % 7 = $2 % 7;
 CREATE FUNCTION "Odd".not_below(int, int) RETURNS bool LANGUAGE sql IMMUTABLE SET jit = off RETURN $1 % 7 >= $2 % 7;
 CREATE FUNCTION "Odd".above(int, int) RETURNS bool LANGUAGE sql IMMUTABLE SET jit = off RETURN $1 % 7 > $2 % 7;
-CREATE FUNCTION "Odd".compare_days(int, int) RETURNS int LANGUAGE sql IMMUTABLE SET jit = off 
+CREATE FUNCTION "Odd".compare_days(int, int) RETURNS int LANGUAGE sql IMMUTABLE SET jit = off
     RETURN sign($1 % 7 - $2 % 7)::int;
 CREATE OPERATOR "Odd".< (LEFTARG = int, RIGHTARG = int, FUNCTION = "Odd".below, COMMUTATOR = OPERATOR("Odd".>));
 CREATE OPERATOR "Odd".<= (LEFTARG = int, RIGHTARG = int, FUNCTION = "Odd".not_above);

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import cycle
 
@@ -18,10 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.embedded.postgres import server_binaries
-from psql_streamer.errors import SourceUnavailable
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.snapshot import copying
-from sources.postgres.snapshot.copying import LockNotFree, TableRefused
 from sources.postgres.snapshot.selects import select_behind
 from sources.postgres.snapshot.tables import SnapshotTable
 from tests.database import Database, fresh_database
