@@ -266,7 +266,7 @@ def _estimate(tuples: Sequence[float]) -> int | None:
     return sum(known) if known or not tuples else None
 
 
-# Rights on columns alone do not let a role lock a table, as whoever reads a chunk has to (PostgreSQL documentation, LOCK).
+# Rights on columns alone do not let a role lock a table (PostgreSQL documentation, LOCK), and chunks need its lock.
 _RIGHTS = """
 SELECT has_schema_privilege(c.relnamespace, 'USAGE'), has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
     format('%%I', current_user), format('%%I', n.nspname)
