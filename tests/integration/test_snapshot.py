@@ -297,3 +297,17 @@ def test_a_position_that_there_is_begins_no_snapshot(database: Database) -> None
         assert source.snapshots() == []
     finally:
         source.stop()
+
+
+def test_a_condition_that_fits_few_rows_is_followed_with_fewer_rows_at_once(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 400) i")
+    database.execute(
+        "CREATE FUNCTION rare(i int) RETURNS bool LANGUAGE plpgsql VOLATILE AS"
+        " $$ BEGIN PERFORM pg_sleep(0.002); RETURN i % 40 = 0; END $$"
+    )
+    consumer = started(database, chunkTime="10ms", where={"public.t": "public.rare(id)"})
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert sorted(int(key or b"0") for (key,) in consumer.fold.tables["public.t"]) == [*range(40, 401, 40)]
