@@ -285,11 +285,10 @@ class Readers:
     def _steer(self, task: Read, chunk: Chunk, seconds: float) -> None:
         """So many rows that the next chunk takes about as long as a chunk may."""
         if task.keys is None and chunk.rows:
-            share = self._options.snapshot.chunk_time / max(seconds, 1e-3)
+            chosen = self._options.snapshot
             before = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-            self._rows_at_once[task.table.relation] = max(
-                min(_FEWEST_ROWS, before), min(int(before * min(share, 4)), 1 << 30)
-            )
+            wanted = int(before * min(chosen.chunk_time / max(seconds, 1e-3), _FASTEST_GROWTH))
+            self._rows_at_once[task.table.relation] = min(max(wanted, min(_FEWEST_ROWS, before)), chosen.chunk_rows)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[tuple[psycopg2.extensions.connection, Session]]:
