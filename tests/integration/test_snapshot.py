@@ -206,6 +206,17 @@ def test_a_request_that_cannot_be_followed_is_refused(database: Database, table:
         consumer.source.stop()
 
 
+@pytest.mark.parametrize("where", ["id > 1) OR (true", "true; DROP TABLE t", "id > 1 /*", "'"])
+def test_a_condition_that_reaches_out_of_its_place_is_refused(database: Database, where: str) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        with pytest.raises(SourceRefused, match="the condition of public.t"):
+            consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest("public.t", where),)))
+    finally:
+        consumer.source.stop()
+
+
 @pytest.mark.behaviour("N5")
 def test_tables_without_a_key_come_before_the_stream_at_the_first_start(database: Database) -> None:
     database.execute(
