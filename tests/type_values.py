@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import psycopg2.errors
+
 from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.pgtypes.builtin import BUILT_IN
+from tests.database import Database
 
 _DIGITS = "9" * 60
 _LONG = "repeat('ż🐘', 2000)"
@@ -153,6 +158,57 @@ WITH_MODIFIERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("bit(1)", ("B'1'", "B'0'")),
 )
 
+CUSTOM_TYPES = r'''
+    CREATE SCHEMA other;
+    CREATE TYPE mood AS ENUM ('so so', 'happy', 'a "quoted" \\ one');
+    CREATE TYPE other.mood AS ENUM ('other');
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE DOMAIN small AS positive CHECK (VALUE < 100);
+    CREATE DOMAIN price AS numeric(12, 2);
+    CREATE DOMAIN tags AS text[];
+    CREATE DOMAIN document AS jsonb;
+    CREATE DOMAIN feeling AS mood;
+    CREATE TYPE inner_one AS (at timestamp, felt mood, amounts price[], doc json);
+    CREATE TYPE outer_one AS ("the ""id""" bigint, nested inner_one, many inner_one[], ok boolean, ratio float8);
+    CREATE DOMAIN wrapped AS outer_one;
+    CREATE TABLE leaf (x int, y text);
+    ALTER TABLE leaf ADD gone int; ALTER TABLE leaf DROP gone;
+    CREATE TYPE textrange AS RANGE (subtype = text, multirange_type_name = textmultirange);
+    CREATE TYPE hollow AS ()
+'''
+
+CUSTOM_COLUMNS = {
+    "mood": ("'happy'", r"""'a "quoted" \\ one'"""),
+    "other.mood": ("'other'",),
+    "positive": ("5",),
+    "small": ("99",),
+    "price": ("-1.50", "'NaN'"),
+    "tags": ("ARRAY['a,b', NULL, '\"']", "'{}'"),
+    "document": ("'{\"a\": [1.50, null]}'", "'null'"),
+    "feeling": ("'so so'",),
+    "outer_one": (
+        r"""ROW(9223372036854775807, ROW('2024-01-01 00:00:00.5', 'a "quoted" \\ one', ARRAY[1.5, NULL], '{"k": "v"}'),
+            ARRAY[ROW('infinity', NULL, '{}', '[1, 2]')::inner_one, NULL,
+            ROW(NULL, NULL, NULL, NULL)::inner_one], true, 'NaN')""",
+        "ROW(NULL, NULL, NULL, NULL, NULL)",
+    ),
+    "wrapped": ("ROW(1, ROW(NULL, 'happy', NULL, NULL), '{}', false, 0.1)",),
+    "leaf": ("ROW(1, '(a, \"b\")')",),
+    "hollow": ("ROW()",),
+    "textrange": ("'[a,\"b,\")'", "'empty'"),
+    "textmultirange": ("'{[a,b),[c,)}'",),
+}
+"""Type that CUSTOM_TYPES makes -> SQL of values."""
+
+ODD_SETTINGS = {
+    "timezone": "America/New_York",
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "sql_standard",
+    "bytea_output": "escape",
+    "extra_float_digits": "-3",
+}
+"""Of the database, so that every session has them that does not say otherwise."""
+
 _ORACLES: dict[JsonForm, str] = {
     JsonForm.INTEGER: "({0})::text::json",
     JsonForm.EMBEDDED: "({0})::json",
@@ -174,3 +230,19 @@ def columns() -> list[tuple[str, PgType, tuple[str, ...]]]:
     by_name = {kind.name: kind for kind in BUILT_IN}
     plain = [(SQL_NAMES.get(kind.name, kind.name), kind, EDGES[kind.name]) for kind in BUILT_IN]
     return plain + [(name, by_name[name.partition("(")[0]], values) for name, values in WITH_MODIFIERS]
+
+
+def columns_on(database: Database) -> list[tuple[str, PgType, tuple[str, ...]]]:
+    """`columns` without what this server cannot read."""
+    try:
+        database.query("SELECT '<a/>'::xml")
+    except psycopg2.errors.FeatureNotSupported:
+        return [column for column in columns() if column[0] != "xml"]
+    return columns()
+
+
+def inserted(database: Database, table: str, values: Sequence[tuple[str, ...]]) -> None:
+    """A row for the first value of every column, one for the second, ...; NULL where a column has no more."""
+    for number in range(max(map(len, values)) + 1):
+        row = [one[number] if number < len(one) else "NULL" for one in values]
+        database.execute(f"INSERT INTO {table} VALUES ({number}, {', '.join(row)})")

@@ -10,6 +10,7 @@ from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.options import PostgresOptions
 from sources.postgres.positions import lost_between
 from sources.postgres.server_errors import SlotInUse
+from sources.postgres.snapshot.findings import snapshot_findings
 
 _OLDEST = 140000
 _WITHOUT_IDENTITY = """
@@ -79,6 +80,7 @@ def findings(options: PostgresOptions, catalog: Catalog, source: str, applicatio
             yield from _publications(session, options)
             yield from _slot(session, options, source, application_name)
             yield from _privileges(session)
+            yield from snapshot_findings(session, options)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 

@@ -206,6 +206,17 @@ def test_a_request_that_cannot_be_followed_is_refused(database: Database, table:
         consumer.source.stop()
 
 
+@pytest.mark.parametrize("where", ["id > 1) OR (true", "true; DROP TABLE t", "id > 1 /*", "'"])
+def test_a_condition_that_reaches_out_of_its_place_is_refused(database: Database, where: str) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        with pytest.raises(SourceRefused, match="the condition of public.t"):
+            consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest("public.t", where),)))
+    finally:
+        consumer.source.stop()
+
+
 @pytest.mark.behaviour("N5")
 def test_tables_without_a_key_come_before_the_stream_at_the_first_start(database: Database) -> None:
     database.execute(
@@ -297,3 +308,17 @@ def test_a_position_that_there_is_begins_no_snapshot(database: Database) -> None
         assert source.snapshots() == []
     finally:
         source.stop()
+
+
+def test_a_condition_that_fits_few_rows_is_followed_with_fewer_rows_at_once(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 400) i")
+    database.execute(
+        "CREATE FUNCTION rare(i int) RETURNS bool LANGUAGE plpgsql VOLATILE AS"
+        " $$ BEGIN PERFORM pg_sleep(0.002); RETURN i % 40 = 0; END $$"
+    )
+    consumer = started(database, chunkTime="10ms", where={"public.t": "public.rare(id)"})
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert sorted(int(key or b"0") for (key,) in consumer.fold.tables["public.t"]) == [*range(40, 401, 40)]

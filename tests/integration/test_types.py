@@ -11,13 +11,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import psycopg2.errors
 import pytest
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, RowOp
-from psql_streamer.pgtype import PgType
 from psql_streamer.pgtypes.builtin import BUILT_IN
 from psql_streamer.spark.handler import SparkHandler
 from sources.postgres.source import PostgresSource
@@ -26,16 +24,16 @@ from tests.database import Database, fresh_database
 from tests.encoding import FORMATS, encoder_of
 from tests.oracle import array_oracle_of, object_of, oracle
 from tests.source_at_work import read_all, streaming
-from tests.type_values import EDGES, columns, oracle_of
-
-ODD_SETTINGS = {
-    "timezone": "America/New_York",
-    "datestyle": "SQL, DMY",
-    "intervalstyle": "sql_standard",
-    "bytea_output": "escape",
-    "extra_float_digits": "-3",
-}
-"""Of the database, so that every session has them that does not say otherwise."""
+from tests.type_values import (
+    CUSTOM_COLUMNS,
+    CUSTOM_TYPES,
+    EDGES,
+    ODD_SETTINGS,
+    columns,
+    columns_on,
+    inserted,
+    oracle_of,
+)
 
 
 @contextmanager
@@ -66,22 +64,6 @@ def assert_what_debezium_writes_fits_its_schemas(batches: Sequence[Batch]) -> No
 def rows(batches: Sequence[Batch]) -> list[dict[str, Any]]:
     """The new rows of all events."""
     return [event["after"] for event in events(batches)]
-
-
-def columns_on(database: Database) -> list[tuple[str, PgType, tuple[str, ...]]]:
-    """`columns` without what this server cannot read."""
-    try:
-        database.query("SELECT '<a/>'::xml")
-    except psycopg2.errors.FeatureNotSupported:
-        return [column for column in columns() if column[0] != "xml"]
-    return columns()
-
-
-def inserted(database: Database, table: str, values: Sequence[tuple[str, ...]]) -> None:
-    """A row for the first value of every column, one for the second, ...; NULL where a column has no more."""
-    for number in range(max(map(len, values)) + 1):
-        row = [one[number] if number < len(one) else "NULL" for one in values]
-        database.execute(f"INSERT INTO {table} VALUES ({number}, {', '.join(row)})")
 
 
 def test_every_type_of_the_table_has_edge_values() -> None:
@@ -251,48 +233,6 @@ def test_t6_a_json_document_is_embedded_byte_for_byte(database: Database) -> Non
     assert f'"Columns":{{"id":1,"document":{document}}}'.encode() in first
     assert b'"Columns":{"id":2,"document":null}' in second
     assert b'"Columns":{"id":3,"document":null}' in third
-
-
-CUSTOM_TYPES = r'''
-    CREATE SCHEMA other;
-    CREATE TYPE mood AS ENUM ('so so', 'happy', 'a "quoted" \\ one');
-    CREATE TYPE other.mood AS ENUM ('other');
-    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
-    CREATE DOMAIN small AS positive CHECK (VALUE < 100);
-    CREATE DOMAIN price AS numeric(12, 2);
-    CREATE DOMAIN tags AS text[];
-    CREATE DOMAIN document AS jsonb;
-    CREATE DOMAIN feeling AS mood;
-    CREATE TYPE inner_one AS (at timestamp, felt mood, amounts price[], doc json);
-    CREATE TYPE outer_one AS ("the ""id""" bigint, nested inner_one, many inner_one[], ok boolean, ratio float8);
-    CREATE DOMAIN wrapped AS outer_one;
-    CREATE TABLE leaf (x int, y text);
-    ALTER TABLE leaf ADD gone int; ALTER TABLE leaf DROP gone;
-    CREATE TYPE textrange AS RANGE (subtype = text, multirange_type_name = textmultirange);
-    CREATE TYPE hollow AS ()
-'''
-
-CUSTOM_COLUMNS = {
-    "mood": ("'happy'", r"""'a "quoted" \\ one'"""),
-    "other.mood": ("'other'",),
-    "positive": ("5",),
-    "small": ("99",),
-    "price": ("-1.50", "'NaN'"),
-    "tags": ("ARRAY['a,b', NULL, '\"']", "'{}'"),
-    "document": ("'{\"a\": [1.50, null]}'", "'null'"),
-    "feeling": ("'so so'",),
-    "outer_one": (
-        r"""ROW(9223372036854775807, ROW('2024-01-01 00:00:00.5', 'a "quoted" \\ one', ARRAY[1.5, NULL], '{"k": "v"}'),
-            ARRAY[ROW('infinity', NULL, '{}', '[1, 2]')::inner_one, NULL,
-            ROW(NULL, NULL, NULL, NULL)::inner_one], true, 'NaN')""",
-        "ROW(NULL, NULL, NULL, NULL, NULL)",
-    ),
-    "wrapped": ("ROW(1, ROW(NULL, 'happy', NULL, NULL), '{}', false, 0.1)",),
-    "leaf": ("ROW(1, '(a, \"b\")')",),
-    "hollow": ("ROW()",),
-    "textrange": ("'[a,\"b,\")'", "'empty'"),
-    "textmultirange": ("'{[a,b),[c,)}'",),
-}
 
 
 @pytest.mark.behaviour("S3", "T7", "T8")

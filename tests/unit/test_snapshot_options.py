@@ -122,6 +122,7 @@ def test_conditions_that_stay_within_their_parentheses_are_taken(condition: str)
         "id > 5\0",
     ],
 )
+@pytest.mark.behaviour("N17")
 def test_conditions_that_reach_out_of_their_parentheses_are_refused(condition: str) -> None:
     with pytest.raises(ValueError, match=r"has a|closes|is empty"):
         require_condition(condition)

@@ -291,8 +291,17 @@ def _milliseconds(seconds: float) -> int:
     return 0 if not seconds else max(1, round(seconds * 1000))
 
 
-_REFUSED = ("42", "22", "0A", "55000", "P0")
-"""SQLSTATEs of what is wrong with a table or a condition, or with the values that a condition computes with."""
+_REFUSED = {
+    "22021": "mend the row, whose bytes are not text, or leave it out with a condition (snapshot.where)",
+    "22P05": "mend the row, which has a character that UTF-8 does not have, or leave it out (snapshot.where)",
+    "42501": "grant the privilege: GRANT SELECT ON the table TO the role",
+    "42": "correct the condition (snapshot.where): names outside of pg_catalog need their schema",
+    "0A": "leave the table out (snapshot.tables)",
+}
+"""SQLSTATEs, or what they begin with, of what is wrong with a table, a row or a condition, and what to do."""
+
+_FAILED_FOR_A_ROW = ("22", "P0")
+"""What SQLSTATEs begin with of errors whose messages quote the values of a row."""
 
 
 @contextmanager
@@ -304,8 +313,12 @@ def _errors(connection: Connection) -> Iterator[None]:
     except psycopg2.errors.QueryCanceled as error:
         raise ChunkTooSlow(error.diag.message_primary or "the query was cancelled") from None
     except psycopg2.Error as error:
-        if (error.pgcode or "").startswith(_REFUSED):
-            raise TableRefused(error.diag.message_primary or str(error), error.diag.message_hint or "") from None
+        for state, remedy in _REFUSED.items():
+            if (error.pgcode or "").startswith(state):
+                raise TableRefused(error.diag.message_primary or "", error.diag.message_hint or remedy) from None
+        if (error.pgcode or "").startswith(_FAILED_FOR_A_ROW):
+            what = f"the condition fails for a row (SQLSTATE {error.pgcode})"
+            raise TableRefused(what, "correct the condition (snapshot.where)") from None
         raise from_psycopg2(error, connection.dsn) from None
 
 

@@ -27,6 +27,7 @@ from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.copying import (
     APPLICATION_NAME,
     Chunk,
+    ChunkTooSlow,
     LockNotFree,
     TableRefused,
     begin,
@@ -61,6 +62,11 @@ _LOCK_SECONDS = 2.0
 
 _FIRST_ROWS, _FEWEST_ROWS = 2000, 100
 """Of the first chunk of a table, and of the smallest."""
+
+_FASTEST_GROWTH = 4
+
+_SLOWEST = 30
+"""The time after which a chunk is given up, in multiples of what one should take."""
 
 _STOP_SECONDS = 3.0
 
@@ -155,6 +161,9 @@ class Readers:
                     assert_never(task)
         except SourceRefused as error:
             self._refuse(task, error)
+        except ChunkTooSlow:
+            assert isinstance(task, Read)  # noqa: S101 - others have all the time that there is
+            self._read_fewer(task)
         except LockNotFree:
             assert isinstance(task, Read)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
@@ -245,7 +254,7 @@ class Readers:
         """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
         since = time.monotonic()
         while not stopping.is_set() and not task.chunk.dropped:
-            fence = begin(connection, table, _LOCK_SECONDS)
+            fence = begin(connection, table, _LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
             hidden = self._schedule.hidden(task, fence)
             unknown = self._schedule.unknown(fence, self._since)
             hidden |= committed_but_hidden(session, unknown) if unknown else set()
@@ -263,15 +272,27 @@ class Readers:
             return read_keys(connection, table, [key_values(key) for key in task.keys], task.table.where, most_bytes)
         after = None if task.after is None else key_values(task.after)
         rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-        most = min(rows, self._options.snapshot.chunk_rows)
+        most = min(rows, self._options.snapshot.chunk_rows)  # _FIRST_ROWS may be more
         return read_chunk(connection, table, after, task.table.where, most, most_bytes)
+
+    def _read_fewer(self, task: Read) -> None:
+        """A condition may fit few rows, which the server looks for in many."""
+        rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
+        if rows == 1:
+            seconds = self._options.snapshot.chunk_time * _SLOWEST
+            refused = f"its next row was not found within {seconds:g} s"
+            self._refuse(task, SourceRefused(refused, "raise chunkTime, or create an index for the condition"))
+            return
+        self._rows_at_once[task.table.relation] = max(1, rows // 10)
+        self._schedule.give_up(task, reason=f"chunks of {rows} rows take too long: fewer are read at once")
 
     def _steer(self, task: Read, chunk: Chunk, seconds: float) -> None:
         """So many rows that the next chunk takes about as long as a chunk may."""
         if task.keys is None and chunk.rows:
-            share = self._options.snapshot.chunk_time / max(seconds, 1e-3)
+            chosen = self._options.snapshot
             before = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-            self._rows_at_once[task.table.relation] = max(_FEWEST_ROWS, min(int(before * min(share, 4)), 1 << 30))
+            wanted = int(before * min(chosen.chunk_time / max(seconds, 1e-3), _FASTEST_GROWTH))
+            self._rows_at_once[task.table.relation] = min(max(wanted, min(_FEWEST_ROWS, before)), chosen.chunk_rows)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[tuple[psycopg2.extensions.connection, Session]]:

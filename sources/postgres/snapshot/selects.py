@@ -64,6 +64,11 @@ def select_places(table: SnapshotTable, part: Part, after: str, before: str, whe
     return f"SELECT {columns} FROM ONLY {part.name} AS {alias}{conditions} ORDER BY {alias}.ctid"
 
 
+def select_condition(table: SnapshotTable, where: str) -> str:
+    """A SELECT of the rows of which a condition is true, without columns."""
+    return f"SELECT FROM {_source(table)}{_conditions(table, where, '')}"
+
+
 def _columns(table: SnapshotTable, name: str) -> str:
     return ", ".join(f"{name}.{quoted_identifier(column.name)}" for column in table.relation.columns)
 

@@ -34,35 +34,32 @@ WITH given AS (
     SELECT c.oid, c.relkind, c.relispartition FROM pg_catalog.pg_class c
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384 AND {asked}
 ), published AS (
-    SELECT a.oid, a.relispartition, p.oid AS publication, p.rows, p.stored
+    SELECT a.oid, a.relkind, a.relispartition, p.oid AS publication, p.puballtables, p.rows, p.stored
     FROM asked a CROSS JOIN publication p
     CROSS JOIN LATERAL (
-        SELECT p.puballtables OR EXISTS (
-            SELECT FROM member m WHERE m.publication = p.oid AND m.relation = a.oid
-        ) AS itself, a.relispartition AND (p.puballtables OR EXISTS (
-            SELECT FROM pg_catalog.pg_partition_ancestors(a.oid) up
-            JOIN member m ON m.publication = p.oid AND m.relation = up.relid WHERE up.relid <> a.oid
-        )) AS above
+        SELECT p.puballtables OR (p.oid, a.oid) IN (SELECT publication, relation FROM member) AS itself,
+            CASE WHEN a.relispartition THEN p.puballtables OR EXISTS (
+                SELECT FROM pg_catalog.pg_partition_ancestors(a.oid) up
+                WHERE up.relid <> a.oid AND (p.oid, up.relid) IN (SELECT publication, relation FROM member)
+            ) ELSE false END AS above
     ) listed
     WHERE CASE a.relkind WHEN 'p' THEN p.pubviaroot AND itself AND NOT above
         ELSE (itself OR above) AND NOT (p.pubviaroot AND above) END
 ), streamed AS (
-    SELECT t.oid, bool_or(t.rows) AS rows, {filters}
-    FROM published t JOIN pg_catalog.pg_class c ON c.oid = t.oid
-    LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = t.publication AND r.prrelid = t.oid
-    WHERE NOT t.relispartition OR NOT EXISTS (
-        SELECT FROM pg_catalog.pg_partition_ancestors(t.oid) up JOIN published top ON top.oid = up.relid
-        WHERE up.relid <> t.oid
-    )
+    SELECT t.oid, bool_or(t.rows) AS rows, {details}
+    FROM published t LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = t.publication AND r.prrelid = t.oid
+    WHERE CASE WHEN t.relispartition THEN NOT EXISTS (
+        SELECT FROM pg_catalog.pg_partition_ancestors(t.oid) up
+        WHERE up.relid <> t.oid AND up.relid = ANY (ARRAY(SELECT oid FROM published WHERE relkind = 'p'))
+    ) ELSE true END
     GROUP BY t.oid
 )
 SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.filters,
     (SELECT array_agg(ARRAY[a.attnum::text, a.attname::text, a.atttypid::bigint::text, a.atttypmod::text]
         ORDER BY a.attnum)
-     FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND EXISTS (
-        SELECT FROM published t LEFT JOIN pg_catalog.pg_publication_rel r
-            ON r.prpubid = t.publication AND r.prrelid = t.oid
-        WHERE t.oid = c.oid AND {listed})),
+     FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (
+        s.listed IS NULL AND (a.attgenerated = '' OR s.stored AND a.attgenerated = 's')
+        OR a.attnum = ANY (string_to_array(s.listed, ' ')::int2[]))),
     (SELECT array_agg(ARRAY[k.attnum::text, k.option::text,
         (SELECT format('%%I.%%I', cn.nspname, co.collname) FROM pg_catalog.pg_collation co
          JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = k.coll),
@@ -74,11 +71,14 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
         WITH ORDINALITY AS k(attnum, option, coll, class, place)
      JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
      JOIN pg_catalog.pg_opclass oc ON oc.oid = k.class),
-    (SELECT array_agg(ARRAY[pn.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
-        part.relpages::text] ORDER BY pn.nspname, part.relname)
-     FROM pg_catalog.pg_class part JOIN pg_catalog.pg_namespace pn ON pn.oid = part.relnamespace
-     WHERE part.relkind <> 'p' AND part.oid IN (
-        SELECT c.oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE c.relkind = 'p'))
+    CASE c.relkind WHEN 'r' THEN ARRAY[
+        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text]]
+    ELSE (
+        SELECT array_agg(ARRAY[of.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
+            part.relpages::text] ORDER BY of.nspname, part.relname)
+        FROM pg_catalog.pg_partition_tree(c.oid) tree JOIN pg_catalog.pg_class part ON part.oid = tree.relid
+        JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE tree.isleaf AND part.relkind <> 'p'
+    ) END
 FROM streamed s
 JOIN pg_catalog.pg_class c ON c.oid = s.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -97,16 +97,16 @@ _ONE = """c.oid = ANY (ARRAY(
 _IN_SCHEMAS = """UNION
     SELECT s.pnpubid, c.oid FROM pg_catalog.pg_publication_namespace s
     JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid"""
-# A table of a publication's schema has no filter there, whatever filter its own membership has.
-_FILTERS = """CASE WHEN NOT bool_or(t.rows AND (r.prqual IS NULL OR EXISTS (
-        SELECT FROM pg_catalog.pg_publication p WHERE p.oid = t.publication AND p.puballtables
-    ) OR EXISTS (
-        SELECT FROM pg_catalog.pg_publication_namespace s
-        WHERE s.pnpubid = t.publication AND s.pnnspid = c.relnamespace
-    ))) THEN array_agg(DISTINCT pg_catalog.pg_get_expr(r.prqual, t.oid)) FILTER (WHERE t.rows) END AS filters"""
-_NO_FILTERS = "NULL::text[] AS filters"
-_LISTED = "CASE WHEN r.prattrs IS NULL THEN {all} ELSE a.attnum = ANY (r.prattrs) END"
-_NOT_GENERATED = "a.attgenerated = ''"
+# A table of a publication's schema has no filter there, whatever filter its own membership has. Lists of one table are
+# the same in all publications, or the server refuses to stream it.
+_DETAILS = """bool_or(t.stored) AS stored,
+        CASE WHEN bool_and(r.prattrs IS NOT NULL) THEN string_agg(r.prattrs::text, ' ') END AS listed,
+        CASE WHEN bool_and(r.prqual IS NOT NULL AND NOT t.puballtables AND (t.publication, t.oid) NOT IN (
+            SELECT s.pnpubid, c.oid FROM pg_catalog.pg_publication_namespace s
+            JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid
+        )) FILTER (WHERE t.rows) THEN array_agg(DISTINCT pg_catalog.pg_get_expr(r.prqual, t.oid)) FILTER (WHERE t.rows)
+        END AS filters"""
+_NO_DETAILS = "false AS stored, NULL::text AS listed, NULL::text[] AS filters"
 # The type that a key's values are compared as: a domain's checks are nothing to a bound of a range.
 _BASE = """(WITH RECURSIVE base(oid, of) AS (
             SELECT ty.oid, ty.typbasetype FROM pg_catalog.pg_type ty WHERE ty.oid = a.atttypid
@@ -203,15 +203,13 @@ def _ask(session: Session, publications: Sequence[str], resolve: Resolve, oid: i
 
 
 def _query(version: int, *, one: bool) -> str:
-    every = f"({_NOT_GENERATED} OR t.stored AND a.attgenerated = 's')"
     with_lists = version >= _FILTERS_AND_LISTS
     return _TABLES.format(
         stored="p.pubgencols = 's'" if version >= _GENERATED_COLUMNS else "false",
         asked=_ONE if one else "true",
         chosen="c.oid = (SELECT oid FROM given)" if one else "true",
         in_schemas=_IN_SCHEMAS if with_lists else "",
-        filters=_FILTERS if with_lists else _NO_FILTERS,
-        listed=_LISTED.format(all=every) if with_lists else every,
+        details=_DETAILS if with_lists else _NO_DETAILS,
         base=_BASE,
         less=_OPERATOR.format(1),
         equal=_OPERATOR.format(3),
@@ -268,13 +266,10 @@ def _estimate(tuples: Sequence[float]) -> int | None:
     return sum(known) if known or not tuples else None
 
 
-_REFUSALS = """
-SELECT has_schema_privilege(c.relnamespace, 'USAGE'), format('%%I', current_user), format('%%I', n.nspname),
-    row_security_active(c.oid), ARRAY(
-        SELECT format('%%I', a.attname) FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')
-        ORDER BY a.attnum
-    ), has_table_privilege(c.oid, 'SELECT')
+# Rights on columns alone do not let a role lock a table (PostgreSQL documentation, LOCK), and chunks need its lock.
+_RIGHTS = """
+SELECT has_schema_privilege(c.relnamespace, 'USAGE'), has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
+    format('%%I', current_user), format('%%I', n.nspname)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s
 """
 
@@ -293,17 +288,17 @@ def refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
             f"{relation} has the foreign table {foreign[0]} as a partition, whose rows are not in the stream",
             "publish its other partitions themselves, or leave the table out",
         )
-    rows = session.rows(_REFUSALS, [column.name for column in relation.columns], table.oid)
-    return _refused(relation, table.name, rows[0]) if rows else None
+    rows = session.rows(_RIGHTS, table.oid)
+    return _refused(relation, table.name, *rows[0]) if rows else None
 
 
-def _refused(relation: Relation, name: str, row: tuple[Any, ...]) -> tuple[str, str] | None:
-    usable, role, schema, row_security, hidden, whole = row
+def _refused(
+    relation: Relation, name: str, usable: bool, readable: bool, row_security: bool, role: str, schema: str
+) -> tuple[str, str] | None:
     if not usable:
         return f"role {role} may not use the schema of {relation}", f"GRANT USAGE ON SCHEMA {schema} TO {role}"
-    if hidden or not (whole or relation.columns):
-        some = f" ({', '.join(hidden)})" if len(hidden) < len(relation.columns) else ""
-        return f"role {role} may not read {relation}", f"GRANT SELECT{some} ON {name} TO {role}"
+    if not readable:
+        return f"role {role} may not read {relation}", f"GRANT SELECT ON {name} TO {role}"
     if row_security:
         return (
             f"row-level security of {relation} hides rows from role {role}",

@@ -1,0 +1,118 @@
+"""What `check` says of the snapshot that a `postgres` source is to take; nothing is changed on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import psycopg2
+
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.table_patterns import TablePatterns
+from sources.postgres.catalog import Session
+from sources.postgres.options import PostgresOptions
+from sources.postgres.snapshot.options import SnapshotMode, SnapshotOptions
+from sources.postgres.snapshot.selects import select_condition
+from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+
+_BESIDE_CHUNKS = 2
+"""Connections of a source beside those that read chunks: its walsender is none of them."""
+
+# Logical walsenders have a database too, but connections of their own (max_wal_senders).
+_FREE_CONNECTIONS = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true), '0')::int
+    - (SELECT sum(numbackends) FROM pg_stat_database) + (SELECT count(*) FROM pg_stat_replication)
+"""
+_OLD_WRITERS = """
+SELECT 'PID ' || pid, extract(epoch FROM now() - xact_start) / 60, format('SELECT pg_terminate_backend(%%s)', pid)
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start < now() - make_interval(mins => %s)
+UNION ALL
+SELECT format('the prepared transaction %%L', gid), extract(epoch FROM now() - prepared) / 60,
+    format('COMMIT PREPARED %%1$L or ROLLBACK PREPARED %%1$L', gid)
+FROM pg_prepared_xacts WHERE database = current_database() AND prepared < now() - make_interval(mins => %s)
+ORDER BY 2 DESC LIMIT 3
+"""
+_OLD_MINUTES = 5
+
+
+def snapshot_findings(session: Session, options: PostgresOptions) -> Iterator[Finding]:
+    """What would keep tables from being read, or hold the snapshot up; nothing where none is to be taken."""
+    snapshot = options.snapshot
+    if snapshot.mode is SnapshotMode.NEVER:
+        return
+    # Names mean to the server what they mean to the sessions that read.
+    session.rows("SELECT set_config('search_path', '', false)")
+    published = snapshot_tables(session, options.publications, lambda _: None)
+    wanted = [table for table in published if snapshot.wants(table.relation.schema, table.relation.table)]
+    slot_exists = session.slot(options.replication_slot) is not None
+    yield from _entries_for_nothing(snapshot, published)
+    for table in wanted:
+        yield from _of_table(session, snapshot, table, slot_exists)
+    if wanted:
+        yield from _free_connections(session, snapshot)
+        if not slot_exists:
+            yield from _old_writers(session)
+
+
+def _entries_for_nothing(snapshot: SnapshotOptions, published: Sequence[SnapshotTable]) -> Iterator[Finding]:
+    for key, entries in (("tables", snapshot.tables), ("where", snapshot.where)):
+        for entry in entries:
+            fits = TablePatterns({entry: None}).find
+            if not any(fits(table.relation.schema, table.relation.table) for table in published):
+                yield Finding(
+                    Severity.WARNING,
+                    f'snapshot.{key} has "{entry}", which is no table of the publications',
+                    "correct the name, or add the table to a publication",
+                )
+
+
+def _of_table(
+    session: Session, snapshot: SnapshotOptions, table: SnapshotTable, slot_exists: bool
+) -> Iterator[Finding]:
+    refused = refusal(session, table)
+    if refused:
+        what, remedy = refused
+        yield Finding(Severity.WARNING, f"{what}: the snapshot leaves the table out", remedy)
+    elif not table.key:
+        exists = ", which exists already" if slot_exists else ""
+        yield Finding(
+            Severity.WARNING,
+            f"{table.relation} has no key: its rows are read only when the source creates its slot{exists}",
+            "add a primary key, or leave it out with snapshot.tables",
+        )
+    condition = snapshot.condition_of(table.relation.schema, table.relation.table)
+    if condition and not refused:
+        yield from _condition(session, table, condition)
+
+
+def _condition(session: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
+    try:
+        session.rows(f"EXPLAIN {select_condition(table, condition)}")
+    except psycopg2.Error as error:
+        if error.pgcode is None:
+            raise
+        yield Finding(
+            Severity.ERROR,
+            f"the server refuses the condition of {table.relation}: {error.diag.message_primary}",
+            "correct snapshot.where: names outside of pg_catalog need their schema",
+        )
+
+
+def _free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[Finding]:
+    free, needed = int(session.value(_FREE_CONNECTIONS)), snapshot.parallel + _BESIDE_CHUNKS
+    if free < needed:
+        yield Finding(
+            Severity.WARNING,
+            f"the server has {max(0, free)} free connections, and a snapshot needs {needed}",
+            "lower snapshot.parallel, or raise max_connections and restart the server",
+        )
+
+
+def _old_writers(session: Session) -> Iterator[Finding]:
+    for who, minutes, remedy in session.rows(_OLD_WRITERS, _OLD_MINUTES, _OLD_MINUTES):
+        yield Finding(
+            Severity.WARNING,
+            f"{who} has been in a transaction that writes for {minutes:.0f} minutes: the slot, and the snapshot behind "
+            "it, waits for its end",
+            f"wait, or end it: {remedy}",
+        )
