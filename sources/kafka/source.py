@@ -37,6 +37,10 @@ class KafkaSource(Source):
     """A member of a consumer group. Its position is the offset of each partition; the group's offsets follow it."""
 
     Options: ClassVar[type[SourceOptions]] = KafkaSourceOptions
+    no_snapshots: ClassVar[str] = (
+        "to read its topics again, stop all instances and set the group's offsets back (kafka-consumer-groups.sh "
+        "--reset-offsets --to-earliest); or ask the instance that writes them for a snapshot"
+    )
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         super().__init__(name, options)
