@@ -211,7 +211,7 @@ def test_a_condition_that_reaches_out_of_its_place_is_refused(database: Database
     database.execute(TABLE)
     consumer = started(database, mode="never")
     try:
-        with pytest.raises(SourceRefused, match="the condition of public.t"):
+        with pytest.raises(SourceRefused, match=r"the condition of public\.t"):
             consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest("public.t", where),)))
     finally:
         consumer.source.stop()
