@@ -81,6 +81,7 @@ def test_a_chunk_that_was_given_and_is_durable_is_not_read_again(database: Datab
     assert consumer.fold.reads == 1000, f"{kept} were durable"
 
 
+@pytest.mark.behaviour("N6")
 def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     own_postgres: EmbeddedPostgres,
 ) -> None:
@@ -117,6 +118,7 @@ def _update(database: Database) -> None:
     database.execute("UPDATE t SET v = 'new' WHERE id = 7")
 
 
+@pytest.mark.behaviour("N7")
 def test_a_truncate_leaves_nothing_of_the_rows_that_were_read_before(database: Database) -> None:
     database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 1000) i")
     consumer = started(database, chunkRows=100)
@@ -131,6 +133,7 @@ def test_a_truncate_leaves_nothing_of_the_rows_that_were_read_before(database: D
     consumer.fold.assert_equals(database, "public.t")
 
 
+@pytest.mark.behaviour("N8")
 @pytest.mark.parametrize(
     "alter",
     ["ADD COLUMN w int DEFAULT 7", "DROP COLUMN v", "ALTER id TYPE bigint", "ALTER v TYPE varchar USING upper(v)"],
@@ -244,6 +247,7 @@ def test_tables_without_a_key_come_before_the_stream_at_the_first_start(database
     assert sorted(value for op, value in found if op == "read") == sorted(str(i % 10) for i in range(1000))
 
 
+@pytest.mark.behaviour("N5")
 def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(database: Database) -> None:
     database.execute(
         "CREATE TABLE keyless (v int); CREATE PUBLICATION p FOR TABLE keyless;"
@@ -271,6 +275,7 @@ def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(dat
     assert count == 1001
 
 
+@pytest.mark.behaviour("N9")
 def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Database) -> None:
     database.execute(
         TABLE + "CREATE TABLE secret (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE secret;"

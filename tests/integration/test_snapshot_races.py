@@ -157,6 +157,7 @@ def snapshotting(database: Database, **more: object) -> PostgresSource:
     return source_of(database, snapshot=options, batchSize=70)
 
 
+@pytest.mark.behaviour("N6")
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_folded_equals_the_tables_whatever_writers_do_and_wherever_the_source_is_killed(
     database: Database, seed: int
