@@ -34,6 +34,7 @@ def test_after_an_accepted_gap_and_the_recipe_for_deletes_the_topic_has_the_tabl
     with Service(tmp_path, config) as service:
         service.start()
         _until_done(service)
+        assert re.search(r"; snapshot initial-\d+-\d+: done, 50 rows of 1 table\b", service.text("/status"))
         database.execute("DELETE FROM t WHERE id = 50")
         service.until_durable(database)
         assert service.stop() == 0

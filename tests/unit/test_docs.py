@@ -69,7 +69,8 @@ def _completed(block: str) -> str:
 
 def test_the_readmes_psql_streamer_commands_are_understood() -> None:
     ours = [words[1:] for words in _commands() if words[0] == "psql-streamer"]
-    assert ours == [["check", "-config", "shop.toml"], ["-config", "shop.toml"]]
+    config = ["-config", "shop.toml"]
+    assert ours == [["check", *config], config, ["snapshot", "list", *config]]
     inline = re.findall(r"`psql-streamer ([a-z][^`]*)`", README)
     for arguments in [*ours, *(shlex.split(text) for text in inline)]:
         cli._parser().parse_args(arguments)
