@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -13,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from psql_streamer.embedded.account import server_account
+from psql_streamer.embedded.account import Account, give, popen_as, server_account
 from psql_streamer.embedded.ports import LOOPBACK, free_ports, greeting
 from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
@@ -36,7 +34,7 @@ class Binaries(Protocol):
 
     def environment(self) -> dict[str, str]: ...
 
-    def reachable_by(self, account: pwd.struct_passwd | None, copy_to: Path) -> Binaries: ...
+    def reachable_by(self, account: Account, copy_to: Path) -> Binaries: ...
 
 
 USER = "root"
@@ -57,10 +55,10 @@ class BinlogServer(EmbeddedServer):
         self.version = binaries.version()
         self.settings = dict(settings)
         self.port = free_ports(1)[0]
-        self._account = server_account()
+        self._account = server_account(name, ("mysql", "nobody"))
         # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
         self._run_dir = Path(tempfile.mkdtemp(prefix=f"psql-streamer-{name.lower()}"))
-        self._own(self._run_dir)
+        give(self._run_dir, self._account)
         self.data_dir = data_dir if data_dir is not None else self._run_dir / "data"
         super().__init__(f"{name} {'.'.join(map(str, self.version))}", self._run_dir / "server.log")
         self._binaries = binaries.reachable_by(self._account, self._run_dir / "install")
@@ -107,7 +105,7 @@ class BinlogServer(EmbeddedServer):
 
     def _make_data_dir(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._own(self.data_dir)
+        give(self.data_dir, self._account)
         command = self._binaries.install_command(self.data_dir, self._run_dir)
         made = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self._popen_options()
@@ -129,13 +127,6 @@ class BinlogServer(EmbeddedServer):
         self.stop(kill=True)
         raise self._did_not_start()
 
-    def _own(self, path: Path) -> None:
-        if self._account is not None:
-            os.chown(path, self._account.pw_uid, self._account.pw_gid)
-
     def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no settings of the caller's, a working folder that the account can enter."""
-        options: dict[str, Any] = {"cwd": self._run_dir, "env": self._binaries.environment()}
-        if self._account is not None:
-            options |= {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-        return options
+        return {"cwd": self._run_dir, "env": self._binaries.environment(), **popen_as(self._account)}

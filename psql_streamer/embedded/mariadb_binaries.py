@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from psql_streamer.embedded.account import Account
 from psql_streamer.embedded.kafka_jars import cache_folder
 from psql_streamer.errors import StreamerError
 
@@ -61,7 +61,7 @@ class MariadbBinaries:
         ]
         return [self.base / "bin/mariadb-install-db", *map(Path, arguments)]
 
-    def reachable_by(self, account: pwd.struct_passwd | None, copy_to: Path) -> MariadbBinaries:
+    def reachable_by(self, account: Account, copy_to: Path) -> MariadbBinaries:
         """The same, or a copy in `copy_to` where `account` may not reach unpacked ones (below /root, say)."""
         if account is None or not self.unpacked:
             return self

@@ -7,7 +7,6 @@ below the cache folder, from the mirror that this machine's apt knows, and run w
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from psql_streamer.embedded.account import Account
 from psql_streamer.embedded.kafka_jars import cache_folder
 from psql_streamer.embedded.mariadb_binaries import unpack
 from psql_streamer.errors import StreamerError
@@ -93,7 +93,7 @@ class MysqlBinaries:
             raise StreamerError(f"the MySQL server in {self.base} does not run ({shown.stderr.strip()})", _INSTALL)
         return int(found[1]), int(found[2])
 
-    def reachable_by(self, account: pwd.struct_passwd | None, copy_to: Path) -> MysqlBinaries:
+    def reachable_by(self, account: Account, copy_to: Path) -> MysqlBinaries:
         """The same, or a copy in `copy_to` where `account` may not reach unpacked ones (below /root, say)."""
         if account is None or not self.unpacked:
             return self

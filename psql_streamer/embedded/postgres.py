@@ -15,8 +15,9 @@ from typing import Any, Literal
 import psycopg2
 from psycopg2.extensions import make_dsn
 
+from psql_streamer.embedded.account import give, popen_as, server_account
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
-from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_account, server_binaries
+from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_binaries
 from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 
@@ -57,10 +58,11 @@ class EmbeddedPostgres(EmbeddedServer):
         self.version = version
         self.settings = _SETTINGS | dict(settings or {})
         self.port = free_ports(1)[0]
-        self._account = server_account()
+        # initdb and postgres refuse to run as root, and initdb wants an account with a name.
+        self._account = server_account("PostgreSQL", ("postgres", "nobody"))
         # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
         self.socket_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-pg"))
-        self._own(self.socket_dir)
+        self.own(self.socket_dir)
         self.data_dir = data_dir if data_dir is not None else self.socket_dir / "data"
         super().__init__(f"PostgreSQL {version}", self.socket_dir / "server.log")
         self._bin_dir = reachable_binaries(bin_dir, self._account, self.socket_dir / "install")
@@ -92,6 +94,10 @@ class EmbeddedPostgres(EmbeddedServer):
         host = LOOPBACK if tcp else str(self.socket_dir)
         return str(make_dsn(host=host, port=self.port, user="postgres", dbname=database))
 
+    def own(self, path: Path) -> None:
+        """Let a file or folder belong to the account that the server runs as."""
+        give(path, self._account)
+
     @property
     def bin_dir(self) -> Path:
         """Where the programs run from (pg_recvlogical, psql, ...)."""
@@ -99,7 +105,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _initdb(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._own(self.data_dir)
+        self.own(self.data_dir)
         made = subprocess.run(
             [
                 self._bin_dir / "initdb",
@@ -133,7 +139,7 @@ class EmbeddedPostgres(EmbeddedServer):
         settings = {name: value.replace("'", "''") for name, value in (self.settings | fixed).items()}
         conf = self.data_dir / "embedded.conf"
         conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
-        self._own(conf)
+        self.own(conf)
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -146,14 +152,7 @@ class EmbeddedPostgres(EmbeddedServer):
         self.stop("immediate")
         raise self._did_not_start()
 
-    def _own(self, path: Path) -> None:
-        if self._account is not None:
-            os.chown(path, self._account.pw_uid, self._account.pw_gid)
-
     def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        options: dict[str, Any] = {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}}
-        if self._account is not None:
-            options |= {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-        return options
+        return {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}, **popen_as(self._account)}
