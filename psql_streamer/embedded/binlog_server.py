@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
 import subprocess
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from psql_streamer.embedded.account import Account, give, popen_as, server_account
 from psql_streamer.embedded.ports import LOOPBACK, free_ports, greeting
-from psql_streamer.embedded.server import EmbeddedServer
+from psql_streamer.embedded.server import KillableServer
 from psql_streamer.errors import StreamerError
-
-_START_SECONDS = 60.0
-_STOP_SECONDS = 60.0
 
 
 class Binaries(Protocol):
@@ -41,7 +34,7 @@ USER = "root"
 """The account that may do everything, from this machine alone and without a password."""
 
 
-class BinlogServer(EmbeddedServer):
+class BinlogServer(KillableServer):
     """A server in a data folder of its own, on a free loopback port.
 
     name: as in messages. binaries: what runs, and where its programs are copied to, if its account cannot reach them.
@@ -56,11 +49,8 @@ class BinlogServer(EmbeddedServer):
         self.settings = dict(settings)
         self.port = free_ports(1)[0]
         self._account = server_account(name, ("mysql", "nobody"))
-        # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
-        self._run_dir = Path(tempfile.mkdtemp(prefix=f"psql-streamer-{name.lower()}"))
+        super().__init__(f"{name} {'.'.join(map(str, self.version))}", data_dir)
         give(self._run_dir, self._account)
-        self.data_dir = data_dir if data_dir is not None else self._run_dir / "data"
-        super().__init__(f"{name} {'.'.join(map(str, self.version))}", self._run_dir / "server.log")
         self._binaries = binaries.reachable_by(self._account, self._run_dir / "install")
 
     @property
@@ -87,21 +77,7 @@ class BinlogServer(EmbeddedServer):
         }
         arguments = [f"--{name}={value}" for name, value in (self.settings | places).items()]
         self._spawn([*self._binaries.server_command(), "--no-defaults", *arguments], **self._popen_options())
-        self._wait_until_it_answers()
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Shut down in order, or at once with SIGKILL."""
-        self._end(signal.SIGKILL if kill else signal.SIGTERM, signal.SIGKILL, _STOP_SECONDS)
-
-    def restart(self, *, kill: bool = False) -> None:
-        """Stop and start, with the same port and data."""
-        self.stop(kill=kill)
-        self.start()
-
-    def close(self) -> None:
-        """Stop, and remove what is temporary."""
-        self.stop(kill=self.data_dir.is_relative_to(self._run_dir))
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._await_answer()
 
     def _make_data_dir(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -118,14 +94,8 @@ class BinlogServer(EmbeddedServer):
                 "give a data folder that this account can reach and write",
             )
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while self.running and time.monotonic() < deadline:
-            if greeting(self.port):
-                return
-            time.sleep(0.02)
-        self.stop(kill=True)
-        raise self._did_not_start()
+    def _answers(self) -> bool:
+        return bool(greeting(self.port))
 
     def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no settings of the caller's, a working folder that the account can enter."""

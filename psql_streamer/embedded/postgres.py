@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +36,6 @@ _SETTINGS = {
 # "Shutting Down the Server" in PostgreSQL's documentation: the postmaster's signals.
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 60.0
-
 
 class EmbeddedPostgres(EmbeddedServer):
     """A server in a data folder of its own, on a unix socket and a free loopback port; everybody is trusted.
@@ -50,6 +46,8 @@ class EmbeddedPostgres(EmbeddedServer):
 
     Works as root too: the server then runs as an unprivileged account, which must be able to reach data_dir.
     """
+
+    at_once = _STOP_SIGNALS["immediate"]
 
     def __init__(self, bin_dir: Path, data_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         version = major_version(bin_dir)
@@ -73,11 +71,11 @@ class EmbeddedPostgres(EmbeddedServer):
             self._initdb()
         self._write_settings()
         self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._popen_options())
-        self._wait_until_it_answers()
+        self._await_answer()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Shut down as pg_ctl does; `immediate` is a crash: the next start recovers from the WAL."""
-        self._end(_STOP_SIGNALS[mode], signal.SIGQUIT, _STOP_SECONDS)
+        self._end(_STOP_SIGNALS[mode])
 
     def restart(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop and start, with the same port and socket."""
@@ -141,16 +139,12 @@ class EmbeddedPostgres(EmbeddedServer):
         conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
         self.own(conf)
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while self.running and time.monotonic() < deadline:
-            try:
-                psycopg2.connect(self.dsn(), connect_timeout=5).close()
-                return
-            except psycopg2.OperationalError:
-                time.sleep(0.02)
-        self.stop("immediate")
-        raise self._did_not_start()
+    def _answers(self) -> bool:
+        try:
+            psycopg2.connect(self.dsn(), connect_timeout=5).close()
+        except psycopg2.OperationalError:
+            return False
+        return True
 
     def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
