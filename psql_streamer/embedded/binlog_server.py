@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from psql_streamer.embedded.account import Account, give, popen_as, server_account
+from psql_streamer.embedded.account import give, popen_as, server_account
+from psql_streamer.embedded.installation import Installation
 from psql_streamer.embedded.ports import LOOPBACK, free_ports, greeting
 from psql_streamer.embedded.server import KillableServer
 from psql_streamer.errors import StreamerError
-
-
-class Binaries(Protocol):
-    """The programs of an installation. base: its --basedir."""
-
-    @property
-    def base(self) -> Path: ...
-
-    def version(self) -> tuple[int, int]: ...
-
-    def server_command(self) -> Sequence[Path | str]: ...
-
-    def install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]: ...
-
-    def environment(self) -> dict[str, str]: ...
-
-    def reachable_by(self, account: Account, copy_to: Path) -> Binaries: ...
-
 
 USER = "root"
 """The account that may do everything, from this machine alone and without a password."""
@@ -44,7 +27,7 @@ class BinlogServer(KillableServer):
     Works as root too: the server then runs as an unprivileged account, which must be able to reach data_dir.
     """
 
-    def __init__(self, name: str, binaries: Binaries, data_dir: Path | None, settings: Mapping[str, str]) -> None:
+    def __init__(self, name: str, binaries: Installation, data_dir: Path | None, settings: Mapping[str, str]) -> None:
         self.version = binaries.version()
         self.settings = dict(settings)
         self.port = free_ports(1)[0]
