@@ -15,8 +15,9 @@ import pytest
 from psql_streamer import __version__
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
-from psql_streamer.cli import main
+from psql_streamer.cli import DEMO_SOURCES, main
 from psql_streamer.config import Config
+from psql_streamer.demo.stages import STAGES
 from psql_streamer.errors import SinkRefused
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
@@ -224,6 +225,10 @@ def test_it_runs_as_a_module_and_says_its_exit_codes() -> None:
         [sys.executable, "-m", "psql_streamer", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "3  check or validate found errors" in done.stdout
+
+
+def test_the_demo_has_every_source_that_the_command_line_takes() -> None:
+    assert list(STAGES) == list(DEMO_SOURCES)
 
 
 def test_a_bad_file_leaves_no_traceback_and_no_secret(bad_file: str) -> None:
