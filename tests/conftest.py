@@ -32,6 +32,11 @@ GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Java that lives for seconds: what the second compiler does costs more than it gives, half of a start.
+for _options in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1")
+
+
 @cache
 def _versions() -> list[int]:
     return [] if GIVEN_DSN else sorted(server_binaries())

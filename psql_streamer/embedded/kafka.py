@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import shlex
 import subprocess
 import uuid
 from collections.abc import Mapping
@@ -44,7 +46,7 @@ class EmbeddedKafka(KillableServer):
     log_dir: where topics live, kept; None: a temporary folder, removed by `close`.
     num_partitions: of topics that are created automatically.
     properties: any of server.properties, over the defaults.
-    heap: the JVM's -Xmx.
+    heap: the JVM's -Xmx. Its other options are those of KAFKA_OPTS, as Kafka's own scripts have it.
     """
 
     stop_seconds = 30.0
@@ -106,6 +108,7 @@ class EmbeddedKafka(KillableServer):
         return [
             str(self._java),
             f"-Xmx{self._heap}",
+            *shlex.split(os.environ.get("KAFKA_OPTS", "")),
             "-XX:+UseSerialGC",
             "-Xshare:auto",
             "-Dlog4j2.level=WARN",
