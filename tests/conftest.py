@@ -190,6 +190,21 @@ def kafka() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="session")
+def broker_to_stop() -> Iterator[EmbeddedKafka]:
+    """What `broker` hands out."""
+    with EmbeddedKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(broker_to_stop: EmbeddedKafka) -> EmbeddedKafka:
+    """A broker, running, to be stopped and killed at will: no other test has it at the same time."""
+    if not broker_to_stop.running:
+        broker_to_stop.start()
+    return broker_to_stop
+
+
 @pytest.fixture
 def mock_kafka() -> Iterator[MockKafka]:
     """librdkafka's mock cluster, one broker, of this test alone: for faults."""
