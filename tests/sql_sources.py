@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from psycopg2.extensions import parse_dsn
 
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch
 from sources.sql.options import SqlOptions
 from sources.sql.source import SqlSource
 from tests.database import Database
@@ -43,17 +43,6 @@ def execute(file: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-@contextmanager
-def started(source: SqlSource, position: Position | None = None) -> Iterator[SqlSource]:
-    """As the pipeline starts it."""
-    try:
-        source.stream_identity()
-        source.start(position)
-        yield source
-    finally:
-        source.stop()
-
-
 def read(source: SqlSource, enough: Callable[[list[Batch]], bool], timeout: float = 30.0) -> list[Batch]:
     """Batches, each confirmed at once, until there are enough."""
     batches: list[Batch] = []
@@ -70,6 +59,21 @@ def read(source: SqlSource, enough: Callable[[list[Batch]], bool], timeout: floa
 def read_rows(source: SqlSource, count: int) -> list[Row]:
     """So many rows."""
     return rows_of(read(source, lambda batches: sum(map(len, batches)) >= count))
+
+
+def notes(source: SqlSource, count: int) -> list[str | None]:
+    """The column `note` of so many rows."""
+    return [row["note"] for row in read_rows(source, count)]
+
+
+def require_that_deletions_do_not_matter(source: SqlSource, run: Callable[[str], object]) -> None:
+    """Rows of `orders` that are deleted behind the cursor leave no trace, and those behind them come."""
+    run("INSERT INTO orders (note) VALUES ('a'), ('b')")
+    read_rows(source, 2)
+    run("DELETE FROM orders")
+    assert rows_of(read_quiet(source, 0.3)) == []
+    run("INSERT INTO orders (note) VALUES ('c')")
+    assert notes(source, 1) == ["c"]
 
 
 def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:

@@ -16,15 +16,18 @@ from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailab
 from psql_streamer.interfaces import Source
 from psql_streamer.testing import SourceContract
 from sources.kafka.source import KafkaSource
-from tests.event_topics import commits, event, make_topic, read_rows, source_of, started, wait_for, write
+from tests.event_topics import commits, event, read_rows, source_of, write
 from tests.kafka_reader import consume
+from tests.kafka_sinks import create_topic
+from tests.source_at_work import wait_for
+from tests.started_source import started
 
 
 class TestContract(SourceContract):
     @pytest.fixture(autouse=True)
     def _topic(self, kafka: str, topic_prefix: str) -> None:
         self._kafka, self._name, self._next = kafka, topic_prefix, 1
-        make_topic(kafka, topic_prefix)
+        create_topic(kafka, topic_prefix)
 
     def make_source(self) -> Source:
         return source_of(self._kafka, self._name, group=self._name, instanceId="one")
@@ -37,7 +40,7 @@ class TestContract(SourceContract):
 
 @pytest.fixture
 def topic(kafka: str, topic_prefix: str) -> str:
-    make_topic(kafka, topic_prefix)
+    create_topic(kafka, topic_prefix)
     return topic_prefix
 
 
@@ -164,7 +167,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
 @pytest.mark.behaviour("G3")
 def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_goes_on(kafka: str, topic: str) -> None:
     dead = f"{topic}-dead"
-    make_topic(kafka, dead)
+    create_topic(kafka, dead)
     write(kafka, topic, [event(1), b'{"id": 7}', event(2)])
     with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
         batches = read_rows(source, 2)
@@ -181,7 +184,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
 
 @pytest.mark.behaviour("G2")
 def test_two_instances_share_the_partitions_and_a_rebalance_waits_for_the_sinks(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         numbers = range(1 + partition, 21, 2)
         write(kafka, topic_prefix, [event(number) for number in numbers], partition)
@@ -247,12 +250,12 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
 
 
 def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, f"{topic_prefix}.one")
+    create_topic(kafka, f"{topic_prefix}.one")
     write(kafka, f"{topic_prefix}.one", [event(1)])
     fast = {"topic.metadata.refresh.interval.ms": 500}
     with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
         assert commits(read_rows(source, 1)) == [1]
-        make_topic(kafka, f"{topic_prefix}.two")
+        create_topic(kafka, f"{topic_prefix}.two")
         write(kafka, f"{topic_prefix}.two", [event(2)])
         assert commits(read_rows(source, 1)) == [2]
 
@@ -265,7 +268,7 @@ def test_a_pattern_that_no_topic_matches_yet_is_waited_for(
     with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
         wait_for(lambda: source.read(0.2) or "no topic matches" in caplog.text, "the broker's answer")
         assert source.status().ok
-        make_topic(kafka, f"{topic_prefix}.one")
+        create_topic(kafka, f"{topic_prefix}.one")
         write(kafka, f"{topic_prefix}.one", [event(1)])
         assert commits(read_rows(source, 1)) == [1]
 
@@ -276,7 +279,7 @@ def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) ->
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([topic])[topic].result(30)
     wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
-    make_topic(kafka, topic)
+    create_topic(kafka, topic)
     assert source.stream_identity() != identity
 
 
@@ -333,7 +336,7 @@ def test_what_is_in_flight_when_it_reconnects_is_committed_when_it_is_confirmed_
 
 
 def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(partition + 1)], partition)
     first = source_of(kafka, topic_prefix, group=topic_prefix)
@@ -350,7 +353,7 @@ def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str
 
 def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str, topic_prefix: str) -> None:
     """An operator has set one partition back; the other one's batches carry the old position of both."""
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(10 * partition + number) for number in range(1, 6)], partition)
     with started(source_of(kafka, topic_prefix, group=topic_prefix)) as source:
@@ -368,7 +371,7 @@ def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str
 
 
 def test_topics_of_a_pattern_are_part_of_the_streams_identity(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, f"{topic_prefix}.one")
+    create_topic(kafka, f"{topic_prefix}.one")
     source = source_of(kafka, rf"^{topic_prefix}\..*")
     assert f"topic {topic_prefix}.one" in source.stream_identity()
 
@@ -380,7 +383,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str,
         admin = AdminClient({"bootstrap.servers": kafka})
         admin.delete_topics([topic])[topic].result(30)
         wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
-        make_topic(kafka, topic)
+        create_topic(kafka, topic)
         write(kafka, topic, [event(number) for number in range(11, 19)])
         with pytest.raises((PositionRefused, SourceUnavailable)):
             _read_on(source)
@@ -389,7 +392,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str,
 def test_a_partition_that_was_given_up_while_it_was_paused_is_read_again_when_it_comes_back(
     kafka: str, topic_prefix: str
 ) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         numbers = range(1 + partition, 2001, 2)
         write(kafka, topic_prefix, [event(number, note="x" * 300) for number in numbers], partition)
@@ -422,7 +425,7 @@ def test_a_dead_letter_that_its_topic_does_not_take_stops_it_with_the_place_of_t
     kafka: str, topic: str
 ) -> None:
     dead = f"{topic}-dead"
-    make_topic(kafka, dead, **{"max.message.bytes": "1000"})
+    create_topic(kafka, dead, **{"max.message.bytes": "1000"})
     write(kafka, topic, [b"x" * 5000])
     with (
         started(source_of(kafka, topic, deadLetterTopic=dead)) as source,
@@ -435,7 +438,7 @@ def test_a_partition_that_goes_away_with_records_on_their_way_to_sinks_stops_the
     kafka: str, topic_prefix: str
 ) -> None:
     """The other instance writes these and newer ones: behind them an old value must not be written."""
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(partition + 1)], partition)
     with started(source_of(kafka, topic_prefix, group=topic_prefix, drainTimeout="1s")) as first:

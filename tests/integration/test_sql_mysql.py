@@ -20,7 +20,16 @@ from sources.sql.source import SqlSource
 from tests.encoding import encoder_of
 from tests.mariadb import Schema
 from tests.mysql_source import read_all, streaming
-from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started
+from tests.sql_sources import (
+    notes,
+    read,
+    read_quiet,
+    read_rows,
+    require_that_deletions_do_not_matter,
+    rows_of,
+    sql_source,
+)
+from tests.started_source import started
 
 
 def url_of(schema: Schema, user: str = "root") -> str:
@@ -54,10 +63,6 @@ def orders(schema: Schema) -> Schema:
 def every_orders(every_schema: Schema) -> Schema:
     every_schema.execute(_ORDERS)
     return every_schema
-
-
-def notes(source: SqlSource, count: int) -> list[str | None]:
-    return [row["note"] for row in read_rows(source, count)]
 
 
 @pytest.mark.behaviour("P2")
@@ -225,12 +230,7 @@ def test_columns_that_come_and_go_are_followed(orders: Schema) -> None:
 
 def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(every_orders: Schema) -> None:
     with polling(every_orders) as source:
-        every_orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
-        read_rows(source, 2)
-        every_orders.execute("DELETE FROM orders")
-        assert rows_of(read_quiet(source, 0.3)) == []
-        every_orders.execute("INSERT INTO orders (note) VALUES ('c')")
-        assert notes(source, 1) == ["c"]
+        require_that_deletions_do_not_matter(source, every_orders.execute)
 
 
 def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> None:

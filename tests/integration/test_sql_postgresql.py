@@ -20,7 +20,17 @@ from sources.sql.settling import Key
 from sources.sql.source import SqlSource
 from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
-from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started, url_of
+from tests.sql_sources import (
+    notes,
+    read,
+    read_quiet,
+    read_rows,
+    require_that_deletions_do_not_matter,
+    rows_of,
+    sql_source,
+    url_of,
+)
+from tests.started_source import started
 
 
 @pytest.fixture
@@ -38,10 +48,6 @@ def polling(database: Database, *tables: object, **options: object) -> Iterator[
 def run(session: connection, sql: str) -> None:
     with session.cursor() as cursor:
         cursor.execute(sql)
-
-
-def notes(source: SqlSource, count: int) -> list[str | None]:
-    return [row["note"] for row in read_rows(source, count)]
 
 
 def findings(source: SqlSource) -> list[str]:
@@ -304,12 +310,7 @@ def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop_where_the
     orders: Database,
 ) -> None:
     with polling(orders) as source:
-        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
-        read_rows(source, 2)
-        orders.execute("DELETE FROM orders")
-        assert rows_of(read_quiet(source, 0.3)) == []
-        orders.execute("INSERT INTO orders (note) VALUES ('c')")
-        assert notes(source, 1) == ["c"]
+        require_that_deletions_do_not_matter(source, orders.execute)
 
 
 def test_a_query_of_which_the_server_does_not_say_who_writes_is_read_by_time(orders: Database) -> None:
