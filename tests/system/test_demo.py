@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> None:
     done = subprocess.run(
-        demo("4"), env=os.environ | {"KAFKA_BROKERS": kafka}, capture_output=True, text=True, timeout=240
+        demo("5"), env=os.environ | {"KAFKA_BROKERS": kafka}, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal: every committed row is one event" in done.stdout
@@ -23,7 +23,7 @@ def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> N
 @pytest.mark.parametrize("source", [pytest.param("kafka", marks=pytest.mark.soak), "mysql"])
 def test_the_demo_of_every_source_delivers_every_committed_row(kafka: str, source: str) -> None:
     done = subprocess.run(
-        [*demo("2"), "--source", source],
+        [*demo("4"), "--source", source],
         env=os.environ | {"KAFKA_BROKERS": kafka},
         capture_output=True,
         text=True,
