@@ -6,6 +6,7 @@ PSQL_STREAMER_TEST_KAFKA   use these brokers (host:port,...) instead of starting
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import uuid
@@ -68,6 +69,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if on_mysql and item.path.name != "test_mysql_types.py":
             item.add_marker(pytest.mark.soak)
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """For tests of commands, which set up the log of the process."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -80,6 +81,28 @@ def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:
     """What comes within some seconds."""
     until = time.monotonic() + seconds
     return read(source, lambda _: time.monotonic() > until)
+
+
+def read_beside_writers(
+    source: SqlSource, write: Callable[[int, threading.Event], None], count: Callable[[], int], quiet: float
+) -> list[Batch]:
+    """What comes while six threads write, and until all of it is there; and what more comes in some quiet seconds.
+
+    write: is given its number, and what is set when it is to end. count: of all rows that there are.
+    """
+    ended = threading.Event()
+    writers = [threading.Thread(target=write, args=(seed, ended)) for seed in range(6)]
+    for writer in writers:
+        writer.start()
+    try:
+        batches = read_quiet(source, 1.5)
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+    there = count()
+    batches += read(source, lambda more: sum(map(len, batches + more)) >= there)
+    return batches + read_quiet(source, quiet)
 
 
 def rows_of(batches: Sequence[Batch]) -> list[Row]:

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Source
+from psql_streamer.model import Position
 from psql_streamer.testing import SourceContract
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, event, read_rows, source_of, write
@@ -79,8 +80,8 @@ def test_a_clean_stop_commits_and_the_next_start_repeats_nothing(kafka: str, top
         assert commits(read_rows(source, 1)) == [4]
 
 
-@pytest.mark.behaviour("G4")
-def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
+def _read_five_and_set_the_offset_to_two(kafka: str, topic: str) -> Position:
+    """Where the source was when the operator set it back."""
     write(kafka, topic, [event(number) for number in range(1, 6)])
     with started(source_of(kafka, topic, group=topic)) as source:
         position = read_rows(source, 5)[-1].position
@@ -88,6 +89,12 @@ def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str
     admin = AdminClient({"bootstrap.servers": kafka})
     reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
     admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    return position
+
+
+@pytest.mark.behaviour("G4")
+def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
+    position = _read_five_and_set_the_offset_to_two(kafka, topic)
     with started(source_of(kafka, topic, group=topic), position) as source:
         assert commits(read_rows(source, 3)) == [3, 4, 5]
 
@@ -136,13 +143,7 @@ def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(kafka:
 def test_an_operators_offset_is_followed_also_when_the_session_ends_before_the_first_record(
     kafka: str, topic: str
 ) -> None:
-    write(kafka, topic, [event(number) for number in range(1, 6)])
-    with started(source_of(kafka, topic, group=topic)) as source:
-        position = read_rows(source, 5)[-1].position
-        source.confirm(position)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
-    admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    position = _read_five_and_set_the_offset_to_two(kafka, topic)
     with started(source_of(kafka, topic, group=topic), position) as source:
         wait_for(lambda: source.stats()["partitions"], "the partition")
     with started(source_of(kafka, topic, group=topic), position) as source:

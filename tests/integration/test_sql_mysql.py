@@ -23,6 +23,7 @@ from tests.mysql_source import read_all, streaming
 from tests.sql_sources import (
     notes,
     read,
+    read_beside_writers,
     read_quiet,
     read_rows,
     require_that_deletions_do_not_matter,
@@ -93,9 +94,8 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(
 
     MySQL's versions are below 10, and MariaDB's are not.
     """
-    ended = threading.Event()
 
-    def write(seed: int) -> None:
+    def write(seed: int, ended: threading.Event) -> None:
         moments = random.Random(seed)
         with every_orders.session() as cursor:
             while not ended.is_set():
@@ -111,22 +111,12 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(
     if not process:
         user = f"poor{every_orders.name[-8:]}"
         every_orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{every_orders.name}`.* TO '{user}'@'%'")
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
     try:
         options = {} if process else {"settle": "2s"}
         with started(sql_source(url_of(every_orders, user), "orders", pollInterval="10ms", **options)) as source:
             assert ("does not say who writes" in source.status().reason) is not process
-            for writer in writers:
-                writer.start()
-            batches = read_quiet(source, 1.5)
-            ended.set()
-            for writer in writers:
-                writer.join()
-            count = every_orders.value("SELECT count(*) FROM orders")
-            batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
-            batches += read_quiet(source, 0.5)
+            batches = read_beside_writers(source, write, lambda: every_orders.value("SELECT count(*) FROM orders"), 0.5)
     finally:
-        ended.set()
         if not process:
             every_orders.execute(f"DROP USER '{user}'@'%'")
     found = [int(row["id"] or 0) for row in rows_of(batches)]

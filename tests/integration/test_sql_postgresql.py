@@ -22,7 +22,7 @@ from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
 from tests.sql_sources import (
     notes,
-    read,
+    read_beside_writers,
     read_quiet,
     read_rows,
     require_that_deletions_do_not_matter,
@@ -159,9 +159,7 @@ def test_a_prepared_transaction_is_waited_for() -> None:
 @pytest.mark.behaviour("P2")
 @pytest.mark.parametrize("batch_size", [7, 10_000])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Database, batch_size: int) -> None:
-    ended = threading.Event()
-
-    def write(seed: int) -> None:
+    def write(seed: int, ended: threading.Event) -> None:
         moments = random.Random(seed)
         with orders.session() as session:
             while not ended.is_set():
@@ -170,17 +168,8 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
                     time.sleep(moments.uniform(0, 0.01) if moments.random() < 0.95 else 0.1)
                 session.rollback() if moments.random() < 0.2 else session.commit()
 
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
     with polling(orders, pollInterval="10ms", batchSize=batch_size) as source:
-        for writer in writers:
-            writer.start()
-        batches = read_quiet(source, 1.5)
-        ended.set()
-        for writer in writers:
-            writer.join()
-        count = orders.value("SELECT count(*) FROM orders")
-        batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
-        batches += read_quiet(source, 0.3)
+        batches = read_beside_writers(source, write, lambda: orders.value("SELECT count(*) FROM orders"), 0.3)
     found = [int(row["id"] or 0) for row in rows_of(batches)]
     assert len(found) > 100
     assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,9 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import pipeline
 from tests.config_files import MINIMAL, with_line, written
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 SECRET = "hunter2-in-the-dsn"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 @pytest.fixture
