@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.errors import PositionRefused
+from psql_streamer.interfaces import Source
 from psql_streamer.model import Position
 
 
@@ -18,14 +19,13 @@ class Resume:
     overriding: bool = False
 
 
-def choose_position(
-    source: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
-) -> Resume:
-    """Where a source starts. found: its stream identity now. override: Source.position_override.
+def choose_position(source: Source, record: StoredPosition | None, found: Mapping[str, str]) -> Resume:
+    """Where a source starts. found: its stream identity now.
 
     PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
     is the operator's word that this is right.
     """
+    override = source.position_override
     if override is not None and (record is None or record.override != str(override)):
         return Resume(override, overriding=True)
     if record is None:
@@ -34,7 +34,9 @@ def choose_position(
     return Resume(record.position)
 
 
-def require_same_stream(source: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]) -> None:
+def require_same_stream(
+    source: Source, position: str, of_position: Mapping[str, str], found: Mapping[str, str]
+) -> None:
     """PositionRefused when a position belongs to another stream than the one that is there now.
 
     position: what messages call it. of_position: the stream identity that it was made with.
@@ -44,11 +46,14 @@ def require_same_stream(source: str, position: str, of_position: Mapping[str, st
         differing = list(of_position)  # a source of another kind had this name
     if differing:
         what = ", ".join(f'{key} "{of_position[key]}", {_described(found.get(key))}' for key in differing)
-        raise PositionRefused(
-            f"{position} was made with {what}",
-            "if that is right, take a new copy of the tables or set walPositionOverride to where to go on; or forget "
-            f"the position (psql-streamer position forget {source}) to start where the slot is",
-        )
+        raise PositionRefused(f"{position} was made with {what}", f"if that is right, {_choices(source)}")
+
+
+def _choices(source: Source) -> str:
+    forget = f"forget the position (psql-streamer position forget {source.name}) to start {source.first_start}"
+    if not source.override_key:
+        return forget
+    return f"take a new copy of the tables or set {source.override_key} to where to go on; or {forget}"
 
 
 def _described(value: str | None) -> str:

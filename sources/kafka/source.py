@@ -37,6 +37,7 @@ class KafkaSource(Source):
     """A member of a consumer group. Its position is the offset of each partition; the group's offsets follow it."""
 
     Options: ClassVar[type[SourceOptions]] = KafkaSourceOptions
+    first_start = "at the offsets of its group, and of partitions that have none at startAt"
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         super().__init__(name, options)

@@ -53,6 +53,8 @@ class MysqlSource(Source):
     """Streams as a replica does. The source's own thread reads the socket: while it is busy, the server waits."""
 
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
+    override_key = "positionOverride"
+    first_start = "at the end of the binary log"
 
     def __init__(self, name: str, options: MysqlOptions) -> None:
         super().__init__(name, options)

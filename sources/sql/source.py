@@ -56,6 +56,7 @@ class SqlSource(Source):
     """Polls tables, each with a cursor of its own, in the order of its key."""
 
     Options: ClassVar[type[SourceOptions]] = SqlOptions
+    first_start = "at startAt"
 
     def __init__(self, name: str, options: SqlOptions) -> None:
         super().__init__(name, options)
