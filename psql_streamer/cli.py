@@ -200,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_forget(position: argparse.ArgumentParser) -> None:
-    text = "forget the position of a source, which then starts at the position of its slot"
+    text = "forget the position of a source, whose next start is then as its first one"
     forget = position.add_subparsers(metavar="forget").add_parser(
         "forget", help=text, description=text, allow_abbrev=False
     )
