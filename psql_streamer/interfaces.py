@@ -80,6 +80,11 @@ class Source(ABC):
         """
         return None
 
+    @property
+    def gap_remedy(self) -> str:
+        """What an operator does about changes that are lost for good; a part of messages."""
+        return f"forget the position (psql-streamer position forget {self.name}) to start {self.first_start}"
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""

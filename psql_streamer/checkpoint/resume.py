@@ -50,10 +50,7 @@ def require_same_stream(
 
 
 def _choices(source: Source) -> str:
-    forget = f"forget the position (psql-streamer position forget {source.name}) to start {source.first_start}"
-    if not source.override_key:
-        return forget
-    return f"take a new copy of the tables or set {source.override_key} to where to go on; or {forget}"
+    return source.gap_remedy + (f"; or set {source.override_key} to where to go on" if source.override_key else "")
 
 
 def _described(value: str | None) -> str:

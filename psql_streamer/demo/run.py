@@ -64,6 +64,8 @@ def _start(service: ServiceProcess, topics: list[str]) -> None:
     began = time.monotonic()
     service.start()
     _say(f"  psql-streamer Spark local[2], started in {time.monotonic() - began:.1f} s with {service.config_file}")
+    if snapshot := service.describe_snapshot():
+        _say(f"                {snapshot}")
     _say(f"  topics        {' '.join(topics)}")
     _say(f"  HTTP API      {service.url}/status  {service.url}/stats  {service.url}/metrics\n")
 
@@ -99,6 +101,8 @@ def _summary(writer: Writer, watcher: Watcher) -> int:
         rows, events = committed[table, action], consumed[table, action]
         _say(f"{table:<12} {action:<7} {rows:>10} {events:>10}{'' if rows == events else '   differs'}")
     _say(f"{'total':<20} {_total(committed):>10} {_total(consumed):>10}")
+    if read := _rows_read(consumed):
+        _say(f"\nthe snapshot gave {read:,} rows that were there; {_total(consumed) - read:,} changes came beside them")
     if len(watcher.latencies) > 1:
         percentiles = quantiles(watcher.latencies, n=100)
         _say(f"\nfrom commit to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms")
@@ -112,13 +116,17 @@ def _summary(writer: Writer, watcher: Watcher) -> int:
 def _problems(writer: Writer, watcher: Watcher) -> Iterator[str]:
     if writer.committed != watcher.consumed:
         yield "what was committed is not what was consumed"
-    if not writer.committed:
+    if _rows_read(writer.committed) == writer.committed.total():
         yield "nothing was committed"
     if watcher.repeated:
         yield f"{watcher.repeated} events came more than once"
     if writer.error is not None:
         yield f"the shop stopped early: {str(writer.error).strip()}"
     yield watcher.error
+
+
+def _rows_read(counts: Counter[tuple[str, str]]) -> int:
+    return sum(rows for (_, action), rows in counts.items() if action == "read")
 
 
 def _total(counts: Counter[tuple[str, str]]) -> int:

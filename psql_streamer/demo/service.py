@@ -126,6 +126,13 @@ class ServiceProcess:
                 raise StreamerError(f"the service did not come up in {_START_SECONDS:.0f} s", self._log_end())
             time.sleep(0.2)
 
+    def describe_snapshot(self) -> str:
+        """How many rows a snapshot of its source gave; empty for a source that takes none."""
+        snapshots = self._stats().get("source.shop", {}).get("snapshots") or []
+        return ", ".join(
+            f"snapshot {one['id']}: {one['state']}, {one['rows']:,} rows of {one['tables']} tables" for one in snapshots
+        )
+
     def require_running(self) -> None:
         """StreamerError with the end of its log when it has ended."""
         if self._process is not None and self._process.poll() is not None:

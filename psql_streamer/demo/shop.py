@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import psycopg2
@@ -44,6 +45,16 @@ CREATE PUBLICATION shop FOR TABLES IN SCHEMA shop;
 """
 _DDL_BEFORE_15 = "CREATE PUBLICATION shop FOR TABLE shop.customers, shop.orders, shop.order_items;"
 
+_ROWS_BEFORE = """
+INSERT INTO shop.customers (name, segment)
+    SELECT 'Customer ' || i, (ARRAY['private', 'business', 'reseller'])[1 + i % 3]::shop.segment
+    FROM generate_series(1, 200) i;
+INSERT INTO shop.orders (customer_id, status, amount, meta)
+    SELECT 1 + i % 200, 'shipped', 8.40, jsonb_build_object('channel', (ARRAY['web', 'app', 'store'])[1 + i % 3])
+    FROM generate_series(1, 1000) i;
+INSERT INTO shop.order_items SELECT i, line, 'tea', 1, 4.20 FROM generate_series(1, 1000) i, generate_series(1, 2) line;
+"""
+
 _SEGMENTS = ("private", "business", "reseller")
 _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "349.00"), ("spoon", "0.95"))
 
@@ -53,8 +64,8 @@ _CYCLE = (
 )  # fmt: skip
 
 
-def create(dsn: str) -> None:
-    """The shop's schema and its publication."""
+def create(dsn: str) -> Counter[tuple[str, str]]:
+    """The shop's schema, its publication, and the rows of its past. (table, "read") -> how many of these there are."""
     session = psycopg2.connect(dsn)
     try:
         with session, session.cursor() as sql:
@@ -62,17 +73,26 @@ def create(dsn: str) -> None:
             if session.server_version < 150_000:
                 ddl = ddl.replace("CREATE PUBLICATION shop FOR TABLES IN SCHEMA shop;", _DDL_BEFORE_15)
             sql.execute(ddl)
+            sql.execute(_ROWS_BEFORE)
+            return Counter({(table, "read"): _count(sql, table) for table in TABLES})
     finally:
         session.close()
 
 
+def _count(sql: cursor, table: str) -> int:
+    sql.execute(f"SELECT count(*) FROM shop.{table}")  # noqa: S608  # one of TABLES
+    [(rows,)] = sql.fetchall()
+    return int(rows)
+
+
 class Shop(SteadyShop):
-    """On PostgreSQL, see SteadyShop."""
+    """On PostgreSQL, see SteadyShop. there: the rows that were there; `committed` begins with them."""
 
     orders = "shop.orders"
 
-    def __init__(self, dsn: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, dsn: str, announce: Callable[[str], None], there: Counter[tuple[str, str]]) -> None:
         super().__init__(announce)
+        self.committed += there
         self._dsn = dsn
 
     def _connect(self) -> connection:

@@ -59,26 +59,27 @@ class Stage:
 
 
 def postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
-    """The newest PostgreSQL that is there, read through a replication slot."""
-    dsn = _postgres_server(cleanup, say)
-    streams = partial(_slot_is_active, dsn)
-    return Stage(shop.SCHEMA, shop.TABLES, _postgres_source(dsn), streams, lambda s: Shop(dsn, s))
+    """The newest PostgreSQL that is there, read through a replication slot; the rows of its tables come first."""
+    dsn, there = _postgres_server(cleanup, say)
+    streams = partial(_has_caught_up, dsn)
+    return Stage(shop.SCHEMA, shop.TABLES, _postgres_source(dsn), streams, lambda s: Shop(dsn, s, there))
 
 
 def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage:
     """Topics that another instance fills from PostgreSQL."""
-    dsn = _postgres_server(cleanup, say)
+    dsn, there = _postgres_server(cleanup, say)
     (folder / "first").mkdir()
     prefix = f"first-{uuid.uuid4().hex[:6]}"
     topics = [f"{prefix}.{shop.SCHEMA}.{table}" for table in shop.TABLES]
     brokers.create(topics)
-    streams = partial(_slot_is_active, dsn)
+    streams = partial(_has_caught_up, dsn)
     first = ServiceProcess(folder / "first", _postgres_source(dsn), brokers.bootstrap, prefix, streams)
     cleanup.callback(first.kill)
     first.start()
     say(f"  first service PostgreSQL -> {' '.join(topics)}")
+    say(f"                {first.describe_snapshot()}")
     source = _section(type="kafka", hosts=brokers.bootstrap.split(","), topics=topics, groupID=prefix)
-    return Stage(shop.SCHEMA, shop.TABLES, source, _has_partitions, lambda s: Shop(dsn, s))
+    return Stage(shop.SCHEMA, shop.TABLES, source, _has_partitions, lambda s: Shop(dsn, s, there))
 
 
 def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
@@ -138,7 +139,8 @@ STAGES = {
 """By the source's type."""
 
 
-def _postgres_server(cleanup: ExitStack, say: Say) -> str:
+def _postgres_server(cleanup: ExitStack, say: Say) -> tuple[str, Counter[tuple[str, str]]]:
+    """The dsn of a server with a shop, and the rows that the shop has."""
     binaries = {version: folder for version, folder in server_binaries().items() if version >= _OLDEST_POSTGRES}
     if not binaries:
         raise StreamerError(
@@ -148,24 +150,29 @@ def _postgres_server(cleanup: ExitStack, say: Say) -> str:
     began = time.monotonic()
     version = max(binaries)
     server = cleanup.enter_context(EmbeddedPostgres(binaries[version]))
-    shop.create(server.dsn())
+    there = shop.create(server.dsn())
     say(f"  PostgreSQL    {version}, wal_level logical, started in {time.monotonic() - began:.1f} s")
     say(f"                psql '{server.dsn()}'")
-    return server.dsn()
+    say(f"                a shop with {there.total():,} rows in {len(there)} tables")
+    return server.dsn(), there
 
 
 def _postgres_source(dsn: str) -> str:
     limits = {"batchSize": 50000, "batchFlushInterval": "500ms"}
-    return _section(
-        type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, snapshot="never", **limits
-    )
+    return _section(type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, **limits)
 
 
 def _has_partitions(stats: Stats) -> bool:
     return bool(stats.get("source.shop", {}).get("partitions"))
 
 
-def _slot_is_active(dsn: str, _: Stats) -> bool:
+def _has_caught_up(dsn: str, stats: Stats) -> bool:
+    """Whether it streams, and has read the rows that were there: a row that changes before is not read as it was."""
+    snapshots = stats.get("source.shop", {}).get("snapshots") or [{}]
+    return _slot_is_active(dsn) and all(one.get("state") == "done" for one in snapshots)
+
+
+def _slot_is_active(dsn: str) -> bool:
     with closing(psycopg2.connect(dsn)) as session, session.cursor() as sql:
         sql.execute("SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
         [(active,)] = sql.fetchall()

@@ -24,7 +24,7 @@ class Watcher(threading.Thread):
     """Reads topics from their beginning, in the `event` format, until `finish` is called.
 
     consumed: (table, action) -> events. repeated: how many of them came with a UUID that was there
-    before; they are not in `consumed`. latencies: seconds from commit to consumption.
+    before; they are not in `consumed`. latencies: seconds from commit to consumption, of changes.
     error: what ended it early, if anything did.
     """
 
@@ -107,7 +107,8 @@ class Watcher(threading.Thread):
         self._seen.add(identity)
         self.consumed[event["Table"], event["Action"]] += 1
         latency = (datetime.now(UTC) - datetime.fromisoformat(event["Timestamp"])).total_seconds()
-        self.latencies.append(latency)
+        if event["Action"] != "read":
+            self.latencies.append(latency)
         self._printer.event(event, latency)
 
 

@@ -38,6 +38,10 @@ class KafkaSource(Source):
 
     Options: ClassVar[type[SourceOptions]] = KafkaSourceOptions
     first_start = "at the offsets of its group, and of partitions that have none at startAt"
+    no_snapshots: ClassVar[str] = (
+        "to read its topics again, stop all instances and set the group's offsets back (kafka-consumer-groups.sh "
+        "--reset-offsets --to-earliest); or ask the instance that writes them for a snapshot"
+    )
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         super().__init__(name, options)

@@ -55,6 +55,10 @@ class MysqlSource(Source):
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
     override_key = "positionOverride"
     first_start = "at the end of the binary log"
+    no_snapshots: ClassVar[str] = (
+        "copy the tables by other means (mysqldump --single-transaction --source-data) and set positionOverride to the "
+        "GTIDs of the copy; or read their rows once with a source of the type sql"
+    )
 
     def __init__(self, name: str, options: MysqlOptions) -> None:
         super().__init__(name, options)

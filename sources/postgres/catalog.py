@@ -19,6 +19,7 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
 from sources.postgres.dsn import session_dsn
+from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.server_errors import SlotInUse, from_psycopg2
 
@@ -45,9 +46,25 @@ class Slot:
     confirmed_flush_lsn: Lsn
     wal_status: str
     two_phase: bool = False
+    failover: bool = False
 
-    def require_usable(self, database: str) -> None:
-        """SourceError when this database's pgoutput stream cannot be read from the slot."""
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has invalidated it."""
+        return self.wal_status == "lost"
+
+    def require_usable(self, database: str, source: str) -> None:
+        """SourceError when this database's pgoutput stream cannot be read from the slot. source: for messages."""
+        self.require_own(database)
+        if self.is_lost:
+            raise PositionRefused(
+                f'slot "{self.name}" was invalidated: the server removed WAL that it needs (max_slot_wal_keep_size)',
+                accept_gap(source),
+            )
+        self.require_free()
+
+    def require_own(self, database: str) -> None:
+        """SourceRefused for a slot of another kind than the source makes, or of another database."""
         if not self.plugin:
             raise SourceRefused(
                 f'slot "{self.name}" is a physical slot',
@@ -68,11 +85,9 @@ class Slot:
                 f'slot "{self.name}" was created with two_phase: it sends prepared transactions, which are not read',
                 "set replicationSlot to another name, or create the slot again without two_phase",
             )
-        if self.wal_status == "lost":
-            raise PositionRefused(
-                f'slot "{self.name}" was invalidated: the server removed WAL that it needs (max_slot_wal_keep_size)',
-                "take a new copy of the tables, drop the slot, and forget the position to start a new one",
-            )
+
+    def require_free(self) -> None:
+        """SlotInUse when somebody reads from it."""
         if self.active_pid is not None:
             raise SlotInUse(
                 f'slot "{self.name}" is active for PID {self.active_pid}',
@@ -256,15 +271,16 @@ class Session:
         """The slot, or None."""
         rows = self.rows(
             "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
-            "two_phase FROM pg_replication_slots WHERE slot_name = %s",
+            "two_phase, coalesce((to_jsonb(s) ->> 'failover')::bool, false) FROM pg_replication_slots s "
+            "WHERE slot_name = %s",
             name,
         )
         if not rows:
             return None
-        slot_name, plugin, database, active_pid, confirmed, wal_status, two_phase = rows[0]
-        return Slot(
-            slot_name, plugin or "", database or "", active_pid, Lsn.parse(confirmed), wal_status or "", bool(two_phase)
-        )
+        slot_name, plugin, database, active_pid, confirmed, wal_status, *kinds = rows[0]
+        two_phase, failover = map(bool, kinds)
+        lsn = Lsn.parse(confirmed)
+        return Slot(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", two_phase, failover)
 
     def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
         """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.

@@ -69,16 +69,16 @@ _ROW_FILTER = (
 )
 
 
-def findings(options: PostgresOptions, catalog: Catalog, application_name: str) -> Iterator[Finding]:
+def findings(options: PostgresOptions, catalog: Catalog, source: str, application_name: str) -> Iterator[Finding]:
     """Everything that would keep the source from working, and what may surprise.
 
-    application_name: of the source's own sessions, by which a service that runs is known.
+    source: its name, for messages. application_name: of its own sessions, by which a service that runs is known.
     """
     try:
         with catalog.session() as session:
             yield from _server(session)
             yield from _publications(session, options)
-            yield from _slot(session, options, application_name)
+            yield from _slot(session, options, source, application_name)
             yield from _privileges(session)
             yield from snapshot_findings(session, options)
     except SourceError as error:
@@ -134,13 +134,13 @@ def _publications(session: Session, options: PostgresOptions) -> Iterator[Findin
         yield Finding(Severity.WARNING, problem, remedy.format(table))
 
 
-def _slot(session: Session, options: PostgresOptions, application_name: str) -> Iterator[Finding]:
+def _slot(session: Session, options: PostgresOptions, source: str, application_name: str) -> Iterator[Finding]:
     slot = session.slot(options.replication_slot)
     if slot is None:
         yield from _room_for_a_slot(session)
         return
     try:
-        slot.require_usable(session.database)
+        slot.require_usable(session.database, source)
     except SlotInUse as error:
         reader = session.value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
         if reader == application_name:
@@ -151,7 +151,7 @@ def _slot(session: Session, options: PostgresOptions, application_name: str) -> 
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     else:
-        yield from _readable(session, options, slot)
+        yield from _readable(session, options, source, slot)
 
 
 def _room_for_a_slot(session: Session) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ def _room_for_a_slot(session: Session) -> Iterator[Finding]:
         )
 
 
-def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterator[Finding]:
+def _readable(session: Session, options: PostgresOptions, source: str, slot: Slot) -> Iterator[Finding]:
     """Whether decoding gets past the slot's first change, for which its publications must have been there already.
 
     It is only peeked at, and given up after some seconds: decoding begins where the oldest open transaction began.
@@ -180,6 +180,7 @@ def _readable(session: Session, options: PostgresOptions, slot: Slot) -> Iterato
     lost = lost_between(
         f'slot "{slot.name}" cannot continue: {told}; a publication was created again, or after the slot, and changes '
         "that were committed without it are lost to this source",
+        source,
         session.wal_end(),
     )
     yield Finding(Severity.ERROR, lost.what, lost.remedy)

@@ -10,6 +10,7 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres.catalog import Catalog, Slot
+from sources.postgres.gap_remedies import accept_gap, send_anew
 from sources.postgres.options import PostgresOptions
 
 
@@ -51,15 +52,16 @@ def require_never_read(options: PostgresOptions, source: str, position: Position
     raise PositionRefused(
         f'slot "{options.replication_slot}" does not exist, but changes up to {delivered.lsn} were delivered from it: '
         "changes that were committed since then are lost to this source",
-        "take a new copy of the tables, then forget the position "
-        f"(psql-streamer position forget {source}) to start a new slot",
+        accept_gap(source),
     )
 
 
-def lost_between(what: str, wal_end: Lsn) -> PositionRefused:
+def lost_between(what: str, source: str, wal_end: Lsn) -> PositionRefused:
     """The error for a slot that cannot be read on from where it is, only from the end of the WAL."""
     return PositionRefused(
-        what, f'take a new copy of its tables, then set walPositionOverride = "{wal_end}", where the WAL ends now'
+        what,
+        f'{accept_gap(source)}; or set walPositionOverride = "{wal_end}", where the WAL ends now, and '
+        f"{send_anew(source)}",
     )
 
 
@@ -93,7 +95,4 @@ def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
 
 
 def _choices(source: str) -> str:
-    return (
-        "take a new copy of the tables, then set walPositionOverride to the position to start from, or forget the "
-        f"stored position (psql-streamer position forget {source})"
-    )
+    return f"{accept_gap(source)}; or set walPositionOverride to the position to start from, and {send_anew(source)}"

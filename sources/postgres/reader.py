@@ -48,7 +48,7 @@ class Settings:
     lsn: where to start. identity: of the cluster, the timeline and the database that the stream must come from.
     status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
     block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
-    when as much is held, the socket is left alone, and the server waits.
+    when as much is held, the socket is left alone, and the server waits. source: its name, for messages.
     """
 
     dsn: str = field(repr=False)
@@ -63,6 +63,7 @@ class Settings:
     flush_interval: float
     buffer_bytes: int
     application_name: str
+    source: str
 
     def encode_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> int:
     settings = _read_settings(parent)
     try:
         connection = connect(settings.dsn, settings.timeout, settings.application_name)
-        identify(connection).refuse_other_than(Identity(*settings.identity))
+        identify(connection).refuse_other_than(Identity(*settings.identity), settings.source)
         walsender = connection.info.backend_pid
         command = start_command(settings.slot, settings.lsn, settings.publications)
         stream = open_stream(connection, command, time.monotonic() + 60)

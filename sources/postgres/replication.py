@@ -26,6 +26,7 @@ from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.postgres.dsn import session_dsn
+from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
 from sources.postgres.server_errors import from_fields, from_psycopg2, gap
@@ -78,8 +79,8 @@ class Identity:
     timeline: int
     database: str
 
-    def refuse_other_than(self, expected: Identity) -> None:
-        """PositionRefused when the session has come to another cluster, timeline or database."""
+    def refuse_other_than(self, expected: Identity, source: str) -> None:
+        """PositionRefused when the session has come to another cluster, timeline or database. source: for messages."""
         pairs = zip(fields(self), astuple(self), astuple(expected), strict=True)
         differing = [
             f'{field.name.replace("_", " ")} "{was}", now "{found}"' for field, found, was in pairs if found != was
@@ -87,8 +88,7 @@ class Identity:
         if differing:
             raise PositionRefused(
                 f"the server is not the one with which the stream began: {', '.join(differing)}",
-                "set the dsn to the server of the position; if the new server is right, take a new copy of the tables, "
-                "and forget the position",
+                f"set the dsn to the server of the position; if the new server is right, {accept_gap(source)}",
             )
 
 

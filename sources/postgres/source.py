@@ -29,8 +29,10 @@ from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.postgres import server_errors
+from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import findings
+from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions
 from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
 from sources.postgres.primary_keys import PrimaryKeys
@@ -110,8 +112,12 @@ class PostgresSource(Source):
         override = self._settings.wal_position_override
         return WalPosition(override).position if override else None
 
+    @property
+    def gap_remedy(self) -> str:
+        return accept_gap(self.name)
+
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._catalog, self._application_name)
+        return findings(self._settings, self._catalog, self.name, self._application_name)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         return check_position(self._settings, self._catalog, self.name, position)
@@ -231,6 +237,8 @@ class PostgresSource(Source):
                 f"the server has {missing} more bytes of WAL, but has sent nothing for {self._silence:.0f} s"
                 f"{self._described_work()}",
             )
+        if self._status.ok and (snapshot := self._snapshots.describe()):
+            return Status(True, f"{self._status.reason}; {snapshot}")
         return self._status
 
     def stats(self) -> Stats:
@@ -328,6 +336,7 @@ class PostgresSource(Source):
         return lost_between(
             f"{error.what}; the publication exists now, but not at the position of the stream: it was dropped and "
             "created again, and changes that were committed in between are lost to this source",
+            self.name,
             end,
         )
 
@@ -351,19 +360,22 @@ class PostgresSource(Source):
         with self._catalog.session() as session:
             expected = self._identity
             found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)
-            found.refuse_other_than(expected)
+            found.refuse_other_than(expected, self.name)
             session.require_logical_wal()
             session.require_publications(self._settings.publications)
             slot = session.slot(name)
+            if slot is not None and self._snapshots.follow_gap(position):
+                dropped = drop_unreadable_slot(session, slot, self._settings.publications, self.name)
+                slot = None if dropped else slot
             if slot is None:
                 if not self._snapshots.must_begin_anew(position):
                     require_never_read(self._settings, self.name, position)
                 slot = self._create_slot(session, name, position)
             elif self._snapshots.must_begin_anew(position):
-                slot.require_usable(session.database)
+                slot.require_usable(session.database, self.name)
                 self._drop_unfinished(session, slot)
                 slot = self._create_slot(session, name, position)
-            slot.require_usable(session.database)
+            slot.require_usable(session.database, self.name)
             self._status_interval = min(
                 session.status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
             )
@@ -417,6 +429,7 @@ class PostgresSource(Source):
             flush_interval=self._settings.batch_flush_interval,
             buffer_bytes=self._settings.batch_bytes,
             application_name=self._application_name,
+            source=self.name,
         )
         ours.sendall(settings.encode_line())
 

@@ -57,6 +57,10 @@ class SqlSource(Source):
 
     Options: ClassVar[type[SourceOptions]] = SqlOptions
     first_start = "at startAt"
+    no_snapshots: ClassVar[str] = (
+        'to read its tables from their first row again, set startAt = "beginning", stop the service and forget the '
+        "position (psql-streamer position forget SOURCE)"
+    )
 
     def __init__(self, name: str, options: SqlOptions) -> None:
         super().__init__(name, options)

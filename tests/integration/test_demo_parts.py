@@ -17,24 +17,24 @@ from tests.database import Database
 
 
 def test_the_shop_counts_what_postgresql_committed(every_postgres: Database) -> None:
-    shop.create(every_postgres.dsn)
+    there = shop.create(every_postgres.dsn)
     announced: list[str] = []
-    writer = Shop(every_postgres.dsn, announced.append)
+    writer = Shop(every_postgres.dsn, announced.append, there)
     writer.start()
     wait_until(lambda: writer.transactions >= 60 or not writer.is_alive())
     writer.close()
     assert writer.error is None
     for table in shop.TABLES:
         left = every_postgres.value(f"SELECT count(*) FROM shop.{table}")
-        assert writer.committed[table, "insert"] - writer.committed[table, "delete"] == left
-    assert {action for _, action in writer.committed} == {"insert", "update", "delete"}
+        counts = writer.committed
+        assert counts[table, "read"] + counts[table, "insert"] - counts[table, "delete"] == left
+    assert {action for _, action in writer.committed} == {"read", "insert", "update", "delete"}
     kinds = sorted(text.partition(":")[0] for text in announced)
     assert kinds == ["ALTER TABLE shop.orders ADD COLUMN coupon", "ROLLBACK", "ROLLBACK TO SAVEPOINT"]
 
 
 def test_a_shop_whose_server_goes_away_says_so(database: Database) -> None:
-    shop.create(database.dsn)
-    writer = Shop(database.dsn, print)
+    writer = Shop(database.dsn, print, shop.create(database.dsn))
     writer.start()
     wait_until(lambda: writer.transactions > 3)
     database.execute("ALTER TABLE shop.orders RENAME TO closed")

@@ -610,7 +610,8 @@ def test_what_was_committed_while_a_publication_was_gone_is_a_gap_that_is_told(
         read_up_to(source, 1 << 63)
     assert 'publication "p"' in str(refused.value)
     assert "dropped and created again" in str(refused.value)
-    found = re.search('take a new copy of its tables, then set walPositionOverride = "(.+?)"', str(refused.value))
+    assert "psql-streamer snapshot start --source db1 --accept-gap" in str(refused.value)
+    found = re.search('set walPositionOverride = "(.+?)"', str(refused.value))
     assert found is not None
     _insert(database, 3, 3)
     with streaming(database, position, walPositionOverride=found[1]) as source:

@@ -16,6 +16,7 @@ from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailab
 from psql_streamer.events.routing import Router
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Batch, Position, Relation
+from psql_streamer.snapshots import SnapshotRequest
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.sql_sources import execute, identities_of, read, read_quiet, read_rows, rows_of, sql_source, url_of
@@ -114,6 +115,17 @@ def test_reading_starts_where_start_at_says(orders: Shop, start_at: Any, expecte
         read_quiet(source, 0.1) if start_at == "now" else None
         insert(orders, "c")
         assert notes(read_rows(source, len(expected))) == expected
+
+
+@pytest.mark.behaviour("N64")
+def test_who_asks_for_a_snapshot_is_told_how_the_rows_are_read_again(orders: Shop) -> None:
+    insert(orders, "a", "b")
+    with started(orders.source(startAt="now")) as source:
+        read_quiet(source, 0.1)
+        with pytest.raises(SourceRefused, match=r'startAt = "beginning".*position forget'):
+            source.review_snapshot(SnapshotRequest("x"))
+    with started(orders.source(startAt="beginning")) as source:  # a position that was forgotten
+        assert notes(read_rows(source, 2)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("before", [["before"], []])

@@ -17,6 +17,8 @@ def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal: every committed row is one event" in done.stdout
+    assert ": done, 3,200 rows of 3 tables" in done.stdout
+    assert "the snapshot gave 3,200 rows that were there; " in done.stdout
     assert done.stderr == ""
 
 

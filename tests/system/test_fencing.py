@@ -114,7 +114,7 @@ def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(data
         database.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", f"s_{database.name}")
         said = _complaint(service)
         assert "bytes before" in said
-        assert "take a new copy of the tables" in said
+        assert "psql-streamer snapshot start --source db1 --accept-gap" in said
 
 
 @pytest.mark.behaviour("R5")

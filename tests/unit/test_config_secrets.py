@@ -198,7 +198,7 @@ def test_options_of_any_part_show_no_secret_in_their_repr_and_their_errors() -> 
     with pytest.raises(ValidationError) as raised:
         Options.model_validate({"password": SECRET})
     assert SECRET not in str(raised.value)
-    settings = Settings(SECRET, "s", ["p"], ("1", 1, "d"), 0, 0, 1.0, 1.0, 1, 1.0, 1, "a")
+    settings = Settings(SECRET, "s", ["p"], ("1", 1, "d"), 0, 0, 1.0, 1.0, 1, 1.0, 1, "a", "db1")
     assert SECRET not in repr(settings)
     options = SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": SECRET}, remote=f"sc://host:1/;token={SECRET}")
     assert SECRET not in repr(options)

@@ -24,6 +24,7 @@ from sources.mysql.options import MysqlOptions
 from sources.mysql.places import Place
 from sources.mysql.positions import BinlogPosition
 from sources.mysql.source import MysqlSource
+from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions
 from sources.postgres.source import PostgresSource
 from sources.sql.options import SqlOptions
@@ -55,7 +56,7 @@ def test_a_source_goes_on_at_its_stored_position() -> None:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        ({"slot": "other", "timeline": "1"}, 'was made with slot "s", now "other": if that is right'),
+        ({"slot": "other", "timeline": "1"}, 'was made with slot "s", now "other": if that is right, take a copy'),
         ({"file": "shop.sqlite"}, 'was made with slot "s", of which this source knows nothing, timeline "1", of which'),
     ],
 )
@@ -68,15 +69,15 @@ def test_a_position_of_another_stream_is_refused_with_the_difference(now: dict[s
 SLOT_CHANGED = StoredPosition(HERE, {"slot": "s"}), {"slot": "other"}
 
 
-COPY_OR_SET = "take a new copy of the tables or set {} to where to go on; or "
+OR_SET = "; or set {} to where to go on"
 FORGET = "forget the position (psql-streamer position forget shop) to start "
 
 
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [
-        (POSTGRES, COPY_OR_SET.format("walPositionOverride") + FORGET + "where its slot is"),
-        (MYSQL, COPY_OR_SET.format("positionOverride") + FORGET + "at the end of the binary log"),
+        (POSTGRES, accept_gap("shop") + OR_SET.format("walPositionOverride")),
+        (MYSQL, FORGET + "at the end of the binary log" + OR_SET.format("positionOverride")),
         (SQL, FORGET + "at startAt"),
         (KAFKA, FORGET + "at the offsets of its group, and of partitions that have none at startAt"),
     ],

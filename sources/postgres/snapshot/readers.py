@@ -55,6 +55,8 @@ _IDLE_SECONDS = 10.0
 _HIDDEN_PAUSE_SECONDS = 0.005
 """Before a fence is made again, because a transaction that the stream has given is not visible."""
 
+_HIDDEN_SAID_AFTER_SECONDS = 1.0
+
 _LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
@@ -174,7 +176,6 @@ class Readers:
         for table in tables:
             if table.state is TableState.FAILED:
                 log.error("source.%s: snapshot %s does not read %s: %s", self._name, run.id, table.table, table.reason)
-        log.info("source.%s: snapshot %s: %d tables", self._name, run.id, len(tables))
         self._schedule.plan(run, tables)
 
     def _refuse(self, task: Task, error: SourceRefused) -> None:
@@ -251,6 +252,7 @@ class Readers:
         stopping: threading.Event,
     ) -> Fence | None:
         """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
+        since = time.monotonic()
         while not stopping.is_set() and not task.chunk.dropped:
             fence = begin(connection, table, _LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
             hidden = self._schedule.hidden(task, fence)
@@ -259,6 +261,8 @@ class Readers:
             if not hidden:
                 return fence
             end(connection)
+            if time.monotonic() - since > _HIDDEN_SAID_AFTER_SECONDS:
+                self._schedule.note_wait(task, _describe_hidden(hidden))
             stopping.wait(_HIDDEN_PAUSE_SECONDS)
         return None
 
@@ -311,6 +315,13 @@ def _decode_place(after: bytes | None) -> tuple[int, str, int]:
     """Behind which row of which part of a table is read next, and which of the table's rows that is."""
     part, place, number = json.loads(after) if after else (0, "", 0)
     return part, place, number
+
+
+def _describe_hidden(xids: set[int]) -> str:
+    return (
+        f"waits for transaction {min(xids) & 0xFFFF_FFFF}, which was streamed and is not visible yet: look at the "
+        "standbys of synchronous_standby_names"
+    )
 
 
 def _write_out_wal(session: Session) -> None:

@@ -25,6 +25,7 @@ from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
+from sources.postgres.snapshot.news import News, describe
 
 _KEYS_AT_ONCE = 1000
 """Rows that are read again with one query."""
@@ -49,6 +50,7 @@ class _Chunk:
 class _TableWork:
     """What of a table is not part of positions: reading is ahead of giving."""
 
+    began: float = field(default_factory=time.monotonic)
     read_key: bytes | None = None
     read_all: bool = False
     chunks: deque[_Chunk] = field(default_factory=deque)
@@ -100,10 +102,11 @@ class GivenPiece(NamedTuple):
 class Schedule:
     """The snapshots of a source. most_bytes: what a chunk may hold. readers: how many there are.
 
-    wake_source: called when something may be given. From any thread.
+    wake_source: called when something may be given, from any thread. news: told what happens.
     """
 
-    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None]) -> None:
+    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News) -> None:
+        self._news = news
         self._most_held = most_bytes * readers * _CHUNKS_AHEAD
         self._wake_source = wake_source
         self._condition = threading.Condition()
@@ -118,6 +121,8 @@ class Schedule:
         self._told = True  # whether a batch has the latest state
         self._stopping = False
         self._waits_since: float | None = None
+        self._behind: tuple[str, float] | None = None  # why nothing may be given, and since when
+        self._last_ended: SnapshotRun | None = None
         self._nudge = False
         self._ticked_at = time.monotonic()
 
@@ -136,6 +141,8 @@ class Schedule:
             self._runs = runs + [run.begin_anew() for run in self._runs if run.id not in stored]
             self._durably_ended |= {run.id for run in self._runs if run.state.ended}
             for run in self._runs:
+                if run.tables is not None and not run.state.ended:
+                    self._news.goes_on(run)
                 self._follow(run)
             self._changed()
 
@@ -168,21 +175,29 @@ class Schedule:
         """Rows that may be given where the stream has got; None for none. They count as given."""
         with self._condition:
             self._tick()
-            waits = False
+            waits = ""
             for run, table, work in self._begun():
                 while work.chunks and work.chunks[0].held.rows is not None:
                     chunk = work.chunks[0]
                     if reached < chunk.held.lsn:
-                        waits = True
+                        waits = (
+                            f"waits until the stream reaches {chunk.held.lsn}, where rows of {table.table} were read"
+                        )
                         break
                     piece = self._take(run, table, work, chunk, most_rows, most_bytes)
                     if piece is not None and len(piece.keys):
-                        self._waits_since = None
+                        self._note_waiting("")
                         assert chunk.held.rows is not None  # noqa: S101 - see above
                         return GivenPiece(run, table, piece, chunk.held.rows.fence)
                 self._end_table_if_done(run, table, work)
             self._note_waiting(waits)
             return None
+
+    def note_open_transaction(self) -> None:
+        """The stream is inside of a transaction, where nothing may be given."""
+        with self._condition:
+            if any(work.chunks and work.chunks[0].held.rows is not None for *_, work in self._begun()):
+                self._note_behind("waits for the end of the transaction that is being streamed")
 
     @property
     def has_own(self) -> bool:
@@ -241,6 +256,14 @@ class Schedule:
             current = self._current()
             return [self._show(run, current, now) for run in self._runs]
 
+    def describe(self) -> str:
+        """The snapshot that is read, or else the last that ended since the process began; empty for none."""
+        with self._condition:
+            left = [run for run in self._runs if not run.state.ended]
+            current = self._current()
+            run = current or (left[0] if left else self._last_ended)
+            return "" if run is None else describe(self._show(run, current, time.monotonic()))
+
     # For readers.
 
     def wait_for_task(self, timeout: float) -> Task | None:
@@ -260,8 +283,10 @@ class Schedule:
             self._planning.discard(run.id)
             self._first.discard(run.id)
             if run.tables is None and not run.state.ended:
-                run.tables = tables
-                run.end_if_done()
+                run.tables, run.reason = tables, ""
+                self._news.begins(run)
+                self._news.waits_no_longer(run)
+                self._end_if_done(run)
             self._changed()
         self._wake_source()
 
@@ -288,19 +313,26 @@ class Schedule:
             elif not last:
                 chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
             task.table.reason = ""
+            self._news.waits_no_longer(task.run, task.table.table)
             self._condition.notify_all()
         self._wake_source()
+
+    def note_wait(self, task: Read, reason: str) -> None:
+        """Why it takes long."""
+        with self._condition:
+            task.table.reason = reason
+            self._news.waits(task.run, task.table.table, f"{reason} ({task.table.table})")
 
     def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
         """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
         with self._condition:
             if isinstance(task, Plan):
                 self._planning.discard(task.run.id)
-                if refused:
-                    self._first.discard(task.run.id)
                 task.run.reason = refused or reason
-                if refused:
+                if refused and not task.run.state.ended:
+                    self._first.discard(task.run.id)
                     task.run.state = SnapshotState.FAILED
+                    self._note_end(task.run)
             elif isinstance(task, Read):
                 work = self._work_of(task.run, task.table)
                 if not task.chunk.dropped:
@@ -309,7 +341,10 @@ class Schedule:
                 if refused:
                     work.drop_chunks(task.table.key)
                     task.table.fail(refused)
-                    task.run.end_if_done()
+                    self._news.waits_no_longer(task.run, task.table.table)
+                    self._end_if_done(task.run)
+                if reason:
+                    self._news.waits(task.run, task.table.table, reason)
             self._changed()
         self._wake_source()
 
@@ -337,7 +372,7 @@ class Schedule:
         self._work.clear()
 
     def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
-        return self._work.setdefault((run.id, table.table), _TableWork(table.key))
+        return self._work.setdefault((run.id, table.table), _TableWork(read_key=table.key))
 
     def _current(self) -> SnapshotRun | None:
         """The snapshot whose tables are read: one after the other."""
@@ -351,6 +386,10 @@ class Schedule:
         if wanted is Wanted.PAUSE and run.has_keyless_left:
             return  # the stream waits for these tables, and the slot's snapshot does not wait
         run.want(wanted)
+        if run.state is SnapshotState.CANCELLED:
+            self._note_end(run)
+        elif run.state is SnapshotState.PAUSED:
+            self._news.waits_no_longer(run)
         if run.state in (SnapshotState.PAUSED, SnapshotState.CANCELLED):
             for table in run.tables or ():
                 self._work_of(run, table).drop_chunks(table.key)
@@ -457,12 +496,34 @@ class Schedule:
     def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: _TableWork) -> None:
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
             table.state, table.reason = TableState.DONE, ""
+            self._news.table_is_done(run, table, time.monotonic() - work.began)
             del self._work[run.id, table.table]
-            run.end_if_done()
+            self._end_if_done(run)
             self._follow(run)
             self._changed()
 
-    def _note_waiting(self, waits: bool) -> None:
+    def _end_if_done(self, run: SnapshotRun) -> None:
+        if run.end_if_done():
+            self._note_end(run)
+
+    def _note_end(self, run: SnapshotRun) -> None:
+        self._last_ended = run
+        self._news.ends(run)
+
+    def _note_behind(self, reason: str) -> None:
+        """reason: what keeps rows from being given that were read; empty for nothing."""
+        run = self._current()
+        if not reason:
+            self._behind = None
+            if run is not None:
+                self._news.waits_no_longer(run, "")
+            return
+        self._behind = reason, time.monotonic() if self._behind is None else self._behind[1]
+        if run is not None:
+            self._news.waits(run, "", reason)
+
+    def _note_waiting(self, waits: str) -> None:
+        self._note_behind(waits)
         if not waits:
             self._waits_since = None
             return
@@ -489,6 +550,8 @@ class Schedule:
             waits_for = f"waits for snapshot {current.id}" if current else ""
         elif run is current:
             waits_for = next((table.reason for table in run.tables or () if table.is_left and table.reason), "")
+            if not waits_for and self._behind is not None and now - self._behind[1] > _NUDGE_SECONDS:
+                waits_for = self._behind[0]
         return run.show(now, state, waits_for)
 
 

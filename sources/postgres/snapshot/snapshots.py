@@ -25,6 +25,7 @@ from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
+from sources.postgres.snapshot.news import News
 from sources.postgres.snapshot.options import SnapshotMode
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
@@ -44,7 +45,8 @@ class Snapshots:
         self._types = types
         self._waker = Waker()
         chosen = options.snapshot
-        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake)
+        self._news = News(name)
+        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news)
         self._readers = Readers(name, options, catalog, types, self._schedule)
         self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
@@ -57,9 +59,13 @@ class Snapshots:
         runs = decode_runs(() if position is None else _state_of(position))
         return any(run.has_keyless_left for run in runs)
 
+    def follow_gap(self, position: Position | None) -> bool:
+        """Whether there is nothing to go on from, but the operator's request for all tables."""
+        return bool(self._of_all) and (position is None or self.must_begin_anew(position))
+
     def find_keyless(self, session: Session, position: Position | None) -> KeylessTables | None:
         """The tables without a key that are to be read where a new slot begins; None for none."""
-        if position is None and self._of_all:
+        if self.follow_gap(position):
             requested: Sequence[TableRequest] = ()
         elif self._begins_own(position):
             requested = self._requested
@@ -115,7 +121,9 @@ class Snapshots:
         """Rows that may be given where the stream stands, or a move of the position; None for neither."""
         self._stream_is_next = True
         self._waker.rest()
+        self._news.tell()
         if decoder.in_transaction:
+            self._schedule.note_open_transaction()
             return None
         given = self._schedule.next_piece(decoder.reached, self._options.batch_size, self._options.batch_bytes)
         moment = time.monotonic()
@@ -142,6 +150,7 @@ class Snapshots:
     def stop(self) -> None:
         """Leave the server."""
         self._readers.stop()
+        self._news.tell()
         self._waker.close()
         if self._keyless is not None:
             self._keyless.close()
@@ -164,6 +173,10 @@ class Snapshots:
         """See Source.review_snapshot."""
         with self._catalog.session() as session:
             review(session, request, self._options.publications, self._types)
+
+    def describe(self) -> str:
+        """How far they are, as part of a status; empty for nothing."""
+        return self._schedule.describe()
 
     def show(self) -> Sequence[SnapshotProgress]:
         """See Source.snapshots."""

@@ -1,0 +1,55 @@
+"""A start behind a gap that the operator has accepted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import psycopg2
+
+from psql_streamer.errors import PositionRefused, SourceRefused
+from sources.postgres.catalog import Session, Slot
+from sources.postgres.server_errors import from_psycopg2
+
+log = logging.getLogger(__name__)
+
+_PEEK_SECONDS = 3
+
+
+def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[str], source: str) -> bool:
+    """Make room for a new slot when this one cannot be read on; whether it was dropped.
+
+    Only for a gap that the operator has accepted. A slot of another kind or database, or one that somebody reads from,
+    is refused.
+    """
+    slot.require_own(session.database)
+    slot.require_free()
+    why = _why_unreadable(session, slot, publications)
+    if not why:
+        return False
+    if slot.failover:
+        raise SourceRefused(
+            f'slot "{slot.name}" cannot be read on ({why}), and a slot with failover is not made by the service',
+            f"SELECT pg_drop_replication_slot('{slot.name}'); "
+            f"SELECT pg_create_logical_replication_slot('{slot.name}', 'pgoutput', false, false, true)",
+        )
+    log.warning(
+        'source %s: slot "%s" cannot be read on (%s): the gap was accepted, the slot is dropped and made anew, and a '
+        "snapshot of all tables follows",
+        *(source, slot.name, why),
+    )
+    session.rows("SELECT pg_drop_replication_slot(%s)", slot.name)
+    return True
+
+
+def _why_unreadable(session: Session, slot: Slot, publications: Sequence[str]) -> str:
+    """Empty for a slot that gives what comes next."""
+    if slot.is_lost:
+        return "the server removed WAL that it needs"
+    try:
+        return session.peek(slot.name, publications, _PEEK_SECONDS)
+    except psycopg2.Error as error:
+        refused = from_psycopg2(error, "")
+        if isinstance(refused, PositionRefused):
+            return refused.what
+        raise

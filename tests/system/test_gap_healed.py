@@ -1,0 +1,102 @@
+"""A gap, mended as the message and docs/snapshots.md say: the topics end with the rows of the table, and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.database import Database
+from tests.event_topics import make_topic
+from tests.kafka_reader import consume
+from tests.sections import kafka_section, postgres_section
+from tests.service import Service
+
+_PAGE = Path(__file__).parents[2] / "docs" / "snapshots.md"
+
+
+@pytest.mark.behaviour("N60", "N63")
+@pytest.mark.parametrize("event_format", ["event", "flat"])
+def test_after_an_accepted_gap_and_the_recipe_for_deletes_the_topic_has_the_tables_rows(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, event_format: str
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t")
+    database.execute("INSERT INTO t SELECT i, 'there' FROM generate_series(1, 50) i")
+    topic = f"{topic_prefix}.public.t"
+    make_topic(kafka, topic, partitions=3)
+    config = postgres_section(database, snapshot="initial") + kafka_section(kafka, topic_prefix, format=event_format)
+    with Service(tmp_path, config) as service:
+        service.start()
+        _until_done(service)
+        database.execute("DELETE FROM t WHERE id = 50")
+        service.until_durable(database)
+        assert service.stop() == 0
+        database.query("SELECT pg_drop_replication_slot(%s)", f"s_{database.name}")
+        database.execute("DELETE FROM t WHERE id <= 5; UPDATE t SET v = 'gap' WHERE id = 6; INSERT INTO t VALUES (60)")
+        service.start(wait=False)
+        assert service.wait() == 1
+        ends = _recipe(tmp_path, kafka, "ends", topic)
+        (tmp_path / "ends.json").write_text(ends)
+        _run_command_of(service)
+        service.start()
+        _until_done(service)
+        database.execute("INSERT INTO t VALUES (3, 'again'); UPDATE t SET v = 'behind' WHERE id = 7")
+        service.until_durable(database)
+        assert service.stop() == 0
+        gone = _recipe(tmp_path, kafka, "keys", str(tmp_path / "ends.json")).splitlines()
+        assert sorted(_id(key) for key in gone) == [1, 2, 4, 5]
+        _recipe(tmp_path, kafka, "tombstones", str(tmp_path / "ends.json"))
+        assert _recipe(tmp_path, kafka, "keys", str(tmp_path / "ends.json")) == ""
+        service.start()
+        database.execute("INSERT INTO t VALUES (4, 'once more')")
+        service.until_durable(database)
+        assert service.stop() == 0
+    last = {record.key: record for record in consume(kafka, [topic])}
+    left = sorted(_id(key) for key, record in last.items() if key is not None and not _is_delete(record))
+    assert left == [number for (number,) in database.query("SELECT id FROM t ORDER BY id")]
+
+
+def _until_done(service: Service) -> None:
+    def is_done() -> bool:
+        snapshots = service.stats().get("source.db1", {}).get("snapshots", [])
+        return bool(snapshots) and all(one["state"] == "done" for one in snapshots)
+
+    service.until(is_done, "the snapshot to be done")
+
+
+def _run_command_of(service: Service) -> None:
+    """The command that the service's message names, as it stands there."""
+    found = re.search(r"\(psql-streamer (snapshot start --source db1 --accept-gap)\)", service.tail())
+    assert found is not None, service.tail()
+    arguments = [*shlex.split(found[1]), "-config", str(service.config)]
+    subprocess.run([sys.executable, "-m", "psql_streamer", *arguments], check=True, timeout=60)
+
+
+def _recipe(folder: Path, *arguments: str) -> str:
+    """What the script of the page prints."""
+    [script] = re.findall(r"```python gone\.py\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    (folder / "gone.py").write_text(script)
+    command = [sys.executable, str(folder / "gone.py"), *arguments]
+    return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+
+
+def _id(key: str | bytes) -> int:
+    found = json.loads(key)
+    return int(found.get("payload", found)["id"])
+
+
+def _is_delete(record: Any) -> bool:
+    """Of all formats: those that name an action do it in a word of their own, flat in a header."""
+    if record.value is None:
+        return True
+    if "op" in record.headers:
+        return record.headers["op"] in (b"delete", "delete", b"DELETE", "DELETE")
+    value = json.loads(record.value)
+    value = value.get("payload", value)
+    return value.get("Action") == "delete" or value.get("op") in ("DELETE", "d")

@@ -1,0 +1,27 @@
+"""What is said of a snapshot of a source that takes none: what to do there instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.interfaces import Source
+from psql_streamer.pipeline.snapshot_requests import takes_snapshots
+from sources.kafka.source import KafkaSource
+from sources.mysql.source import MysqlSource
+from sources.postgres.source import PostgresSource
+from sources.sql.source import SqlSource
+
+
+@pytest.mark.behaviour("N64")
+@pytest.mark.parametrize(
+    ("source", "option"), [(SqlSource, "startAt"), (MysqlSource, "positionOverride"), (KafkaSource, "--reset-offsets")]
+)
+def test_a_source_without_snapshots_names_what_it_has_in_their_place(source: type[Source], option: str) -> None:
+    assert not takes_snapshots(source)
+    assert option in source.no_snapshots
+    if not option.startswith("--"):
+        assert option in {field.alias for field in source.Options.model_fields.values()}
+
+
+def test_a_postgresql_source_takes_snapshots() -> None:
+    assert takes_snapshots(PostgresSource)
