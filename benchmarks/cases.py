@@ -12,6 +12,7 @@ from benchmarks.latency import Steady
 from benchmarks.load import Load
 from benchmarks.other_sources import BinlogBacklog, TableBacklog, TopicBacklog
 from benchmarks.service import Setup
+from benchmarks.snapshot import ExistingRows
 from benchmarks.stage import Benchmark
 from benchmarks.tables import (
     ARRAYS,
@@ -212,5 +213,23 @@ CASES = (
         "4 sources in one process, each with a slot of a database of its own, drained at once: all together",
         Drain(Load((ORDERS,), 200_000), 50_000, sources=4),
         (at_least(1, "rate", of="sources-1"), _MEMORY),
+    ),
+    Case(
+        "snapshot",
+        "a first start with rows in 20 tables, of which 2,000 a second change",
+        ExistingRows(),
+        (
+            at_least(0.5, "of_copy"),
+            at_most(250, "p99"),
+            at_most(300, "rss"),
+            at_most(1, "oldest"),
+            at_most(5, "still"),
+        ),
+    ),
+    Case(
+        "snapshot-alone",
+        "the same, while nothing is written",
+        ExistingRows(changes=0),
+        (at_least(0.5, "of_copy"), at_most(300, "rss"), at_most(1, "oldest")),
     ),
 )

@@ -26,11 +26,12 @@ _STOP_SECONDS = 60.0
 @dataclass(frozen=True)
 class Setup:
     """Parts of a configuration file. sink: its keys but for `sources` and `handlers`; {hosts} and {topic} stand for the
-    broker and a topic (prefix). spark: the sections of Spark, or nothing."""
+    broker and a topic (prefix). spark: the sections of Spark, or nothing. snapshot: what of existing rows is read."""
 
     sink: str
     handlers: str = '["passthrough"]'
     spark: str = ""
+    snapshot: str = "never"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Service:
     def _config(self, folder: Path, setup: Setup, hosts: str, topic: str) -> str:
         sources = "".join(
             f'[source.bench{at}]\ntype = "postgres"\ndsn = "{slot.dsn}"\npublication = "{PUBLICATION}"\n'
-            f'replicationSlot = "{slot.name}"\nsnapshot = "never"\n'
+            f'replicationSlot = "{slot.name}"\nsnapshot = "{setup.snapshot}"\n'
             for at, slot in enumerate(self._slots)
         )
         names = json.dumps([f"bench{at}" for at in range(len(self._slots))] or ["bench"])

@@ -38,6 +38,9 @@ Without -config the environment is the configuration: PG_HOST, PG_DATABASE and K
 PG_USERNAME, PG_PASSWORD, PG_PUBLICATION, PG_SLOT, KAFKA_TOPIC_PREFIX. PSQL_STREAMER__SOURCE__DB1__DSN and the like
 override single keys, with or without a file.
 """
+DEMO_SOURCES = ("postgres", "kafka", "mysql", "sql")
+"""As the demo has them, which is not imported for this."""
+
 _LIBRARIES = ("pyarrow", "pyspark", "confluent-kafka", "psycopg2-binary", "lmdb")
 
 _log = logging.getLogger("psql_streamer.cli")
@@ -192,13 +195,12 @@ def _parser() -> argparse.ArgumentParser:
             snapshot_arguments.add_arguments(command, _add_common)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
-            sources = ("postgres", "kafka", "mysql", "sql")
-            command.add_argument("--source", choices=sources, default="postgres", help="default: postgres")
+            command.add_argument("--source", choices=DEMO_SOURCES, default="postgres", help="default: postgres")
     return parser
 
 
 def _add_forget(position: argparse.ArgumentParser) -> None:
-    text = "forget the position of a source, which then starts at the position of its slot"
+    text = "forget the position of a source, whose next start is then as its first one"
     forget = position.add_subparsers(metavar="forget").add_parser(
         "forget", help=text, description=text, allow_abbrev=False
     )

@@ -61,6 +61,12 @@ class Source(ABC):
     Options: ClassVar[type[SourceOptions]]
     no_snapshots: ClassVar[str] = "take the rows that are there by other means"
     """What to do where snapshots are refused."""
+    override_key: ClassVar[str] = ""
+    """The option that `position_override` comes from; empty where there is none."""
+    first_start: ClassVar[str] = "as it does the first time"
+    """Where it starts without a position, as messages have it behind `to start`."""
+    when_left_alone: ClassVar[str] = ""
+    """What goes on at the server while nobody reads, as messages have it behind `and`; empty where it costs nothing."""
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         self.name = name
@@ -77,7 +83,7 @@ class Source(ABC):
     @property
     def gap_remedy(self) -> str:
         """What an operator does about changes that are lost for good; a part of messages."""
-        return f"take a new copy of the tables, and forget the position (psql-streamer position forget {self.name})"
+        return f"forget the position (psql-streamer position forget {self.name}) to start {self.first_start}"
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:

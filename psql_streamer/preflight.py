@@ -125,7 +125,7 @@ def _check_source(
     yield from _noted(part.check(), findings)
     if not _work(findings):
         return
-    resume = choose_position(part.gap_remedy, record, part.stream_identity(), part.position_override)
+    resume = choose_position(part, record, part.stream_identity())
     yield from part.check_position(resume.position)
     if (tables := part.published()) is not None:
         published[source.name] = tables

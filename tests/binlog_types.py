@@ -170,9 +170,11 @@ COLUMNS = [
         compare="json",
     ),
     Typed("gb18030", "VARCHAR(40) CHARACTER SET gb18030", ("'😀中'", "'ab'", "''"), TEXT, only=MYSQL),
-    Typed("uu", "UUID", ("'123e4567-e89b-12d3-a456-426655440000'", f"'{_NO_UUID}'", "NULL"), only=MARIADB),
-    Typed("i6", "INET6", ("'2001:db8::ff00:42:8329'", "'::1'", "NULL"), only=MARIADB),
-    Typed("i4", "INET4", ("'192.168.0.1'", "'0.0.0.0'", "NULL"), only=MARIADB),
+    Typed(
+        "uu", "UUID", ("'123e4567-e89b-12d3-a456-426655440000'", f"'{_NO_UUID}'", "NULL"), only=MARIADB, compare="uuid"
+    ),
+    Typed("i6", "INET6", ("'2001:db8::ff00:42:8329'", "'::1'", "NULL"), only=MARIADB, compare="inet"),
+    Typed("i4", "INET4", ("'192.168.0.1'", "'0.0.0.0'", "NULL"), only=MARIADB, compare="inet"),
     Typed("vc", "VARCHAR(200) COMPRESSED", ("REPEAT('abc', 50)", "'x'", "''"), TEXT, only=MARIADB),
     Typed("tc", "TEXT COMPRESSED", ("REPEAT('hello ', 100)", "'y'", "NULL"), TEXT, only=MARIADB),
     Typed(

@@ -6,6 +6,7 @@ PSQL_STREAMER_TEST_KAFKA   use these brokers (host:port,...) instead of starting
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import uuid
@@ -30,6 +31,11 @@ GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
 
 # A shell that starts a job in the background has it ignore SIGINT, and the tests' own processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Java that lives for seconds: what the second compiler does costs more than it gives, half of a start.
+for _options in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1")
 
 
 @cache
@@ -63,6 +69,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if on_mysql and item.path.name != "test_mysql_types.py":
             item.add_marker(pytest.mark.soak)
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """For tests of commands, which set up the log of the process."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
 
 
 @pytest.fixture(scope="session")
@@ -183,6 +198,21 @@ def kafka() -> Iterator[str]:
         return
     with EmbeddedKafka() as broker:
         yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def broker_to_stop() -> Iterator[EmbeddedKafka]:
+    """What `broker` hands out."""
+    with EmbeddedKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(broker_to_stop: EmbeddedKafka) -> EmbeddedKafka:
+    """A broker, running, to be stopped and killed at will: no other test has it at the same time."""
+    if not broker_to_stop.running:
+        broker_to_stop.start()
+    return broker_to_stop
 
 
 @pytest.fixture

@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
 
 Event = Mapping[str, Any]
-
-
-def make_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
-    """A topic that exists when this returns."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
-    admin.create_topics([made])[topic].result(30)
 
 
 def event(number: int, table: str = "orders", action: str = "insert", **columns: Any) -> dict[str, Any]:
@@ -63,17 +53,6 @@ def source_of(bootstrap: str, *topics: str, group: str = "", **section: Any) -> 
     return KafkaSource("hop", KafkaSourceOptions.model_validate(given | section))
 
 
-@contextmanager
-def started(source: KafkaSource, position: Position | None = None) -> Iterator[KafkaSource]:
-    """As the pipeline starts it."""
-    try:
-        source.stream_identity()
-        source.start(position)
-        yield source
-    finally:
-        source.stop()
-
-
 def read_rows(source: KafkaSource, count: int, timeout: float = 30.0) -> list[Batch]:
     """Batches with so many changes in all."""
     batches: list[Batch] = []
@@ -93,11 +72,3 @@ def commits(batches: Iterable[Batch]) -> list[int]:
         for changes in batch.changes
         for tx in changes.tx.tolist()
     ]
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
-    """Wait until something is the case."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.02)

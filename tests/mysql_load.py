@@ -1,16 +1,14 @@
-"""A steady load of small transactions on MariaDB, to have something going on while parts are killed and restarted."""
+"""A steady load of small transactions on MariaDB."""
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 
 from tests.mariadb import Schema
+from tests.steady_load import SteadyLoad
 
 TABLES = ("kept", "emptied")
 _AWAY = {0, 1053, 1180, 1927, 2003, 2006, 2013, 4031}
@@ -36,25 +34,17 @@ def contents(schema: Schema) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-class MysqlLoad:
-    """Writes from a thread of its own, from `with` to its end or to `stop`; some of it is rolled back.
+class MysqlLoad(SteadyLoad):
+    """On MariaDB, see SteadyLoad; some of it is rolled back."""
 
-    committed: transactions with changes that are known to have been committed.
-    """
+    errors = pymysql.Error
 
     def __init__(self, schema: Schema, pause: float = 0.003, seed: int = 0) -> None:
-        self.committed = 0
+        super().__init__(pause, seed)
         self._schema = schema
-        self._pause = pause
-        self._random = random.Random(seed)
-        self._next_id = 0
         self._large_id = 1_000_000
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="write load", daemon=True)
 
     def large_transaction(self, rows: int) -> None:
-        """Insert so many rows and change some of them, in one transaction; from the caller's thread."""
         first, self._large_id = self._large_id, self._large_id + 1_000_000
         self._schema.transaction(
             f"INSERT INTO kept SELECT seq, REPEAT('large ', seq % 20), seq FROM seq_{first}_to_{first + rows - 1}",
@@ -63,34 +53,8 @@ class MysqlLoad:
         )
         self.committed += 1
 
-    def stop(self) -> None:
-        """Return when nothing is written any more; raises what the thread failed with."""
-        self._stopping.set()
-        self._thread.join(60)
-        if self._failure is not None:
-            raise self._failure
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    self._write()
-                except pymysql.Error as error:
-                    if error.args and error.args[0] not in _AWAY:
-                        raise
-                    self._stopping.wait(0.05)
-        except BaseException as error:
-            self._failure = error
+    def _is_away(self, error: Exception) -> bool:
+        return not error.args or error.args[0] in _AWAY
 
     def _write(self) -> None:
         with self._schema.session() as cursor:

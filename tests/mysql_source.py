@@ -11,6 +11,7 @@ from psql_streamer.model import Batch, Changes, Image, Position, Relation
 from sources.mysql.options import MysqlOptions
 from sources.mysql.source import MysqlSource
 from tests.mariadb import Schema
+from tests.started_source import started
 
 
 def source_of(schema: Schema, **options: Any) -> MysqlSource:
@@ -24,14 +25,8 @@ def streaming(
     schema: Schema, position: Position | None = None, shapes: Iterable[Relation] = (), **options: Any
 ) -> Iterator[MysqlSource]:
     """A source of this schema, started as the pipeline starts it, stopped at the end."""
-    source = source_of(schema, **options)
-    source.remember(shapes)
-    try:
-        source.stream_identity()
-        source.start(position)
+    with started(source_of(schema, **options), position, shapes) as source:
         yield source
-    finally:
-        source.stop()
 
 
 def read_until(source: MysqlSource, condition: Callable[[list[Batch]], bool], timeout: float = 30.0) -> list[Batch]:

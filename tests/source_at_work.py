@@ -16,6 +16,7 @@ from sources.postgres.source import PostgresSource
 from tests.database import Database
 from tests.flatten import flatten
 from tests.naive_pgoutput import NaiveRow
+from tests.started_source import started
 
 
 def source_of(database: Database, **options: Any) -> PostgresSource:
@@ -33,14 +34,8 @@ def streaming(
 
     position, shapes: as they are stored; the first start goes where walPositionOverride says.
     """
-    source = source_of(database, **options)
-    source.remember(shapes)
-    try:
-        source.stream_identity()
-        source.start(source.position_override or position)
+    with started(source_of(database, **options), position, shapes) as source:
         yield source
-    finally:
-        source.stop()
 
 
 def start_again(source: PostgresSource, position: Position) -> None:

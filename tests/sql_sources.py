@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from psycopg2.extensions import parse_dsn
 
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Batch
 from sources.sql.options import SqlOptions
 from sources.sql.source import SqlSource
 from tests.database import Database
@@ -43,17 +44,6 @@ def execute(file: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-@contextmanager
-def started(source: SqlSource, position: Position | None = None) -> Iterator[SqlSource]:
-    """As the pipeline starts it."""
-    try:
-        source.stream_identity()
-        source.start(position)
-        yield source
-    finally:
-        source.stop()
-
-
 def read(source: SqlSource, enough: Callable[[list[Batch]], bool], timeout: float = 30.0) -> list[Batch]:
     """Batches, each confirmed at once, until there are enough."""
     batches: list[Batch] = []
@@ -72,10 +62,47 @@ def read_rows(source: SqlSource, count: int) -> list[Row]:
     return rows_of(read(source, lambda batches: sum(map(len, batches)) >= count))
 
 
+def notes(source: SqlSource, count: int) -> list[str | None]:
+    """The column `note` of so many rows."""
+    return [row["note"] for row in read_rows(source, count)]
+
+
+def require_that_deletions_do_not_matter(source: SqlSource, run: Callable[[str], object]) -> None:
+    """Rows of `orders` that are deleted behind the cursor leave no trace, and those behind them come."""
+    run("INSERT INTO orders (note) VALUES ('a'), ('b')")
+    read_rows(source, 2)
+    run("DELETE FROM orders")
+    assert rows_of(read_quiet(source, 0.3)) == []
+    run("INSERT INTO orders (note) VALUES ('c')")
+    assert notes(source, 1) == ["c"]
+
+
 def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:
     """What comes within some seconds."""
     until = time.monotonic() + seconds
     return read(source, lambda _: time.monotonic() > until)
+
+
+def read_beside_writers(
+    source: SqlSource, write: Callable[[int, threading.Event], None], count: Callable[[], int], quiet: float
+) -> list[Batch]:
+    """What comes while six threads write, and until all of it is there; and what more comes in some quiet seconds.
+
+    write: is given its number, and what is set when it is to end. count: of all rows that there are.
+    """
+    ended = threading.Event()
+    writers = [threading.Thread(target=write, args=(seed, ended)) for seed in range(6)]
+    for writer in writers:
+        writer.start()
+    try:
+        batches = read_quiet(source, 1.5)
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+    there = count()
+    batches += read(source, lambda more: sum(map(len, batches + more)) >= there)
+    return batches + read_quiet(source, quiet)
 
 
 def rows_of(batches: Sequence[Batch]) -> list[Row]:

@@ -40,11 +40,8 @@ class Kind(IntEnum):
     JSON = 20
     GEOMETRY = 21
     VECTOR = 22
-    BOOLEAN = 23
-    COMPRESSED_CHARACTERS = 24
-    COMPRESSED_BYTES = 25
-    UUID = 26
-    INET = 27
+    COMPRESSED_CHARACTERS = 23
+    COMPRESSED_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +70,15 @@ class ColumnForm:
     type: TextType
 
 
-def form_of(field: Field, table: TableMap, tinyint1_is_bool: bool, declared: str = "") -> ColumnForm:
+def form_of(field: Field, table: TableMap) -> ColumnForm:
     """ProtocolError, which names the column, when its type is not known.
 
-    declared: the type as the catalog has it, where somebody asked. The binlog does not tell TINYINT(1) from TINYINT,
-    nor MariaDB's UUID, INET6 and INET4 from BINARY.
+    The binlog does not tell TINYINT(1) from TINYINT, nor MariaDB's UUID, INET6 and INET4 from BINARY.
     """
-    if field.type is FieldType.TINY and tinyint1_is_bool and declared == "tinyint(1)":
-        return ColumnForm(CellType(Kind.BOOLEAN, 1), TextType(declared, _like("bool")))
-    if field.type is FieldType.STRING and (field.size, declared) in _DECLARED:
-        kind, like = _DECLARED[field.size, declared]
-        return ColumnForm(CellType(kind, 0, 1, precision=field.size), TextType(declared, _like(like)))
     make = _FORMS.get(field.type)
     if make is None:
         raise ProtocolError(f"column {field.name!r} of {table} has the type {field.type.name}, which cannot be read")
     return make(field, table)
-
-
-_DECLARED = {
-    (16, "uuid"): (Kind.UUID, "uuid"),
-    (16, "inet6"): (Kind.INET, "inet"),
-    (4, "inet4"): (Kind.INET, "inet"),
-}
-"""By the bytes of a value, which lie in their natural order, and the declared type."""
 
 
 def _like(name: str, modifier: int = -1) -> PostgresType:

@@ -25,7 +25,7 @@ from psql_streamer.binlog.block import BlockBuilder
 from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
 from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header
 from psql_streamer.binlog.rows_events import ROWS, RowsReader
-from psql_streamer.binlog.shapes import Declared, TableShapes, Wanted, nothing_declared
+from psql_streamer.binlog.shapes import TableShapes, Wanted
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
 from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
@@ -53,7 +53,6 @@ class Decoder:
     file, position: where the session was started, until a ROTATE event says it.
     resume: what of the next transaction is delivered; its changes are left out when it comes again.
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
-    tinyint1_is_bool: whether TINYINT(1) is a boolean. declared: asked for each new shape of a table; see form_of.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
     """
@@ -67,8 +66,6 @@ class Decoder:
         position: int = 4,
         resume: OpenTransaction | None = None,
         remembered: Mapping[str, Relation] | None = None,
-        tinyint1_is_bool: bool = False,
-        declared: Declared = nothing_declared,
         transaction_metadata: bool = False,
         most_bytes: int = 8 << 20,
         most_prepared: int = 64 << 20,
@@ -78,7 +75,7 @@ class Decoder:
         self._stream = EventStream(file, position)
         self._safe = file, position  # behind the last transaction that is wholly behind
         self._resume = resume
-        self._shapes = TableShapes(wanted, flavor == "mariadb", tinyint1_is_bool, remembered or {}, declared)
+        self._shapes = TableShapes(wanted, flavor == "mariadb", remembered or {})
         self._open: _Transaction | None = None
         self._changes = 0  # of the open transaction, in pieces that were given
         self._rows = RowsReader(self._shapes)
@@ -89,11 +86,6 @@ class Decoder:
         self._done: list[Gtid] = []  # behind an XA transaction that is prepared
         self._prepared = PreparedTransactions(most_prepared)
         self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether the events so far end inside a transaction."""
-        return self._open is not None
 
     def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
         """Whole events in their order, each without the OK byte in front of it.

@@ -8,7 +8,6 @@ length, and, if the FORMAT_DESCRIPTION event of the file says so, its CRC-32.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
@@ -137,32 +136,22 @@ def wrong_checksum(header: Header) -> ProtocolError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FormatDescription:
-    """What the events of a file look like. post_headers: length of the fixed part of each event type, from type 1."""
-
-    server_version: str
-    checksums: bool
-    post_headers: bytes
-
-    def post_header(self, kind: int) -> int:
-        """The length of the fixed part of an event type; 0 where the file says none."""
-        return self.post_headers[kind - 1] if 0 < kind <= len(self.post_headers) else 0
-
-
 _CRC32 = 1
+_SERVER_AND_MOMENT = 50 + 4
+"""Bytes of the server's version and of the time at which the file was begun."""
 
 
-def read_format_description(event: bytes, header: Header) -> FormatDescription:
-    """It has room for a checksum itself, whatever it says of the others (MySQL source,
+def read_format_description(event: bytes, header: Header) -> bool:
+    """Whether the events of the file have checksums. ProtocolError when they have another form than the known one.
+
+    The event has room for a checksum itself, whatever it says of the others (MySQL source,
     Log_event_footer::get_checksum_alg).
     """
     reader = Reader(event, "FORMAT_DESCRIPTION", HEADER_BYTES)
     version = reader.integer(2)
     if version != 4:
         raise ProtocolError(f"the binlog has version {version} where 4 is known")
-    server = reader.take(50).rstrip(b"\0").decode("latin-1")
-    reader.take(4)
+    reader.take(_SERVER_AND_MOMENT)
     header_length = reader.integer(1)
     if header_length != HEADER_BYTES:
         raise ProtocolError(f"binlog events have headers of {header_length} bytes where {HEADER_BYTES} are known")
@@ -174,7 +163,7 @@ def read_format_description(event: bytes, header: Header) -> FormatDescription:
         raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
     if algorithm == _CRC32 and not has_checksum(_as_closed(event)):
         raise wrong_checksum(header)
-    return FormatDescription(server, algorithm == _CRC32, rest[: -CHECKSUM_BYTES - 1])
+    return algorithm == _CRC32
 
 
 def _as_closed(event: bytes) -> bytes:

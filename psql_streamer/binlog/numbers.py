@@ -33,11 +33,6 @@ def year(cells: CellBytes) -> Texts:
 _YEARS = [b"0", *(b"%d" % (1900 + number) for number in range(1, 256))]
 
 
-def boolean(cells: CellBytes) -> Texts:
-    """TINYINT(1): whatever is not 0 is true."""
-    return texts_by_table([b"f", b"t"], (cells.unsigned() != 0).astype(np.int64))
-
-
 def floats(cells: CellBytes) -> Texts:
     """FLOAT: the shortest digits that stand for the same float."""
     return _cast(pa.array(_finite(cells.unsigned().astype(np.uint32).view(np.float32))))

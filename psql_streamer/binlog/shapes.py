@@ -14,14 +14,6 @@ from psql_streamer.model import Column, Relation
 
 Wanted = Callable[[str, str], bool]
 
-Declared = Callable[[str, str], Mapping[str, str]]
-"""The types of the columns of a table, by schema and table, as far as somebody asked: `tinyint(1)`, `uuid`."""
-
-
-def nothing_declared(_schema: str, _table: str) -> Mapping[str, str]:
-    """Nobody asked."""
-    return {}
-
 
 @dataclass(slots=True)
 class Table:
@@ -46,22 +38,13 @@ class Table:
 class TableShapes:
     """The shapes that tables have had in a session, numbered; a number stands for the same shape for ever."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        mariadb: bool,
-        tinyint1_is_bool: bool,
-        remembered: Mapping[str, Relation],
-        declared: Declared,
-    ) -> None:
+    def __init__(self, wanted: Wanted, mariadb: bool, remembered: Mapping[str, Relation]) -> None:
         self.shapes: list[Shape] = []
         self.layouts = Layouts()
         self._current: dict[str, Relation] = {}
         self._remembered = dict(remembered)
         self._wanted = wanted
-        self._declared = declared
         self._mariadb = mariadb
-        self._tinyint1_is_bool = tinyint1_is_bool
         self._read: dict[bytes, Table] = {}
 
     def current(self, schema: str, table: str) -> Relation:
@@ -116,10 +99,7 @@ class TableShapes:
                 f"a TABLE_MAP event of {found} does not name its columns",
                 "SET GLOBAL binlog_row_metadata=FULL on the server, and start at a position behind that",
             )
-        declared = self._declared(schema, name)
-        forms = [
-            form_of(one, found, self._tinyint1_is_bool, declared.get(one.name, "").lower()) for one in found.fields
-        ]
+        forms = [form_of(one, found) for one in found.fields]
         columns = tuple(Column(one.name, form.type, one.key) for one, form in zip(found.fields, forms, strict=True))
         number = self._add(Relation(str(found), schema, name, columns))
         return Table(str(found), number, tuple(form.cell for form in forms))

@@ -46,7 +46,7 @@ class EventStream:
         checksums = self._checksums
         if header.type == _FORMAT:
             checksums = True  # it has one, whatever it says of the others
-            self._checksums = events.read_format_description(event, header).checksums
+            self._checksums = events.read_format_description(event, header)
         elif checksums is None:
             checksums = events.has_checksum(event)
         elif checksums and not events.has_checksum(event):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.binlog import addresses, characters, documents, numbers, times
+from psql_streamer.binlog import characters, documents, numbers, times
 from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
 from psql_streamer.binlog.cell_types import CellType, Kind
 from psql_streamer.binlog.walk import Cells
@@ -21,7 +21,6 @@ _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
     Kind.DECIMAL: numbers.decimals,
     Kind.BIT: numbers.bits,
     Kind.YEAR: numbers.year,
-    Kind.BOOLEAN: numbers.boolean,
     Kind.DATE: times.date,
     Kind.DATETIME2: times.datetime2,
     Kind.TIMESTAMP2: times.timestamp2,
@@ -32,8 +31,6 @@ _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
     Kind.CHARACTERS: characters.characters,
     Kind.COMPRESSED_CHARACTERS: characters.uncompressed_characters,
     Kind.COMPRESSED_BYTES: characters.uncompressed_bytes,
-    Kind.UUID: addresses.uuids,
-    Kind.INET: addresses.inets,
     Kind.BYTES: characters.hexadecimal,
     Kind.PADDED_BYTES: characters.padded,
     Kind.ENUM: characters.enum_labels,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.errors import PositionRefused
+from psql_streamer.interfaces import Source
 from psql_streamer.model import Position
 
 
@@ -18,38 +19,38 @@ class Resume:
     overriding: bool = False
 
 
-def choose_position(
-    gap_remedy: str, record: StoredPosition | None, found: Mapping[str, str], override: Position | None
-) -> Resume:
-    """Where a source starts. found: its stream identity now. gap_remedy: Source.gap_remedy. override: Source's, too.
+def choose_position(source: Source, record: StoredPosition | None, found: Mapping[str, str]) -> Resume:
+    """Where a source starts. found: its stream identity now.
 
     PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
     is the operator's word that this is right.
     """
+    override = source.position_override
     if override is not None and (record is None or record.override != str(override)):
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
-    require_same_stream(gap_remedy, f"the stored position {record.position}", record.stream, found)
+    require_same_stream(source, f"the stored position {record.position}", record.stream, found)
     return Resume(record.position)
 
 
 def require_same_stream(
-    gap_remedy: str, position: str, of_position: Mapping[str, str], found: Mapping[str, str]
+    source: Source, position: str, of_position: Mapping[str, str], found: Mapping[str, str]
 ) -> None:
     """PositionRefused when a position belongs to another stream than the one that is there now.
 
-    gap_remedy: Source.gap_remedy. position: what messages call it. of_position: the stream identity it was made with.
+    position: what messages call it. of_position: the stream identity that it was made with.
     """
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if of_position and not of_position.keys() & found.keys():
         differing = list(of_position)  # a source of another kind had this name
     if differing:
         what = ", ".join(f'{key} "{of_position[key]}", {_described(found.get(key))}' for key in differing)
-        raise PositionRefused(
-            f"{position} was made with {what}",
-            f"if that is right, {gap_remedy}; or set walPositionOverride to where to go on",
-        )
+        raise PositionRefused(f"{position} was made with {what}", f"if that is right, {_choices(source)}")
+
+
+def _choices(source: Source) -> str:
+    return source.gap_remedy + (f"; or set {source.override_key} to where to go on" if source.override_key else "")
 
 
 def _described(value: str | None) -> str:

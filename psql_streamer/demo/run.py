@@ -29,16 +29,17 @@ def main(duration: float, source: str) -> int:
 
     source: the type of the source, one of STAGES.
     """
+    kind = STAGES[source]
     with ExitStack() as cleanup, _sigterm_as_interrupt():
         find_java()
         folder = Path(tempfile.mkdtemp(prefix="psql-streamer-demo"))
         # Servers that do not run as root must reach what is theirs in it.
         folder.chmod(0o755)
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-        _say(f"psql-streamer demo: {_TITLES[source]} -> Spark -> Kafka\n")
+        _say(f"psql-streamer demo: {kind.title} -> Spark -> Kafka\n")
         brokers = start_brokers(cleanup, _say)
         prefix = f"demo-{uuid.uuid4().hex[:6]}"
-        stage = STAGES[source](cleanup, folder, brokers, _say)
+        stage = kind.make(cleanup, folder, brokers, _say)
         topics = [f"{prefix}.{stage.schema}.{table}" for table in stage.tables]
         brokers.create(topics)
         watcher = Watcher(brokers.bootstrap, topics, ENRICHED, _say)
@@ -57,14 +58,6 @@ def main(duration: float, source: str) -> int:
         service.stop()
         watcher.finish()
         return _summary(writer, watcher)
-
-
-_TITLES = {
-    "postgres": "PostgreSQL",
-    "kafka": "PostgreSQL -> psql-streamer -> Kafka",
-    "mysql": "MariaDB",
-    "sql": "SQLite",
-}
 
 
 def _start(service: ServiceProcess, topics: list[str]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
-import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import psycopg2
 from psycopg2.extensions import connection, cursor
+
+from psql_streamer.demo.steady_shop import CHANNELS, NAMES, STATUSES, SteadyShop, Step
 
 SCHEMA = "shop"
 TABLES = ("customers", "orders", "order_items")
@@ -56,21 +55,13 @@ INSERT INTO shop.orders (customer_id, status, amount, meta)
 INSERT INTO shop.order_items SELECT i, line, 'tea', 1, 4.20 FROM generate_series(1, 1000) i, generate_series(1, 2) line;
 """
 
-_NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Zoë", "José", "Łukasz", "O'Neill", "李明", "Ægir")
 _SEGMENTS = ("private", "business", "reseller")
 _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "349.00"), ("spoon", "0.95"))
-_CHANNELS = ("web", "app", "store")
-_STATUSES = ("paid", "packed", "shipped")
-
-_PAUSE_SECONDS = 0.04
-"""Between two transactions."""
 
 _CYCLE = (
     "order", "order", "advance", "order", "customer", "order", "advance", "regret", "order", "advance",
     "second_thoughts", "order", "cancel", "reprice", "order", "rename",
 )  # fmt: skip
-_NEW_COLUMN_AFTER = 40
-"""Transactions before shop.orders gets another column."""
 
 
 def create(dsn: str) -> Counter[tuple[str, str]]:
@@ -94,70 +85,31 @@ def _count(sql: cursor, table: str) -> int:
     return int(rows)
 
 
-class Shop(threading.Thread):
-    """Writes one short transaction after the other until `close` is called.
+class Shop(SteadyShop):
+    """On PostgreSQL, see SteadyShop. there: the rows that were there; `committed` begins with them."""
 
-    committed: (table, action) -> rows, as PostgreSQL counted them, of committed transactions only; it begins with the
-    rows that were there.
-    error: what ended it early, if anything did.
-    """
+    orders = "shop.orders"
 
     def __init__(self, dsn: str, announce: Callable[[str], None], there: Counter[tuple[str, str]]) -> None:
-        super().__init__(name="shop", daemon=True)
-        self.committed = there.copy()
-        self.transactions = 0
-        self.error: psycopg2.Error | None = None
+        super().__init__(announce)
+        self.committed += there
         self._dsn = dsn
-        self._announce = announce
-        self._announced: set[str] = set()
-        self._closing = threading.Event()
-        # Seeded, so that two demos tell the same story. S311: nothing here is a secret.
-        self._random = random.Random(1)  # noqa: S311
-        self._has_coupons = False
-        self._pending: Counter[tuple[str, str]] = Counter()
 
-    def run(self) -> None:
-        try:
-            session = psycopg2.connect(self._dsn)
-            try:
-                self._open(session)
-                while not self._closing.wait(_PAUSE_SECONDS):
-                    step = _CYCLE[self.transactions % len(_CYCLE)]
-                    if self.transactions >= _NEW_COLUMN_AFTER and not self._has_coupons:
-                        step = "add_column"
-                    self._transaction(session, step)
-            finally:
-                session.close()
-        except psycopg2.Error as error:
-            self.error = error
+    def _connect(self) -> connection:
+        return psycopg2.connect(self._dsn)
 
-    def close(self) -> None:
-        """Return when the last transaction is over."""
-        self._closing.set()
-        if self.ident is not None:
-            self.join()
+    def _first_steps(self) -> Sequence[Step]:
+        return [self._customer] * 3
 
-    def _open(self, session: connection) -> None:
-        for _ in range(3):
-            self._transaction(session, "customer")
-
-    def _transaction(self, session: connection, step: str) -> None:
-        self._pending.clear()
-        with session.cursor() as sql:
-            keep = getattr(self, f"_{step}")(sql)
-        if keep is False:
-            session.rollback()
-        else:
-            session.commit()
-            self.committed += self._pending
-        self.transactions += 1
+    def _steps(self) -> Sequence[Step]:
+        return [getattr(self, f"_{step}") for step in _CYCLE]
 
     def _customer(self, sql: cursor) -> None:
         self._write(
             sql,
             ("customers", "insert"),
             "INSERT INTO shop.customers (name, segment, tags) VALUES (%s, %s, %s)",
-            f"{self._random.choice(_NAMES)} {self._random.randrange(1000)}",
+            f"{self._random.choice(NAMES)} {self._random.randrange(1000)}",
             self._random.choice(_SEGMENTS),
             self._random.sample(["vip", "new", "it's late", 'says "hi"', ""], 2),
         )
@@ -170,7 +122,7 @@ class Shop(threading.Thread):
             ("orders", "insert"),
             f"INSERT INTO shop.orders (customer_id, amount, meta{columns})"  # noqa: S608  # a column's name, ours
             f" SELECT id, 0, %s{', %s' * len(extra)} FROM shop.customers ORDER BY random() LIMIT 1 RETURNING id",
-            json.dumps({"channel": self._random.choice(_CHANNELS), "gift": self._random.random() < 0.2}),
+            json.dumps({"channel": self._random.choice(CHANNELS), "gift": self._random.random() < 0.2}),
             *extra,
         )
         [(order,)] = sql.fetchall()
@@ -194,7 +146,7 @@ class Shop(threading.Thread):
             sql,
             ("orders", "update"),
             "UPDATE shop.orders SET status = %s WHERE id IN (SELECT id FROM shop.orders ORDER BY random() LIMIT 3)",
-            self._random.choice(_STATUSES),
+            self._random.choice(STATUSES),
         )
 
     def _reprice(self, sql: cursor) -> None:
@@ -220,11 +172,6 @@ class Shop(threading.Thread):
         self._write(sql, ("order_items", "delete"), "DELETE FROM shop.order_items WHERE order_id = %s", order)
         self._write(sql, ("orders", "delete"), "DELETE FROM shop.orders WHERE id = %s", order)
 
-    def _regret(self, sql: cursor) -> bool:
-        self._order(sql)
-        self._announce_once(f"ROLLBACK: {sum(self._pending.values())} rows that nobody may see")
-        return False
-
     def _second_thoughts(self, sql: cursor) -> None:
         self._customer(sql)
         kept = self._pending.copy()
@@ -234,21 +181,3 @@ class Shop(threading.Thread):
         self._announce_once("ROLLBACK TO SAVEPOINT: the customer stays, the order goes")
         self._pending = kept
         self._customer(sql)
-
-    def _add_column(self, sql: cursor) -> None:
-        """A row in the old shape, and one in the new, in one transaction."""
-        self._order(sql)
-        sql.execute("ALTER TABLE shop.orders ADD COLUMN coupon text")
-        self._has_coupons = True
-        self._order(sql)
-        self._announce_once("ALTER TABLE shop.orders ADD COLUMN coupon: events have the shape of their time")
-
-    def _write(self, sql: cursor, what: tuple[str, str], statement: str, *parameters: Any) -> None:
-        sql.execute(statement, parameters)
-        self._pending[what] += sql.rowcount
-
-    def _announce_once(self, text: str) -> None:
-        kind = text.partition(":")[0]
-        if kind not in self._announced:
-            self._announced.add(kind)
-            self._announce(text)

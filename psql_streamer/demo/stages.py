@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psycopg2
 
@@ -123,8 +123,20 @@ def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
     return Stage("main", small_shop.TABLES, source, lambda _: True, lambda s: SmallShop(connect, "?", False, s))
 
 
-STAGES = {"postgres": postgres, "kafka": kafka, "mysql": mysql, "sql": sql}
-"""By the source's type. Each takes the cleanup, a folder of its own, the brokers, and what prints a line."""
+class StageKind(NamedTuple):
+    """title: what the demo streams from. make: takes the cleanup, a folder of its own, the brokers, and what prints."""
+
+    title: str
+    make: Callable[[ExitStack, Path, Brokers, Say], Stage]
+
+
+STAGES = {
+    "postgres": StageKind("PostgreSQL", postgres),
+    "kafka": StageKind("PostgreSQL -> psql-streamer -> Kafka", kafka),
+    "mysql": StageKind("MariaDB", mysql),
+    "sql": StageKind("SQLite", sql),
+}
+"""By the source's type."""
 
 
 def _postgres_server(cleanup: ExitStack, say: Say) -> tuple[str, Counter[tuple[str, str]]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import shutil
-import signal
+import os
+import shlex
 import subprocess
-import tempfile
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +16,8 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.kafka_jars import kafka_class_path
 from psql_streamer.embedded.ports import LOOPBACK, free_ports, listening
-from psql_streamer.embedded.server import EmbeddedServer
+from psql_streamer.embedded.server import KillableServer
 from psql_streamer.errors import StreamerError
-
-_START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
 
 _SINGLE_BROKER = {
     "process.roles": "broker,controller",
@@ -45,14 +40,16 @@ _SINGLE_BROKER = {
 }
 
 
-class EmbeddedKafka(EmbeddedServer):
+class EmbeddedKafka(KillableServer):
     """One broker on free loopback ports; replication factors are 1.
 
     log_dir: where topics live, kept; None: a temporary folder, removed by `close`.
     num_partitions: of topics that are created automatically.
     properties: any of server.properties, over the defaults.
-    heap: the JVM's -Xmx.
+    heap: the JVM's -Xmx. Its other options are those of KAFKA_OPTS, as Kafka's own scripts have it.
     """
+
+    stop_seconds = 30.0
 
     def __init__(
         self,
@@ -65,16 +62,14 @@ class EmbeddedKafka(EmbeddedServer):
         self._java = find_java()
         self._class_path = kafka_class_path()
         self._heap = heap
-        self._run_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-kafka"))
-        self._log_dir = log_dir if log_dir is not None else self._run_dir / "topics"
         self._port, controller_port = free_ports(2)
-        super().__init__("Kafka", self._run_dir / "broker.log")
+        super().__init__("Kafka", log_dir)
         self._properties = self._run_dir / "server.properties"
         settings = _SINGLE_BROKER | {
             "listeners": f"PLAINTEXT://{LOOPBACK}:{self._port},CONTROLLER://{LOOPBACK}:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self._port}",
             "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
-            "log.dirs": str(self._log_dir),
+            "log.dirs": str(self.data_dir),
             "num.partitions": str(num_partitions),
         }
         lines = [f"{name}={value}\n" for name, value in (settings | dict(properties or {})).items()]
@@ -87,27 +82,13 @@ class EmbeddedKafka(EmbeddedServer):
 
     def start(self) -> None:
         """Return when the broker answers a metadata request; formats the log folder on the first start."""
-        if not (self._log_dir / "meta.properties").exists():
+        if not (self.data_dir / "meta.properties").exists():
             self._format()
         self._spawn(self._command("kafka.Kafka", str(self._properties)), cwd=self._run_dir)
-        self._wait_until_it_answers()
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Shut down in order, or at once with SIGKILL."""
-        self._end(signal.SIGKILL if kill else signal.SIGTERM, signal.SIGKILL, _STOP_SECONDS)
-
-    def restart(self, *, kill: bool = False) -> None:
-        """Stop and start, with the same port and topics."""
-        self.stop(kill=kill)
-        self.start()
-
-    def close(self) -> None:
-        """Stop, and remove what is temporary."""
-        self.stop(kill=self._log_dir.is_relative_to(self._run_dir))
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._await_answer()
 
     def _format(self) -> None:
-        self._log_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         # Kafka's Uuid.fromString: 16 bytes in URL-safe base64 without padding, 22 characters.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         formatted = subprocess.run(
@@ -121,12 +102,13 @@ class EmbeddedKafka(EmbeddedServer):
         )
         if formatted.returncode != 0:
             said = (formatted.stderr or formatted.stdout).strip()
-            raise StreamerError(f"Kafka could not format {self._log_dir} ({said})", "give an empty, writable folder")
+            raise StreamerError(f"Kafka could not format {self.data_dir} ({said})", "give an empty, writable folder")
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         return [
             str(self._java),
             f"-Xmx{self._heap}",
+            *shlex.split(os.environ.get("KAFKA_OPTS", "")),
             "-XX:+UseSerialGC",
             "-Xshare:auto",
             "-Dlog4j2.level=WARN",
@@ -135,16 +117,9 @@ class EmbeddedKafka(EmbeddedServer):
             *arguments,
         ]
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while self.running and time.monotonic() < deadline:
-            if listening(self._port) and self._answers():
-                return
-            time.sleep(0.05)
-        self.stop(kill=True)
-        raise self._did_not_start()
-
     def _answers(self) -> bool:
+        if not listening(self._port):
+            return False
         try:
             AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=10)
         except KafkaException:

@@ -6,10 +6,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from psql_streamer.embedded.cache import cache_folder, fill
 from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import StreamerError
 
@@ -28,47 +28,11 @@ def kafka_class_path(version: str = KAFKA_VERSION) -> str:
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder with all jars of a broker of this version; the first call downloads about 45 MB.
-
-    Several processes may call it at once: a download becomes visible only when it is whole.
-    """
+    """The folder with all jars of a broker of this version; the first call downloads about 45 MB."""
     folder = cache_folder() / "kafka" / version
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetching", dir=folder.parent) as scratch:
-        jars = _fetch(version, Path(scratch))
-        try:
-            jars.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
+    if not folder.is_dir():
+        fill(folder, partial(_fetch, version))
     return folder
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/psql-streamer, else ~/.cache/psql-streamer, else (no usable home) a private temporary folder."""
-    for parent in _cache_parents():
-        folder = parent / "psql-streamer"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    folder = Path(tempfile.gettempdir(), f"psql-streamer-cache-{os.geteuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    # Programs are run from here: nobody else may have made the folder.
-    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-        raise StreamerError(f"{folder} belongs to another user", "set XDG_CACHE_HOME to a folder of your own")
-    return folder
-
-
-def _cache_parents() -> list[Path]:
-    parents = [Path(os.environ["XDG_CACHE_HOME"])] if os.environ.get("XDG_CACHE_HOME") else []
-    with suppress(RuntimeError):  # neither HOME nor an account entry
-        parents.append(Path.home() / ".cache")
-    return [parent for parent in parents if parent.is_absolute()]
 
 
 def _fetch(version: str, scratch: Path) -> Path:

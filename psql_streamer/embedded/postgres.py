@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +14,9 @@ from typing import Any, Literal
 import psycopg2
 from psycopg2.extensions import make_dsn
 
+from psql_streamer.embedded.account import give, popen_as, server_account
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
-from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_account, server_binaries
+from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_binaries
 from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 
@@ -36,9 +36,6 @@ _SETTINGS = {
 # "Shutting Down the Server" in PostgreSQL's documentation: the postmaster's signals.
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 60.0
-
 
 class EmbeddedPostgres(EmbeddedServer):
     """A server in a data folder of its own, on a unix socket and a free loopback port; everybody is trusted.
@@ -50,6 +47,8 @@ class EmbeddedPostgres(EmbeddedServer):
     Works as root too: the server then runs as an unprivileged account, which must be able to reach data_dir.
     """
 
+    at_once = _STOP_SIGNALS["immediate"]
+
     def __init__(self, bin_dir: Path, data_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         version = major_version(bin_dir)
         if version is None:
@@ -57,10 +56,11 @@ class EmbeddedPostgres(EmbeddedServer):
         self.version = version
         self.settings = _SETTINGS | dict(settings or {})
         self.port = free_ports(1)[0]
-        self._account = server_account()
+        # initdb and postgres refuse to run as root, and initdb wants an account with a name.
+        self._account = server_account("PostgreSQL", ("postgres", "nobody"))
         # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
         self.socket_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-pg"))
-        self._own(self.socket_dir)
+        self.own(self.socket_dir)
         self.data_dir = data_dir if data_dir is not None else self.socket_dir / "data"
         super().__init__(f"PostgreSQL {version}", self.socket_dir / "server.log")
         self._bin_dir = reachable_binaries(bin_dir, self._account, self.socket_dir / "install")
@@ -71,11 +71,11 @@ class EmbeddedPostgres(EmbeddedServer):
             self._initdb()
         self._write_settings()
         self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._popen_options())
-        self._wait_until_it_answers()
+        self._await_answer()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Shut down as pg_ctl does; `immediate` is a crash: the next start recovers from the WAL."""
-        self._end(_STOP_SIGNALS[mode], signal.SIGQUIT, _STOP_SECONDS)
+        self._end(_STOP_SIGNALS[mode])
 
     def restart(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
         """Stop and start, with the same port and socket."""
@@ -92,6 +92,10 @@ class EmbeddedPostgres(EmbeddedServer):
         host = LOOPBACK if tcp else str(self.socket_dir)
         return str(make_dsn(host=host, port=self.port, user="postgres", dbname=database))
 
+    def own(self, path: Path) -> None:
+        """Let a file or folder belong to the account that the server runs as."""
+        give(path, self._account)
+
     @property
     def bin_dir(self) -> Path:
         """Where the programs run from (pg_recvlogical, psql, ...)."""
@@ -99,7 +103,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _initdb(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._own(self.data_dir)
+        self.own(self.data_dir)
         made = subprocess.run(
             [
                 self._bin_dir / "initdb",
@@ -133,27 +137,16 @@ class EmbeddedPostgres(EmbeddedServer):
         settings = {name: value.replace("'", "''") for name, value in (self.settings | fixed).items()}
         conf = self.data_dir / "embedded.conf"
         conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
-        self._own(conf)
+        self.own(conf)
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while self.running and time.monotonic() < deadline:
-            try:
-                psycopg2.connect(self.dsn(), connect_timeout=5).close()
-                return
-            except psycopg2.OperationalError:
-                time.sleep(0.02)
-        self.stop("immediate")
-        raise self._did_not_start()
-
-    def _own(self, path: Path) -> None:
-        if self._account is not None:
-            os.chown(path, self._account.pw_uid, self._account.pw_gid)
+    def _answers(self) -> bool:
+        try:
+            psycopg2.connect(self.dsn(), connect_timeout=5).close()
+        except psycopg2.OperationalError:
+            return False
+        return True
 
     def _popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        options: dict[str, Any] = {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}}
-        if self._account is not None:
-            options |= {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
-        return options
+        return {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}, **popen_as(self._account)}

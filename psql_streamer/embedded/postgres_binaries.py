@@ -1,19 +1,16 @@
-"""Where PostgreSQL server programs are on this machine, and as whom they can run."""
+"""Where PostgreSQL server programs are on this machine."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import pwd
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from psql_streamer.errors import StreamerError
+from psql_streamer.embedded.account import Account, popen_as
 
 _DISTRIBUTION_PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin")
-_UNPRIVILEGED_ACCOUNTS = ("postgres", "nobody")
 
 
 def server_binaries() -> dict[int, Path]:
@@ -36,25 +33,7 @@ def major_version(bin_dir: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def server_account() -> pwd.struct_passwd | None:
-    """The account a server must run as: None for the caller's own, another one where the caller is root.
-
-    initdb and postgres refuse to run as root, and initdb wants an account with a name.
-    """
-    if os.geteuid() != 0:
-        return None
-    for name in _UNPRIVILEGED_ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise StreamerError(
-        f"PostgreSQL does not run as root, and there is no account {' or '.join(_UNPRIVILEGED_ACCOUNTS)}",
-        "create one (useradd --system postgres), or run as another user",
-    )
-
-
-def reachable_binaries(bin_dir: Path, account: pwd.struct_passwd | None, copy_to: Path) -> Path:
+def reachable_binaries(bin_dir: Path, account: Account, copy_to: Path) -> Path:
     """`bin_dir`, or a copy of its installation in `copy_to` where `account` may not reach it (below /root, say).
 
     The servers are relocatable: they look for their share and lib folders relative to the program, and in a wheel
@@ -71,17 +50,9 @@ def reachable_binaries(bin_dir: Path, account: pwd.struct_passwd | None, copy_to
     return copy_to / package.name / install.name / bin_dir.name
 
 
-def _runs_as(program: Path, account: pwd.struct_passwd) -> bool:
+def _runs_as(program: Path, account: Account) -> bool:
     try:
-        subprocess.run(
-            [program, "--version"],
-            check=True,
-            capture_output=True,
-            cwd="/",
-            user=account.pw_uid,
-            group=account.pw_gid,
-            extra_groups=[],
-        )
+        subprocess.run([program, "--version"], check=True, capture_output=True, cwd="/", **popen_as(account))
     except (OSError, subprocess.CalledProcessError):
         return False
     return True

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
+import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from psql_streamer.errors import StreamerError
 
+_START_SECONDS = 60.0
+_PAUSE_SECONDS = 0.02
+
 
 class EmbeddedServer(ABC):
-    """name: as in messages. log_file: what the process prints."""
+    """name: as in messages. log_file: what the process prints.
+
+    at_once: the signal that ends the process without any order. stop_seconds: how long it may take to end in order.
+    """
+
+    at_once: ClassVar[int] = signal.SIGKILL
+    stop_seconds: ClassVar[float] = 60.0
 
     def __init__(self, name: str, log_file: Path) -> None:
         self.log_file = log_file
@@ -27,6 +40,10 @@ class EmbeddedServer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop, and remove what is temporary."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether a client gets an answer."""
 
     @property
     def running(self) -> bool:
@@ -61,17 +78,27 @@ class EmbeddedServer(ABC):
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
             )
 
-    def _end(self, ask: int, insist: int, seconds: float) -> None:
-        """Send the process a signal, and another one if it still lives so many seconds later."""
+    def _await_answer(self) -> None:
+        """Return when a client gets an answer. StreamerError, and the process ended, when none comes."""
+        deadline = time.monotonic() + _START_SECONDS
+        while self.running and time.monotonic() < deadline:
+            if self._answers():
+                return
+            time.sleep(_PAUSE_SECONDS)
+        self._end(self.at_once)
+        raise self._did_not_start()
+
+    def _end(self, ask: int) -> None:
+        """Send the process a signal, and `at_once` if it still lives `stop_seconds` later."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return
         process.send_signal(ask)
         try:
-            process.wait(seconds)
+            process.wait(self.stop_seconds)
         except subprocess.TimeoutExpired:
-            process.send_signal(insist)
-            process.wait(seconds)
+            process.send_signal(self.at_once)
+            process.wait(self.stop_seconds)
 
     def _did_not_start(self) -> StreamerError:
         tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
@@ -79,3 +106,30 @@ class EmbeddedServer(ABC):
             f"embedded {self._name} did not start",
             "its log ends with: " + " | ".join(tail) if tail else f"its log {self.log_file} is empty",
         )
+
+
+class KillableServer(EmbeddedServer):
+    """A server that a SIGTERM ends in order and a SIGKILL at once, with a data folder.
+
+    data_dir: kept; None: a temporary one, removed by `close`.
+    """
+
+    def __init__(self, name: str, data_dir: Path | None) -> None:
+        # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
+        self._run_dir = Path(tempfile.mkdtemp(prefix=f"psql-streamer-{name.split()[0].lower()}"))
+        self.data_dir = data_dir if data_dir is not None else self._run_dir / "data"
+        super().__init__(name, self._run_dir / "server.log")
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Shut down in order, or at once with SIGKILL."""
+        self._end(signal.SIGKILL if kill else signal.SIGTERM)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop and start, with the same port and data."""
+        self.stop(kill=kill)
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove what is temporary."""
+        self.stop(kill=self.data_dir.is_relative_to(self._run_dir))
+        shutil.rmtree(self._run_dir, ignore_errors=True)

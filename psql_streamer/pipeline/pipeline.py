@@ -23,7 +23,7 @@ from psql_streamer.checkpoint.checkpointer import Checkpointer
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError
-from psql_streamer.interfaces import Service, Severity, Status
+from psql_streamer.interfaces import Service, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
@@ -37,9 +37,6 @@ from psql_streamer.review import review
 from psql_streamer.snapshot_figures import shown_briefly
 
 log = logging.getLogger("psql_streamer.pipeline")
-
-LEFT_ALONE = "no sink takes from it: it is not started, and its slot is left alone and keeps WAL on the server"
-"""The reason of a source that no sink names."""
 
 _GIVE_UP_SECONDS, _STORE_SECONDS, _RELEASE_SECONDS = 1.0, 1.0, 1.5
 """The time that the steps of a stop may take: interrupted threads, the last position, clients and engines."""
@@ -99,7 +96,7 @@ class Pipeline(Service):
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
         self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
         left_alone = [name for name in config.sources if name not in taken]
-        self._left_alone = [f"source.{name}" for name in left_alone]
+        self._left_alone = {f"source.{name}": _left_alone(config.sources[name].cls) for name in left_alone}
         self.snapshots = SnapshotsOfSources(
             {name: runner.snapshots for name, runner in self._sources.items()}, left_alone
         )
@@ -121,8 +118,8 @@ class Pipeline(Service):
 
     def start_sources(self) -> None:
         """Compare the configuration with the tables, and begin to stream. ConfigError when rules fit no table."""
-        for name in self._left_alone:
-            log.warning("%s: %s", name, LEFT_ALONE)
+        for name, reason in self._left_alone.items():
+            log.warning("%s: %s", name, reason)
         self._review()
         self._streaming = True
         for source in self._sources.values():
@@ -177,7 +174,7 @@ class Pipeline(Service):
     def status(self) -> Mapping[str, Status]:
         """See Service.status."""
         return {
-            **{name: Status(True, LEFT_ALONE) for name in self._left_alone},
+            **{name: Status(True, reason) for name, reason in self._left_alone.items()},
             **{runner.name: runner.status() for runner in self._sources.values()},
             **worst_by_name(sink.handler_status() for sink in self._sinks),
             **{runner.name: runner.status() for runner in self._sinks},
@@ -269,3 +266,9 @@ class Pipeline(Service):
                 brief = {"snapshots": shown_briefly(stats["snapshots"])} if "snapshots" in stats else {}
                 counters = {**stats, **brief}
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in counters.items()))
+
+
+def _left_alone(source: type[Source]) -> str:
+    """The reason of a source that no sink names."""
+    reason = "no sink takes from it: it is not started"
+    return f"{reason}, and {source.when_left_alone}" if source.when_left_alone else reason

@@ -127,7 +127,7 @@ class SourceRunner:
         return None if durable == self._stored else durable
 
     def checkpoint(self) -> None:
-        """Store what is durable, then confirm it: in this order, or a gap could hide behind the slot."""
+        """Store what is durable, then confirm it: in this order, or a gap could hide behind what is confirmed."""
         with self._lock:
             durable, batch_number = self._tracker.durable, self._tracker.durable_batch_number
         if durable is None or durable == self._stored:
@@ -211,7 +211,7 @@ class SourceRunner:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         stream = dict(self.part.stream_identity())
         if self._stream is not None:
-            require_same_stream(self.part.gap_remedy, f"position {self._position}", self._stream, stream)
+            require_same_stream(self.part, f"position {self._position}", self._stream, stream)
             self.part.start(self._position)
         else:
             self._begin(stream)
@@ -220,7 +220,7 @@ class SourceRunner:
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
         record, override = self._store.get(self.part.name), self.part.position_override
-        resume = choose_position(self.part.gap_remedy, record, stream, override)
+        resume = choose_position(self.part, record, stream)
         if record is not None:
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:
@@ -237,7 +237,8 @@ class SourceRunner:
     def _log_override(self, stored: Position, override: Position) -> None:
         back = self.part.has_reached(stored, override)
         how = "going back" if back else "skipping what lies between:"
-        log.warning("%s: walPositionOverride: %s from %s to %s", self.name, how, stored, override)
+        key = self.part.override_key or "a position of the operator's"
+        log.warning("%s: %s: %s from %s to %s", self.name, key, how, stored, override)
 
     def _record(self, position: Position) -> StoredPosition:
         return StoredPosition(position, self._stream or {}, self._override)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, RowOp, Transactions
+from psql_streamer.model import Changes, Image, Relation, RowOp, Transactions
+from psql_streamer.pgtype import PostgresType
 
 _BETWEEN = b"\0"
 """Between the columns of a key: no text of PostgreSQL's has this byte."""
@@ -35,6 +36,12 @@ def row_keys(columns: Sequence[pa.Array]) -> pa.Array:
 def key_values(key: bytes) -> tuple[str, ...]:
     """The text forms of a key's columns."""
     return tuple(part.decode("utf-8", "surrogateescape") for part in key.split(_BETWEEN))
+
+
+def describe_key(relation: Relation) -> list[tuple[str, int]]:
+    """Name and type (its OID) of the columns whose values row_keys has."""
+    columns = (relation.columns[column] for column in relation.key_columns)
+    return [(column.name, column.type.oid) for column in columns if isinstance(column.type, PostgresType)]
 
 
 def changed_keys(changes: Changes, transactions: Transactions) -> ChangedKeys:

@@ -33,7 +33,7 @@ class ReadRows:
     """Rows of one table that were read behind one fence.
 
     relation: the table's shape then. columns: an array a column of the relation, `binary` text forms. keys: of each
-    row, as row_keys has them. size: bytes.
+    row, as row_keys has them. size: bytes. order: what says in which order the table's rows are read.
     """
 
     fence: Fence
@@ -41,6 +41,7 @@ class ReadRows:
     columns: Sequence[pa.Array]
     keys: pa.Array
     size: int
+    order: str = ""
 
     def __len__(self) -> int:
         return len(self.keys)

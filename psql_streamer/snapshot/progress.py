@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psql_streamer.snapshot.changed_keys import key_values
+from psql_streamer.model import Relation
+from psql_streamer.snapshot.changed_keys import describe_key, key_values
 from psql_streamer.snapshots import (
     SnapshotProgress,
     SnapshotState,
@@ -32,7 +34,8 @@ class TableRun:
     """A table of a snapshot.
 
     relation: its id; empty for a table that is not read. key: up to which its rows were given. again: keys of rows that
-    are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it.
+    are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it. order: in which its
+    rows are read (ReadRows.order), of which `key` is a place; empty before the first of them were read.
     keyless: whether nothing tells its rows apart: it is read in the snapshot in which a new slot begins, or not at all.
     """
 
@@ -47,11 +50,21 @@ class TableRun:
     estimated_rows: int | None = None
     reason: str = ""
     keyless: bool = False
+    order: str = ""
 
     @property
     def is_left(self) -> bool:
         """Whether rows of it are still to be given."""
         return self.state in (TableState.WAITING, TableState.READING)
+
+    def has_key_of(self, relation: Relation) -> bool:
+        """Whether the keys by which it is read are those of a relation, as far as is known."""
+        return not self.order or json.loads(self.order)[0] == [list(column) for column in describe_key(relation)]
+
+    def begin_anew(self) -> None:
+        """Its rows have another order: the key says nothing any more, and neither do the others."""
+        self.key, self.order = None, ""
+        self.again.clear()
 
     def fail(self, reason: str) -> None:
         """Nothing more of it is read."""
@@ -72,6 +85,7 @@ class TableRun:
             "estimated_rows": self.estimated_rows,
             "reason": self.reason,
             "keyless": self.keyless,
+            "order": self.order,
         }
 
     @classmethod
@@ -90,6 +104,7 @@ class TableRun:
             data["estimated_rows"],
             data["reason"],
             data["keyless"],
+            data["order"],
         )
 
     def show(self) -> TableProgress:

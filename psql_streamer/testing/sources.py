@@ -98,7 +98,7 @@ class SourceContract(ABC):
         for batch in batches:
             had += len(identities(batch))
             with self._started(_stored(batch.position)) as again:
-                left = _all(self._read(again)) if had < len(everything) else []
+                left = _all(self._read(again, len(everything) - had)) if had < len(everything) else []
                 assert left == everything[had:], f"from {batch.position}"
 
     def test_reading_ends_when_there_is_nothing(self) -> None:
@@ -164,11 +164,14 @@ class SourceContract(ABC):
         finally:
             source.stop()
 
-    def _read(self, source: Source) -> list[Batch]:
-        """Every batch until nothing more has come for a while; at least one with changes."""
+    def _read(self, source: Source, awaited: int = 0) -> list[Batch]:
+        """Every batch until nothing more has come for a while; at least one with changes.
+
+        awaited: how many changes there are, where it is known; with these it is a short while.
+        """
         batches: list[Batch] = []
         deadline, quiet = time.monotonic() + _ANSWER_SECONDS, 0
-        while quiet < 5 or not any(map(len, batches)):
+        while (found := sum(map(len, batches))) == 0 or quiet < (1 if found == awaited else 5):
             assert time.monotonic() < deadline, "no changes came"
             batch = source.read(0.2)
             quiet = 0 if batch is not None and len(batch) else quiet + 1

@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 
 from psql_streamer.events.routing import SourceTopic
 from psql_streamer.interfaces import Finding, Severity
-from sinks.kafka.errors import REFUSED, UNREACHABLE, remedy
+from sinks.kafka.connection_errors import UNREACHABLE
+from sinks.kafka.errors import REFUSED, remedy
 from sinks.kafka.findings import limit_findings, listed
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.topics import how_to_create

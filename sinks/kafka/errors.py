@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
+from sinks.kafka.connection_errors import UNREACHABLE, not_let_in
 
 REJECTED: Mapping[int, str] = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes",
@@ -19,10 +20,7 @@ REJECTED: Mapping[int, str] = {
 """The record, or one that shared its request, can never be delivered; with what could be done about it."""
 
 REFUSED: Mapping[int, str] = {
-    KafkaError._AUTHENTICATION: "check the security.* and sasl.* properties of the sink",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "check sasl.username and sasl.password of the sink",
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: "check sasl.mechanism of the sink",
-    KafkaError.ILLEGAL_SASL_STATE: "check security.protocol of the sink",
+    **not_let_in("sink"),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the sink's user Write, Describe and (for new topics) Create on it",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user Write on its topics, and Create for new ones",
     KafkaError.TOPIC_EXCEPTION: "give a topic name that Kafka allows",
@@ -33,17 +31,6 @@ REFUSED: Mapping[int, str] = {
     KafkaError.UNSUPPORTED_VERSION: "use brokers of version 0.11 or newer",
 }
 """Somebody has to change something first; with what."""
-
-_CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
-
-UNREACHABLE: Mapping[int, str] = {
-    KafkaError._TRANSPORT: _CONNECTION_REMEDY,
-    KafkaError._RESOLVE: _CONNECTION_REMEDY,
-    KafkaError._ALL_BROKERS_DOWN: _CONNECTION_REMEDY,
-    KafkaError._TIMED_OUT: _CONNECTION_REMEDY,
-    KafkaError._SSL: "check security.protocol and the ssl.* properties",
-}
-"""Nobody answers, which may pass; where to look if it does not."""
 
 
 def sink_error(what: str, error: KafkaError) -> SinkError:

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.interfaces import Finding, Severity
-from sources.kafka.errors import REFUSED, UNREACHABLE
+from sources.kafka.errors import MAY_PASS, REFUSED
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
@@ -93,6 +93,6 @@ _PAUSE_SECONDS = 0.1
 
 
 def _unreachable(options: KafkaSourceOptions, error: KafkaError) -> Finding:
-    remedy = REFUSED.get(error.code()) or UNREACHABLE.get(error.code()) or UNREACHABLE[KafkaError._TRANSPORT]
+    remedy = REFUSED.get(error.code()) or MAY_PASS.get(error.code()) or MAY_PASS[KafkaError._TRANSPORT]
     problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {error.str()}"
     return Finding(Severity.ERROR, problem, remedy)

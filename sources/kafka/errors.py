@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from sinks.kafka.connection_errors import UNREACHABLE, not_let_in
 
 REFUSED: Mapping[int, str] = {
-    KafkaError._AUTHENTICATION: "check the security.* and sasl.* properties of the source",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "check sasl.username and sasl.password of the source",
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: "check sasl.mechanism of the source",
-    KafkaError.ILLEGAL_SASL_STATE: "check security.protocol of the source",
+    **not_let_in("source"),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the source's user Read and Describe on the topics",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the source's user Read on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the source's user Describe on the cluster",
@@ -23,22 +21,16 @@ REFUSED: Mapping[int, str] = {
 }
 """Somebody has to change something first; with what."""
 
-_CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
-
-UNREACHABLE: Mapping[int, str] = {
-    KafkaError._TRANSPORT: _CONNECTION_REMEDY,
-    KafkaError._RESOLVE: _CONNECTION_REMEDY,
-    KafkaError._ALL_BROKERS_DOWN: _CONNECTION_REMEDY,
-    KafkaError._TIMED_OUT: _CONNECTION_REMEDY,
-    KafkaError._SSL: "check security.protocol and the ssl.* properties",
+MAY_PASS: Mapping[int, str] = {
+    **UNREACHABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct topics",
     KafkaError._UNKNOWN_TOPIC: "create the topic, or correct topics",
 }
-"""What may pass; where to look if it does not."""
+"""Where to look if it does not."""
 
 
 def source_error(what: str, error: KafkaError) -> SourceError:
     """The exception for an error of the consumer."""
     code = error.code()
     kind = SourceRefused if code in REFUSED else SourceUnavailable
-    return kind(f"{what}: {error.str()}", REFUSED.get(code) or UNREACHABLE.get(code, ""))
+    return kind(f"{what}: {error.str()}", REFUSED.get(code) or MAY_PASS.get(code, ""))

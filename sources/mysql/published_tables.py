@@ -95,7 +95,7 @@ def _column(row: tuple[Any, ...], table: TableMap, collations: dict[str, int]) -
     field.name, field.key = str(name), key == "PRI"
     if field.collation is None and collation is not None:
         field.collation = collations.get(str(collation))
-    return Column(field.name, form_of(field, table, False).type, field.key)
+    return Column(field.name, form_of(field, table).type, field.key)
 
 
 def _field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digits: Any) -> Field | None:

@@ -9,11 +9,10 @@ from psql_streamer.errors import SourceError
 from sources.mysql.connection import Connector
 from sources.mysql.places import Place
 from sources.mysql.server import bytes_behind, session
+from sources.watch_thread import WatchThread
 
 _LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect."""
-
-_THREAD_STOP_SECONDS = 1.0
 
 
 class ServerWatch:
@@ -25,28 +24,22 @@ class ServerWatch:
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
         self._files: Sequence[tuple[str, int]] = ()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = WatchThread(self._run)
 
     def start(self) -> None:
         """Begin to ask. May be called again."""
-        if self._thread is None:
-            self._files, self._stopping = (), threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._stopping,), name="server watch", daemon=True)
-            self._thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """End. May be called twice, and before start."""
-        self._stopping.set()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(_THREAD_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
+        self._thread.stop()
 
     def bytes_behind(self, place: Place) -> int | None:
         """From a place to the end of the binary log, when last asked; None where nobody knows."""
         return bytes_behind(place, self._files)
 
     def _run(self, stopping: threading.Event) -> None:
+        self._files = ()
         while not stopping.is_set():
             try:
                 with session(self._connector) as asking:

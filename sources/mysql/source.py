@@ -53,6 +53,8 @@ class MysqlSource(Source):
     """Streams as a replica does. The source's own thread reads the socket: while it is busy, the server waits."""
 
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
+    override_key = "positionOverride"
+    first_start = "at the end of the binary log"
     no_snapshots: ClassVar[str] = (
         "copy the tables by other means (mysqldump --single-transaction --source-data) and set positionOverride to the "
         "GTIDs of the copy; or read their rows once with a source of the type sql"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from psql_streamer.errors import SourceError
 from sources.postgres.catalog import Catalog, Session
+from sources.watch_thread import WatchThread
 
 _LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect to a server that refused a session."""
@@ -17,8 +18,6 @@ _RECONNECT_SECONDS = 0.5
 
 _ANSWER_SECONDS = 10.0
 """The time that an answer may take."""
-
-_THREAD_STOP_SECONDS = 1.0
 
 _FRESH_SECONDS = _LOOK_SECONDS + _ANSWER_SECONDS
 """The time for which an answer says something about the present."""
@@ -45,23 +44,16 @@ class ServerWatch:
         self._walsender = 0
         self._at_work = ""
         self._answered_at = 0.0
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = WatchThread(self._run)
 
     def start(self, walsender: int) -> None:
         """Begin to ask. May be called again. walsender: the process ID of the one that the stream comes from."""
         self._walsender, self._at_work = walsender, ""
-        if self._thread is None:
-            self._stopping = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._stopping,), name="server watch", daemon=True)
-            self._thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """End. May be called twice, and before start."""
-        self._stopping.set()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(_THREAD_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
+        self._thread.stop()
 
     def walsender_at_work(self) -> str:
         """What the walsender does, if it was at work when the server last answered, not long ago; else empty."""

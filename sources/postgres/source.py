@@ -76,6 +76,9 @@ class PostgresSource(Source):
     """Streams from one slot. Reading happens in a process of its own (sources.postgres.reader), decoding here."""
 
     Options: ClassVar[type[SourceOptions]] = PostgresOptions
+    override_key = "walPositionOverride"
+    first_start = "where its slot is"
+    when_left_alone = "its slot is left alone and keeps WAL on the server"
 
     def __init__(self, name: str, options: PostgresOptions) -> None:
         super().__init__(name, options)

@@ -8,7 +8,6 @@ it and were open then, or later. When none of them is left, the rows up to that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -89,8 +88,3 @@ class Settling:
 
     def _is_settled(self, sample: _Sample, now: float) -> bool:
         return sample.open == frozenset() and now - sample.at >= self.seconds
-
-
-def as_key(values: Sequence[int | str]) -> Key:
-    """A key as a position has it."""
-    return tuple(values)

@@ -56,6 +56,7 @@ class SqlSource(Source):
     """Polls tables, each with a cursor of its own, in the order of its key."""
 
     Options: ClassVar[type[SourceOptions]] = SqlOptions
+    first_start = "at startAt"
     no_snapshots: ClassVar[str] = (
         'to read its tables from their first row again, set startAt = "beginning", stop the service and forget the '
         "position (psql-streamer position forget SOURCE)"

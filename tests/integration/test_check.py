@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -21,15 +19,9 @@ from psql_streamer.spark.handler import SparkHandler
 from tests.config_files import written
 from tests.database import Database
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 SILENT = ("", "")
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 @pytest.fixture

@@ -35,13 +35,12 @@ def test_a_topic_that_does_not_exist_is_not_the_end_of_waiting(kafka: str, topic
 
 
 @pytest.mark.slow
-def test_topics_survive_a_killed_broker(topic_prefix: str) -> None:
-    with EmbeddedKafka(num_partitions=2) as broker:
-        produce(broker.bootstrap, topic_prefix, 100)
-        broker.restart(kill=True)
-        records = consume(broker.bootstrap, [topic_prefix])
-        assert len(records) == 100
-        assert {record.partition for record in records} == {0, 1}
+def test_topics_survive_a_killed_broker(broker: EmbeddedKafka, topic_prefix: str) -> None:
+    produce(broker.bootstrap, topic_prefix, 100)
+    broker.restart(kill=True)
+    records = consume(broker.bootstrap, [topic_prefix])
+    assert len(records) == 100
+    assert {record.partition for record in records} == {0, 1, 2}
 
 
 def test_jars_that_cannot_be_had_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,60 +33,62 @@ from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, op
 
 @pytest.mark.slow
 def test_brokers_that_are_away_are_unavailable_and_the_same_batch_succeeds_when_they_are_back(
+    broker: EmbeddedKafka,
     topic_prefix: str,
 ) -> None:
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
-        rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(1000)]
-        with started(broker.bootstrap, Canned(rows), timeout="300ms") as sink:
+    topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+    rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(1000)]
+    with started(broker.bootstrap, Canned(rows), timeout="300ms") as sink:
+        sink.write(BATCH)
+        broker.stop(kill=True)
+        with pytest.raises(SinkUnavailable, match=r"not acknowledged.*(refused|transport|Disconnected|closed)"):
             sink.write(BATCH)
-            broker.stop(kill=True)
-            with pytest.raises(SinkUnavailable, match=r"not acknowledged.*(refused|transport|Disconnected|closed)"):
-                sink.write(BATCH)
-            assert not sink.status().ok
-            with pytest.raises(SinkUnavailable, match="not acknowledged"):
-                sink.write(BATCH)
-            broker.start()
-            write_until_it_works(sink)
-            assert sink.status().ok
-            assert sink.stats()["retries"] >= 2
-        keys = Counter(r.key for r in consume(broker.bootstrap, [topic]))
-        assert keys == {key: 2 for _, key, _ in rows}
+        assert not sink.status().ok
+        with pytest.raises(SinkUnavailable, match="not acknowledged"):
+            sink.write(BATCH)
+        broker.start()
+        write_until_it_works(sink)
+        assert sink.status().ok
+        assert sink.stats()["retries"] >= 2
+    keys = Counter(r.key for r in consume(broker.bootstrap, [topic]))
+    assert keys == {key: 2 for _, key, _ in rows}
 
 
 @pytest.mark.slow
-def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(topic_prefix: str) -> None:
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
-        rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
-        section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
-        with started(broker.bootstrap, Canned(rows), **section) as sink:
-            pid = broker.pid
-            stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
-            stop.start()
-            with pytest.raises(SinkUnavailable, match="not acknowledged"):
-                sink.write(BATCH)
-            os.kill(pid, signal.SIGCONT)
-            write_until_it_works(sink)
-        values = Counter(record.value for record in consume(broker.bootstrap, [topic]))
-        assert values == {value: 1 for _, _, value in rows}
+def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(
+    broker: EmbeddedKafka, topic_prefix: str
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+    rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
+    section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
+    with started(broker.bootstrap, Canned(rows), **section) as sink:
+        pid = broker.pid
+        stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
+        stop.start()
+        with pytest.raises(SinkUnavailable, match="not acknowledged"):
+            sink.write(BATCH)
+        os.kill(pid, signal.SIGCONT)
+        write_until_it_works(sink)
+    values = Counter(record.value for record in consume(broker.bootstrap, [topic]))
+    assert values == {value: 1 for _, _, value in rows}
 
 
 @pytest.mark.slow
-def test_a_broker_that_restarts_under_a_write_delays_it_and_loses_nothing(topic_prefix: str) -> None:
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
-        rows: list[Row] = [(topic, b"%d" % (i % 10), b"%d" % i) for i in range(20_000)]
-        with started(broker.bootstrap, Canned(rows), maxAttempts=30) as sink:
-            sink.write(BATCH)
-            broker.stop()
-            restart = threading.Thread(target=broker.start)
-            restart.start()
-            write_until_it_works(sink)
-            restart.join()
-        for records in by_partition(consume(broker.bootstrap, [topic])).values():
-            last = {r.key: r.value for r in records}
-            assert all(value == b"%d" % (19_990 + int(key or b"")) for key, value in last.items())
+def test_a_broker_that_restarts_under_a_write_delays_it_and_loses_nothing(
+    broker: EmbeddedKafka, topic_prefix: str
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+    rows: list[Row] = [(topic, b"%d" % (i % 10), b"%d" % i) for i in range(20_000)]
+    with started(broker.bootstrap, Canned(rows), maxAttempts=30) as sink:
+        sink.write(BATCH)
+        broker.stop()
+        restart = threading.Thread(target=broker.start)
+        restart.start()
+        write_until_it_works(sink)
+        restart.join()
+    for records in by_partition(consume(broker.bootstrap, [topic])).values():
+        last = {r.key: r.value for r in records}
+        assert all(value == b"%d" % (19_990 + int(key or b"")) for key, value in last.items())
 
 
 @pytest.fixture(scope="module")
@@ -137,27 +139,26 @@ def test_many_missing_topics_are_summed_up(strict_broker: str) -> None:
     assert problems[-1] == "20 more findings like the one before"
 
 
-def test_interrupt_ends_a_write_that_waits_for_brokers(topic_prefix: str) -> None:
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker.bootstrap, topic_prefix)
-        with started(broker.bootstrap, Canned([(topic, b"1", b"a")]), timeout="1m") as sink:
-            sink.write(BATCH)
-            broker.stop(kill=True)
-            raised: list[BaseException] = []
+def test_interrupt_ends_a_write_that_waits_for_brokers(broker: EmbeddedKafka, topic_prefix: str) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix)
+    with started(broker.bootstrap, Canned([(topic, b"1", b"a")]), timeout="1m") as sink:
+        sink.write(BATCH)
+        broker.stop(kill=True)
+        raised: list[BaseException] = []
 
-            def write() -> None:
-                try:
-                    sink.write(BATCH)
-                except SinkUnavailable as error:
-                    raised.append(error)
+        def write() -> None:
+            try:
+                sink.write(BATCH)
+            except SinkUnavailable as error:
+                raised.append(error)
 
-            writer = threading.Thread(target=write)
-            writer.start()
-            time.sleep(0.3)  # so that the write is waiting; earlier would do as well, and test less
-            sink.interrupt()
-            writer.join(5)
-            assert not writer.is_alive()
-            assert "interrupted" in str(raised[0])
+        writer = threading.Thread(target=write)
+        writer.start()
+        time.sleep(0.3)  # so that the write is waiting; earlier would do as well, and test less
+        sink.interrupt()
+        writer.join(5)
+        assert not writer.is_alive()
+        assert "interrupted" in str(raised[0])
 
 
 SASL = {

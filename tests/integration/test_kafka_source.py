@@ -14,21 +14,24 @@ from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Source
+from psql_streamer.model import Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.source import KafkaSource
-from tests.event_topics import commits, event, make_topic, read_rows, source_of, started, wait_for, write
+from tests.event_topics import commits, event, read_rows, source_of, write
 from tests.kafka_reader import consume
-from tests.kafka_sinks import options
+from tests.kafka_sinks import create_topic, options
 from tests.snapshots import INITIAL, ON_DEMAND, chunk
+from tests.source_at_work import wait_for
+from tests.started_source import started
 
 
 class TestContract(SourceContract):
     @pytest.fixture(autouse=True)
     def _topic(self, kafka: str, topic_prefix: str) -> None:
         self._kafka, self._name, self._next = kafka, topic_prefix, 1
-        make_topic(kafka, topic_prefix)
+        create_topic(kafka, topic_prefix)
 
     def make_source(self) -> Source:
         return source_of(self._kafka, self._name, group=self._name, instanceId="one")
@@ -41,7 +44,7 @@ class TestContract(SourceContract):
 
 @pytest.fixture
 def topic(kafka: str, topic_prefix: str) -> str:
-    make_topic(kafka, topic_prefix)
+    create_topic(kafka, topic_prefix)
     return topic_prefix
 
 
@@ -80,8 +83,8 @@ def test_a_clean_stop_commits_and_the_next_start_repeats_nothing(kafka: str, top
         assert commits(read_rows(source, 1)) == [4]
 
 
-@pytest.mark.behaviour("G4")
-def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
+def _read_five_and_set_the_offset_to_two(kafka: str, topic: str) -> Position:
+    """Where the source was when the operator set it back."""
     write(kafka, topic, [event(number) for number in range(1, 6)])
     with started(source_of(kafka, topic, group=topic)) as source:
         position = read_rows(source, 5)[-1].position
@@ -89,6 +92,12 @@ def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str
     admin = AdminClient({"bootstrap.servers": kafka})
     reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
     admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    return position
+
+
+@pytest.mark.behaviour("G4")
+def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str, topic: str) -> None:
+    position = _read_five_and_set_the_offset_to_two(kafka, topic)
     with started(source_of(kafka, topic, group=topic), position) as source:
         assert commits(read_rows(source, 3)) == [3, 4, 5]
 
@@ -137,13 +146,7 @@ def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(kafka:
 def test_an_operators_offset_is_followed_also_when_the_session_ends_before_the_first_record(
     kafka: str, topic: str
 ) -> None:
-    write(kafka, topic, [event(number) for number in range(1, 6)])
-    with started(source_of(kafka, topic, group=topic)) as source:
-        position = read_rows(source, 5)[-1].position
-        source.confirm(position)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
-    admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    position = _read_five_and_set_the_offset_to_two(kafka, topic)
     with started(source_of(kafka, topic, group=topic), position) as source:
         wait_for(lambda: source.stats()["partitions"], "the partition")
     with started(source_of(kafka, topic, group=topic), position) as source:
@@ -168,7 +171,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
 @pytest.mark.behaviour("G3")
 def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_goes_on(kafka: str, topic: str) -> None:
     dead = f"{topic}-dead"
-    make_topic(kafka, dead)
+    create_topic(kafka, dead)
     write(kafka, topic, [event(1), b'{"id": 7}', event(2)])
     with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
         batches = read_rows(source, 2)
@@ -185,7 +188,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
 
 @pytest.mark.behaviour("G2")
 def test_two_instances_share_the_partitions_and_a_rebalance_waits_for_the_sinks(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         numbers = range(1 + partition, 21, 2)
         write(kafka, topic_prefix, [event(number) for number in numbers], partition)
@@ -251,12 +254,12 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
 
 
 def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, f"{topic_prefix}.one")
+    create_topic(kafka, f"{topic_prefix}.one")
     write(kafka, f"{topic_prefix}.one", [event(1)])
     fast = {"topic.metadata.refresh.interval.ms": 500}
     with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
         assert commits(read_rows(source, 1)) == [1]
-        make_topic(kafka, f"{topic_prefix}.two")
+        create_topic(kafka, f"{topic_prefix}.two")
         write(kafka, f"{topic_prefix}.two", [event(2)])
         assert commits(read_rows(source, 1)) == [2]
 
@@ -269,7 +272,7 @@ def test_a_pattern_that_no_topic_matches_yet_is_waited_for(
     with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
         wait_for(lambda: source.read(0.2) or "no topic matches" in caplog.text, "the broker's answer")
         assert source.status().ok
-        make_topic(kafka, f"{topic_prefix}.one")
+        create_topic(kafka, f"{topic_prefix}.one")
         write(kafka, f"{topic_prefix}.one", [event(1)])
         assert commits(read_rows(source, 1)) == [1]
 
@@ -280,7 +283,7 @@ def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) ->
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([topic])[topic].result(30)
     wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
-    make_topic(kafka, topic)
+    create_topic(kafka, topic)
     assert source.stream_identity() != identity
 
 
@@ -337,7 +340,7 @@ def test_what_is_in_flight_when_it_reconnects_is_committed_when_it_is_confirmed_
 
 
 def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(partition + 1)], partition)
     first = source_of(kafka, topic_prefix, group=topic_prefix)
@@ -354,7 +357,7 @@ def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str
 
 def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str, topic_prefix: str) -> None:
     """An operator has set one partition back; the other one's batches carry the old position of both."""
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(10 * partition + number) for number in range(1, 6)], partition)
     with started(source_of(kafka, topic_prefix, group=topic_prefix)) as source:
@@ -372,7 +375,7 @@ def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str
 
 
 def test_topics_of_a_pattern_are_part_of_the_streams_identity(kafka: str, topic_prefix: str) -> None:
-    make_topic(kafka, f"{topic_prefix}.one")
+    create_topic(kafka, f"{topic_prefix}.one")
     source = source_of(kafka, rf"^{topic_prefix}\..*")
     assert f"topic {topic_prefix}.one" in source.stream_identity()
 
@@ -384,7 +387,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str,
         admin = AdminClient({"bootstrap.servers": kafka})
         admin.delete_topics([topic])[topic].result(30)
         wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
-        make_topic(kafka, topic)
+        create_topic(kafka, topic)
         write(kafka, topic, [event(number) for number in range(11, 19)])
         with pytest.raises((PositionRefused, SourceUnavailable)):
             _read_on(source)
@@ -393,7 +396,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str,
 def test_a_partition_that_was_given_up_while_it_was_paused_is_read_again_when_it_comes_back(
     kafka: str, topic_prefix: str
 ) -> None:
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         numbers = range(1 + partition, 2001, 2)
         write(kafka, topic_prefix, [event(number, note="x" * 300) for number in numbers], partition)
@@ -426,7 +429,7 @@ def test_a_dead_letter_that_its_topic_does_not_take_stops_it_with_the_place_of_t
     kafka: str, topic: str
 ) -> None:
     dead = f"{topic}-dead"
-    make_topic(kafka, dead, **{"max.message.bytes": "1000"})
+    create_topic(kafka, dead, **{"max.message.bytes": "1000"})
     write(kafka, topic, [b"x" * 5000])
     with (
         started(source_of(kafka, topic, deadLetterTopic=dead)) as source,
@@ -439,7 +442,7 @@ def test_a_partition_that_goes_away_with_records_on_their_way_to_sinks_stops_the
     kafka: str, topic_prefix: str
 ) -> None:
     """The other instance writes these and newer ones: behind them an old value must not be written."""
-    make_topic(kafka, topic_prefix, partitions=2)
+    create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(partition + 1)], partition)
     with started(source_of(kafka, topic_prefix, group=topic_prefix, drainTimeout="1s")) as first:

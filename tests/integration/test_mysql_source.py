@@ -265,16 +265,22 @@ def test_a_server_without_transactions_that_were_delivered_is_refused(own_mariad
             source_of(schema).start(position)
 
 
+def lose_two_transactions(schema: Schema) -> Position:
+    """Where a source stood before them; the server has removed the logs that they are in."""
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute("INSERT INTO t VALUES (1, 'a')")
+        position = read_all(source, schema)[-1].position
+    schema.execute("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')", "FLUSH BINARY LOGS")
+    purge_all_but_the_last(schema)
+    return position
+
+
 @pytest.mark.behaviour("B4")
 def test_binary_logs_that_were_removed_stop_it_with_the_size_of_the_gap(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
-        schema.execute(TABLE)
-        with streaming(schema) as source:
-            schema.execute("INSERT INTO t VALUES (1, 'a')")
-            position = read_all(source, schema)[-1].position
-        schema.execute("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')", "FLUSH BINARY LOGS")
-        purge_all_but_the_last(schema)
+        position = lose_two_transactions(schema)
         source = source_of(schema)
         with pytest.raises(
             PositionRefused, match=r"2 transactions .* no longer in .* take a new copy .* position forget"
@@ -508,12 +514,7 @@ def test_without_gtids_positions_are_files_and_offsets(without_gtids: Schema) ->
 
 def test_transactions_that_a_mysql_has_purged_are_counted(mysql: EmbeddedMysql) -> None:
     with fresh_schema(mysql.host, mysql.port, mysql.version, "purged") as schema:
-        schema.execute(TABLE)
-        with streaming(schema) as source:
-            schema.execute("INSERT INTO t VALUES (1, 'a')")
-            position = read_all(source, schema)[-1].position
-        schema.execute("INSERT INTO t VALUES (2, 'b')", "INSERT INTO t VALUES (3, 'c')", "FLUSH BINARY LOGS")
-        purge_all_but_the_last(schema)
+        position = lose_two_transactions(schema)
         with pytest.raises(PositionRefused, match=r"2 transactions .* no longer in .* take a new copy"):
             source_of(schema).start(position)
 

@@ -490,6 +490,39 @@ def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> No
     assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
 
 
+@pytest.mark.behaviour("R5")
+def test_a_slot_whose_wal_the_server_has_removed_is_refused_with_the_setting_that_did_it(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(_SCHEMA)
+    with streaming(database) as source:
+        _insert(database, 1, 1)
+        position = read_all(source, database)[-1].position
+    _keep_no_wal_for_slots(database)
+    said = _refusal(database, PositionRefused, position)
+    assert f'slot "s_{database.name}" was invalidated' in said
+    assert "the server removed WAL that it needs (max_slot_wal_keep_size)" in said
+    assert "take a new copy of the tables, drop the slot, and forget the position to start a new one" in said
+    assert [finding.problem for finding in source_of(database).check() if finding.problem in said]
+
+
+def _keep_no_wal_for_slots(database: Database) -> None:
+    """Until the slot that nobody reads is lost. Less than a segment is none."""
+    with database.session() as session:
+        session.autocommit = True
+        with session.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+            cursor.execute("SELECT pg_reload_conf()")
+
+    def is_lost() -> bool:
+        database.query("SELECT pg_logical_emit_message(false, 'filler', ''), pg_switch_wal()")
+        database.execute("CHECKPOINT")
+        return bool(database.value("SELECT wal_status = 'lost' FROM pg_replication_slots"))
+
+    wait_for(is_lost, "the server to give the slot up")
+
+
 def test_a_slot_of_another_plugin_is_refused(every_postgres: Database) -> None:
     every_postgres.execute(_SCHEMA)
     try:

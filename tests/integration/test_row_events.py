@@ -594,7 +594,7 @@ def test_a_thousand_tables_in_one_publication_stream_each_under_its_name(stream:
 
 
 @pytest.mark.behaviour("D13")
-@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
 def test_a_transaction_of_very_many_rows_is_told_whole_and_once(database: Database, count: int) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR ALL TABLES")
     with streaming(database) as source:

@@ -20,7 +20,17 @@ from sources.sql.source import SqlSource
 from tests.encoding import encoder_of
 from tests.mariadb import Schema
 from tests.mysql_source import read_all, streaming
-from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started
+from tests.sql_sources import (
+    notes,
+    read,
+    read_beside_writers,
+    read_quiet,
+    read_rows,
+    require_that_deletions_do_not_matter,
+    rows_of,
+    sql_source,
+)
+from tests.started_source import started
 
 
 def url_of(schema: Schema, user: str = "root") -> str:
@@ -56,10 +66,6 @@ def every_orders(every_schema: Schema) -> Schema:
     return every_schema
 
 
-def notes(source: SqlSource, count: int) -> list[str | None]:
-    return [row["note"] for row in read_rows(source, count)]
-
-
 @pytest.mark.behaviour("P2")
 def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(every_orders: Schema) -> None:
     with transaction(every_orders) as late, polling(every_orders) as source:
@@ -88,9 +94,8 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(
 
     MySQL's versions are below 10, and MariaDB's are not.
     """
-    ended = threading.Event()
 
-    def write(seed: int) -> None:
+    def write(seed: int, ended: threading.Event) -> None:
         moments = random.Random(seed)
         with every_orders.session() as cursor:
             while not ended.is_set():
@@ -106,22 +111,12 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(
     if not process:
         user = f"poor{every_orders.name[-8:]}"
         every_orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{every_orders.name}`.* TO '{user}'@'%'")
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
     try:
         options = {} if process else {"settle": "2s"}
         with started(sql_source(url_of(every_orders, user), "orders", pollInterval="10ms", **options)) as source:
             assert ("does not say who writes" in source.status().reason) is not process
-            for writer in writers:
-                writer.start()
-            batches = read_quiet(source, 1.5)
-            ended.set()
-            for writer in writers:
-                writer.join()
-            count = every_orders.value("SELECT count(*) FROM orders")
-            batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
-            batches += read_quiet(source, 0.5)
+            batches = read_beside_writers(source, write, lambda: every_orders.value("SELECT count(*) FROM orders"), 0.5)
     finally:
-        ended.set()
         if not process:
             every_orders.execute(f"DROP USER '{user}'@'%'")
     found = [int(row["id"] or 0) for row in rows_of(batches)]
@@ -225,12 +220,7 @@ def test_columns_that_come_and_go_are_followed(orders: Schema) -> None:
 
 def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(every_orders: Schema) -> None:
     with polling(every_orders) as source:
-        every_orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
-        read_rows(source, 2)
-        every_orders.execute("DELETE FROM orders")
-        assert rows_of(read_quiet(source, 0.3)) == []
-        every_orders.execute("INSERT INTO orders (note) VALUES ('c')")
-        assert notes(source, 1) == ["c"]
+        require_that_deletions_do_not_matter(source, every_orders.execute)
 
 
 def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> None:

@@ -20,7 +20,17 @@ from sources.sql.settling import Key
 from sources.sql.source import SqlSource
 from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
-from tests.sql_sources import read, read_quiet, read_rows, rows_of, sql_source, started, url_of
+from tests.sql_sources import (
+    notes,
+    read_beside_writers,
+    read_quiet,
+    read_rows,
+    require_that_deletions_do_not_matter,
+    rows_of,
+    sql_source,
+    url_of,
+)
+from tests.started_source import started
 
 
 @pytest.fixture
@@ -38,10 +48,6 @@ def polling(database: Database, *tables: object, **options: object) -> Iterator[
 def run(session: connection, sql: str) -> None:
     with session.cursor() as cursor:
         cursor.execute(sql)
-
-
-def notes(source: SqlSource, count: int) -> list[str | None]:
-    return [row["note"] for row in read_rows(source, count)]
 
 
 def findings(source: SqlSource) -> list[str]:
@@ -153,9 +159,7 @@ def test_a_prepared_transaction_is_waited_for() -> None:
 @pytest.mark.behaviour("P2")
 @pytest.mark.parametrize("batch_size", [7, 10_000])
 def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(orders: Database, batch_size: int) -> None:
-    ended = threading.Event()
-
-    def write(seed: int) -> None:
+    def write(seed: int, ended: threading.Event) -> None:
         moments = random.Random(seed)
         with orders.session() as session:
             while not ended.is_set():
@@ -164,17 +168,8 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
                     time.sleep(moments.uniform(0, 0.01) if moments.random() < 0.95 else 0.1)
                 session.rollback() if moments.random() < 0.2 else session.commit()
 
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
     with polling(orders, pollInterval="10ms", batchSize=batch_size) as source:
-        for writer in writers:
-            writer.start()
-        batches = read_quiet(source, 1.5)
-        ended.set()
-        for writer in writers:
-            writer.join()
-        count = orders.value("SELECT count(*) FROM orders")
-        batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
-        batches += read_quiet(source, 0.3)
+        batches = read_beside_writers(source, write, lambda: orders.value("SELECT count(*) FROM orders"), 0.3)
     found = [int(row["id"] or 0) for row in rows_of(batches)]
     assert len(found) > 100
     assert found == [key for (key,) in orders.query("SELECT id FROM orders ORDER BY id")]
@@ -304,12 +299,7 @@ def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop_where_the
     orders: Database,
 ) -> None:
     with polling(orders) as source:
-        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
-        read_rows(source, 2)
-        orders.execute("DELETE FROM orders")
-        assert rows_of(read_quiet(source, 0.3)) == []
-        orders.execute("INSERT INTO orders (note) VALUES ('c')")
-        assert notes(source, 1) == ["c"]
+        require_that_deletions_do_not_matter(source, orders.execute)
 
 
 def test_a_query_of_which_the_server_does_not_say_who_writes_is_read_by_time(orders: Database) -> None:

@@ -19,7 +19,8 @@ from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import SnapshotRequest
 from tests.database import Database
 from tests.encoding import encoder_of
-from tests.sql_sources import execute, identities_of, read, read_quiet, read_rows, rows_of, sql_source, started, url_of
+from tests.sql_sources import execute, identities_of, read, read_quiet, read_rows, rows_of, sql_source, url_of
+from tests.started_source import started
 
 
 class Shop:

@@ -16,7 +16,8 @@ from psql_streamer.model import Batch
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.source_at_work import read_all, streaming
-from tests.sql_sources import read, sql_source, started, url_of
+from tests.sql_sources import read, sql_source, url_of
+from tests.started_source import started
 from tests.type_values import EDGES
 
 ODD_SETTINGS = {

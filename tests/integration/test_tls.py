@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from psycopg2.extensions import make_dsn
 
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_account, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from psql_streamer.model import Batch, Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.database import Database, fresh_database
@@ -48,9 +47,7 @@ def tls_server() -> Iterator[EmbeddedPostgres]:
         capture_output=True,
     )
     key.chmod(0o600)
-    account = server_account()
-    if account is not None:
-        os.chown(key, account.pw_uid, account.pw_gid)
+    server.own(key)
     server.settings |= {"ssl": "on", "ssl_cert_file": str(certificate), "ssl_key_file": str(key)}
     server.settings |= {"wal_sender_timeout": "2s"}
     with server:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
-from tests.event_topics import make_topic
 from tests.kafka_reader import Record, consume
+from tests.kafka_sinks import create_topic
 from tests.mariadb import Schema
 from tests.sections import kafka_section, mysql_section, postgres_section, topics_section
 from tests.service import Service
@@ -28,7 +28,7 @@ def test_a_chain_of_two_services_that_are_killed_under_load_loses_nothing(
     database.execute(SCHEMA)
     topics = [f"{topic_prefix}.{table}" for table in TABLES]
     for topic in topics:
-        make_topic(kafka, topic, partitions=2)
+        create_topic(kafka, topic, partitions=2)
     copies = [f"{topic_prefix}-copy.{table}" for table in TABLES]
     first_config = postgres_section(database, startRetryInterval="100ms") + kafka_section(kafka, topic_prefix)
     second_config = topics_section(kafka, topics, topic_prefix, instanceId="one") + kafka_section(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_demo_delivers_every_committed_row_and_exits_with_0(kafka: str) -> None:
     done = subprocess.run(
-        demo("8"), env=os.environ | {"KAFKA_BROKERS": kafka}, capture_output=True, text=True, timeout=240
+        demo("5"), env=os.environ | {"KAFKA_BROKERS": kafka}, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal: every committed row is one event" in done.stdout

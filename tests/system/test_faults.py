@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -23,20 +22,6 @@ from tests.source_at_work import confirmed_flush_lsn
 from tests.write_load import SCHEMA, TABLES, WriteLoad
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def broker_of_this_module() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka() as broker:
-        yield broker
-
-
-@pytest.fixture
-def broker(broker_of_this_module: EmbeddedKafka) -> EmbeddedKafka:
-    """A broker, running, to be stopped at will."""
-    if not broker_of_this_module.running:
-        broker_of_this_module.start()
-    return broker_of_this_module
 
 
 @pytest.fixture

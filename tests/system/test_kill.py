@@ -21,7 +21,6 @@ from tests.service import Service
 from tests.source_at_work import confirmed_flush_lsn, wait_for
 from tests.write_load import SCHEMA, TABLES, WriteLoad
 
-_KILLS = 20
 _MARK = "MARK_OF_THE_KILL_TEST"
 
 
@@ -54,8 +53,15 @@ def _stored(service: Service) -> Lsn | None:
 
 @pytest.mark.behaviour("K1", "K2", "R2", "R3")
 @pytest.mark.slow
-def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_order(
-    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kills", "steps"), [(8, 1), pytest.param(20, 5, marks=pytest.mark.soak)])
+def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the_order(
+    database: Database,
+    kafka: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kills: int,
+    steps: int,
 ) -> None:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(_MARK, mark)
@@ -68,9 +74,10 @@ def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_or
         service.start()
         longest = max(3.0, 1.5 * (time.monotonic() - began))  # a slow machine must get to streaming, too
         with WriteLoad(database) as load:
-            for kill in range(_KILLS):
-                if kill in (3, 10):
-                    load.large_transaction(50_000 if kill == 10 else 3_000)
+            large = {kills // 6: 3_000, kills // 2: 50_000}
+            for kill in range(kills):
+                if kill in large:
+                    load.large_transaction(large[kill])
                 time.sleep(moments.uniform(0.3, longest))
                 service.kill()
                 wait_for(lambda: not _readers(mark), "the reader process to end by itself", 30)
@@ -84,7 +91,7 @@ def test_a_service_killed_twenty_times_under_load_loses_nothing_and_keeps_the_or
         assert service.stop() == 0
 
     assert stored == sorted(stored, key=lambda lsn: lsn or 0), "the position never goes back"
-    assert len(set(stored)) > 5, "it got on between the kills"
+    assert len(set(stored)) > steps, "it got on between the kills"
     records = consume(kafka, [f"{topic_prefix}.{table}" for table in TABLES], timeout=60)
     assert_nothing_is_lost(records, database, TABLES)
     assert_order_per_key(records)

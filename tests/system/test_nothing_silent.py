@@ -70,19 +70,8 @@ class Scene:
         return said
 
 
-@pytest.fixture(scope="module")
-def broker_of_this_module() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka() as broker:
-        yield broker
-
-
 @pytest.fixture
-def scene(
-    own_postgres: EmbeddedPostgres, broker_of_this_module: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> Iterator[Scene]:
-    broker = broker_of_this_module
-    if not broker.running:
-        broker.start()
+def scene(own_postgres: EmbeddedPostgres, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path) -> Iterator[Scene]:
     with _scene(own_postgres, broker, topic_prefix, tmp_path) as made:
         yield made
 

@@ -236,15 +236,18 @@ def test_a_source_that_no_sink_names_is_left_alone_with_its_slot(database: Datab
     lonely = f"lonely_{database.name}"
     database.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", lonely)
     section = postgres_section(database, replicationSlot=lonely).replace("source.db1", "source.lonely")
-    with Service(tmp_path, f"{_config(database, _DISCARD)}\n{section}") as service:
+    polled = '[source.polled]\ntype = "sql"\nurl = "sqlite:///shop.sqlite"\ntables = ["orders"]'
+    with Service(tmp_path, f"{_config(database, _DISCARD)}\n{section}\n{polled}") as service:
         query = "SELECT confirmed_flush_lsn, active FROM pg_replication_slots WHERE slot_name = %s"
         before = database.query(query, lonely)
         service.start()
         database.execute("INSERT INTO t SELECT generate_series(1, 100)")
         service.until_durable(database)
-        told = service.status()[1]["parts"]["source.lonely"]
+        parts = service.status()[1]["parts"]
+        told = parts["source.lonely"]
         assert told["ok"]
         assert "no sink takes from it: it is not started, and its slot is left alone" in told["reason"]
+        assert parts["source.polled"]["reason"] == "no sink takes from it: it is not started"
         assert service.stop() == 0
         assert "source.lonely: no sink takes from it" in service.log.read_text()
     assert database.query(query, lonely) == before

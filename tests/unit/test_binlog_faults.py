@@ -92,7 +92,7 @@ def test_damaged_rows_are_refused_or_read_as_the_plain_decoder_reads_them() -> N
     check_damaged_rows(CASES, 20_260_101)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_very_many_damaged_rows() -> None:
     check_damaged_rows(SLOW_CASES, 20_260_102)
 

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,18 @@ import pytest
 from psql_streamer import __version__
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
-from psql_streamer.cli import main
+from psql_streamer.cli import DEMO_SOURCES, main
 from psql_streamer.config import Config
+from psql_streamer.demo.stages import STAGES
 from psql_streamer.errors import SinkRefused
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import pipeline
 from tests.config_files import MINIMAL, with_line, written
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 SECRET = "hunter2-in-the-dsn"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 @pytest.fixture
@@ -224,6 +218,10 @@ def test_it_runs_as_a_module_and_says_its_exit_codes() -> None:
         [sys.executable, "-m", "psql_streamer", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "3  check or validate found errors" in done.stdout
+
+
+def test_the_demo_has_every_source_that_the_command_line_takes() -> None:
+    assert list(STAGES) == list(DEMO_SOURCES)
 
 
 def test_a_bad_file_leaves_no_traceback_and_no_secret(bad_file: str) -> None:

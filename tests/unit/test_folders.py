@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.config import load
-from psql_streamer.embedded.kafka_jars import cache_folder
+from psql_streamer.embedded.cache import cache_folder
 from psql_streamer.errors import StreamerError
 
 HANDFUL = {"PG_HOST": "db.example.com", "PG_DATABASE": "shop", "KAFKA_BROKERS": "k1:9092"}

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -143,6 +144,10 @@ class Readers:
                 log.warning("source.%s: a snapshot waits: %s", self._name, error)
             self._schedule.give_up(task, reason=str(error))
             stopping.wait(self._options.start_retry_interval)
+        except Exception as error:
+            # A thread that ends would leave its table waiting for ever. The text may have values of rows in it.
+            log.error("source.%s: a snapshot met a program error: %s", self._name, _places(error))
+            self._schedule.give_up(task, refused=f"a program error, {type(error).__name__}: see the log, and report it")
 
     def _do(
         self, task: Task, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
@@ -193,6 +198,11 @@ class Readers:
                 self._schedule.give_up(task)
                 return
             table = self._require_readable(task, session)
+            if known is not None and table.name != known.name:
+                self._schedule.give_up(task)  # another table has the name under which it was locked
+                return
+            if self._is_out_of_order(task, table):
+                return
             began = time.monotonic()
             chunk = self._copy(task, table, connection)
             self._steer(task, chunk, time.monotonic() - began)
@@ -205,8 +215,19 @@ class Readers:
             end(connection)
         self._tables[task.table.relation] = table
         keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
-        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes)
+        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
+
+    def _is_out_of_order(self, task: Read, table: SnapshotTable) -> bool:
+        """Whether the key of the task is none of the table as it is; then it is read from its beginning."""
+        if task.order in ("", table.order):
+            return False
+        log.warning(
+            "source.%s: snapshot %s reads %s from its beginning: its key is another one",
+            *(self._name, task.run.id, task.table.table),
+        )
+        self._schedule.begin_anew(task)
+        return True
 
     def _read_keyless(self, task: Read, connection: psycopg2.extensions.connection) -> None:
         """The next rows of a table without key, in the snapshot of the slot. Their order there stands for a key."""
@@ -309,6 +330,14 @@ class Readers:
             with self._lock:
                 self._sessions.discard(session)
             session.close()
+
+
+def _places(error: Exception) -> str:
+    """Where in the program an error came from, without its text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join(
+        [type(error).__name__, *(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames[::-1])]
+    )
 
 
 def _decode_place(after: bytes | None) -> tuple[int, str, int]:

@@ -74,13 +74,14 @@ class Plan(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read rows of a table: those behind a key, or those with some keys."""
+    """Read rows of a table: those behind a key, or those with some keys. order: that the keys are of."""
 
     run: SnapshotRun
     table: TableRun
     chunk: _Chunk
     after: bytes | None
     keys: tuple[bytes, ...] | None
+    order: str
 
 
 class Nudge(NamedTuple):
@@ -97,6 +98,10 @@ class GivenPiece(NamedTuple):
     table: TableRun
     piece: Piece
     fence: Fence
+
+
+_Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
+"""Relation -> the snapshots that have begun to read it."""
 
 
 class Schedule:
@@ -161,13 +166,11 @@ class Schedule:
         """A batch of the stream, before it is given."""
         with self._condition:
             self._delivered.note(xids_of(batch.transactions) if len(batch.transactions) else _NO_XIDS)
-            begun = {
-                table.relation: (run, table)
-                for run in self._runs
-                if not run.state.ended
-                for table in run.tables or ()
-                if table.state is TableState.READING
-            }
+            begun: _Begun = {}
+            for run in self._runs:
+                for table in (run.tables or ()) if not run.state.ended else ():
+                    if table.state is TableState.READING:
+                        begun.setdefault(table.relation, []).append((run, table))
             if begun:
                 self._note(batch, begun)
 
@@ -307,6 +310,7 @@ class Schedule:
             if chunk.dropped:
                 return
             chunk.held.fill(rows)
+            task.table.order = rows.order
             if chunk.keys is None:
                 work.read_key = last_key or work.read_key
                 work.read_all = last
@@ -322,6 +326,14 @@ class Schedule:
         with self._condition:
             task.table.reason = reason
             self._news.waits(task.run, task.table.table, f"{reason} ({task.table.table})")
+
+    def begin_anew(self, task: Read) -> None:
+        """The rows of its table have another order than those that were given."""
+        with self._condition:
+            if not task.chunk.dropped:
+                self._work_of(task.run, task.table).drop_chunks(None)
+                task.table.begin_anew()
+            self._changed()
 
     def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
         """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
@@ -422,8 +434,9 @@ class Schedule:
         work = self._work_of(run, table)
         if work.busy:
             return None
-        if any(chunk.keys for chunk in work.chunks):
-            keys: tuple[bytes, ...] = ()  # those that are held are asked for once
+        is_unread = table.key is None and not work.chunks and not work.read_all
+        if is_unread or any(chunk.keys for chunk in work.chunks):
+            keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
         else:
             keys = tuple(list(table.again)[:_KEYS_AT_ONCE])
         held = sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
@@ -434,11 +447,11 @@ class Schedule:
             self._changed()
         chunk = _Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
         work.chunks.append(chunk)
-        return Read(run, table, chunk, None if keys else work.read_key, keys or None)
+        return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
-    def _note(self, batch: Batch, begun: Mapping[str, tuple[SnapshotRun, TableRun]]) -> None:
+    def _note(self, batch: Batch, begun: _Begun) -> None:
         for changes in _changes_of(batch, begun.keys()):
-            self._note_changes(batch, changes, *begun[changes.relation.id])
+            self._note_changes(batch, changes, begun[changes.relation.id])
         for change in batch.schema_changes:
             for held in self._held(begun, change.relation):
                 held.note_shape(change.relation)
@@ -446,23 +459,27 @@ class Schedule:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
 
-    def _note_changes(self, batch: Batch, changes: Changes, run: SnapshotRun, table: TableRun) -> None:
-        chunks = self._work_of(run, table).chunks
-        if not changes.relation.key_columns:  # another shape than what was read
-            for chunk in chunks:
-                chunk.held.note_shape(changes.relation)
+    def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
+        """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""
+        relation = changes.relation
+        held = [chunk.held for run, table in of for chunk in self._work_of(run, table).chunks]
+        if not relation.key_columns:  # another shape than what was read
+            for one in held:
+                one.note_shape(relation)
             return
-        keys = changed_keys(changes, batch.transactions) if chunks else None
-        for chunk in chunks:
+        keys = changed_keys(changes, batch.transactions) if held else None
+        for one in held:
             assert keys is not None  # noqa: S101 - there are chunks
-            chunk.held.note(keys, changes.relation)
+            one.note(keys, relation)
         if moved := moved_without_values(changes):
-            table.again |= dict.fromkeys(moved, self._delivered.turn)
+            for _, table in of:
+                if table.has_key_of(relation):
+                    table.again |= dict.fromkeys(moved, self._delivered.turn)
             self._changed()
 
-    def _held(self, begun: Mapping[str, tuple[SnapshotRun, TableRun]], relation: Relation) -> list[HeldChunk]:
+    def _held(self, begun: _Begun, relation: Relation) -> list[HeldChunk]:
         """The chunks of a relation."""
-        return [chunk.held for chunk in self._work_of(*begun[relation.id]).chunks] if relation.id in begun else []
+        return [chunk.held for each in begun.get(relation.id, ()) for chunk in self._work_of(*each).chunks]
 
     def _take(
         self, run: SnapshotRun, table: TableRun, work: _TableWork, chunk: _Chunk, most_rows: int, most_bytes: int

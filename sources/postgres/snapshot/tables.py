@@ -6,12 +6,14 @@ pgoutput.c; PostgreSQL documentation, "Row Filters" and "Column Lists".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.pgtype import PgType, PostgresType
+from psql_streamer.snapshot.changed_keys import describe_key
 from sources.postgres.catalog import Session
 from sources.postgres.identifiers import quoted_identifier
 
@@ -171,6 +173,16 @@ class SnapshotTable:
     def oid(self) -> int:
         """pg_class.oid."""
         return int(self.relation.id)
+
+    @property
+    def order(self) -> str:
+        """The order in which its rows are read, as JSON: the columns of its key, and what its index makes of them.
+
+        Where that is another one, a key that was read up to says nothing of what is left.
+        """
+        index = [(one.column, one.type, one.collation, one.descending, one.nulls_first) for one in self.key]
+        names = [(self.relation.columns[column].name, *rest) for column, *rest in index]
+        return json.dumps([describe_key(self.relation), names])
 
     @property
     def name(self) -> str:

@@ -1,0 +1,31 @@
+"""What Kafka's error codes mean to whoever connects to brokers, sink or source; where to look.
+
+https://kafka.apache.org/protocol#protocol_error_codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError
+
+_CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
+
+UNREACHABLE: Mapping[int, str] = {
+    KafkaError._TRANSPORT: _CONNECTION_REMEDY,
+    KafkaError._RESOLVE: _CONNECTION_REMEDY,
+    KafkaError._ALL_BROKERS_DOWN: _CONNECTION_REMEDY,
+    KafkaError._TIMED_OUT: _CONNECTION_REMEDY,
+    KafkaError._SSL: "check security.protocol and the ssl.* properties",
+}
+"""Nobody answers, which may pass; where to look if it does not."""
+
+
+def not_let_in(part: str) -> Mapping[int, str]:
+    """Brokers do not know who connects, until somebody changes what is said. part: `sink` or `source`."""
+    return {
+        KafkaError._AUTHENTICATION: f"check the security.* and sasl.* properties of the {part}",
+        KafkaError.SASL_AUTHENTICATION_FAILED: f"check sasl.username and sasl.password of the {part}",
+        KafkaError.UNSUPPORTED_SASL_MECHANISM: f"check sasl.mechanism of the {part}",
+        KafkaError.ILLEGAL_SASL_STATE: f"check security.protocol of the {part}",
+    }

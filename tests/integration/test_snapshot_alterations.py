@@ -1,0 +1,68 @@
+"""A snapshot whose table, or whose place among others, changes while it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
+from tests.database import Database
+from tests.integration.test_snapshot import TABLE, started
+
+
+@pytest.mark.behaviour("N50")
+def test_a_snapshot_that_goes_on_before_another_of_the_same_table_gives_nothing_stale(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i")
+    consumer = started(database, mode="never", chunkRows=100)
+    first, second = (SnapshotRequest(name, (TableRequest("public.t"),), asked_at=1.0) for name in ("first", "second"))
+    paused = SnapshotRequest("first", first.tables, Wanted.PAUSE, 1.0)
+    try:
+        consumer.source.set_snapshots([first])
+        while consumer.fold.reads < 100:
+            consumer.read()
+        consumer.source.set_snapshots([paused, second])
+        given = consumer.fold.reads
+        while consumer.fold.reads < given + 200:
+            consumer.read()
+        consumer.source.set_snapshots([first, second])
+        for number in range(20):
+            database.execute("UPDATE t SET v = %s", f"new {number}")
+            for _ in range(5):
+                consumer.read(0.01)
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE] * 2
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.behaviour("N51")
+@pytest.mark.parametrize(
+    "alter",
+    [
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, code)",
+        "ALTER TABLE t ALTER id TYPE text",
+        "CREATE UNIQUE INDEX by_code ON t (code); ALTER TABLE t REPLICA IDENTITY USING INDEX by_code",
+    ],
+)
+def test_a_table_whose_rows_get_another_order_is_read_from_its_beginning(database: Database, alter: str) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, code int NOT NULL, v text); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t SELECT i, (i * 7919) % 1000, 'v' FROM generate_series(1, 1000) i"
+    )
+    consumer = started(database, chunkRows=100)
+    try:
+        while consumer.fold.reads < 300:
+            consumer.read()
+        database.execute(alter)
+        database.execute("UPDATE t SET v = 'altered' WHERE code = 7")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.snapshots()
+    assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
+    column = "id" if "id" in alter and "(code)" not in alter else "code"
+    found = {row[column] for row in consumer.fold.tables["public.t"].values() if column in row}
+    assert found >= {str(value).encode() for (value,) in database.query(f"SELECT {column} FROM t")}
