@@ -89,7 +89,7 @@ def test_a_database_that_was_restored_in_another_cluster_is_sent_anew(
         restored.execute(_SCHEMA + "INSERT INTO t SELECT i, 'restored' FROM generate_series(1, 100) i;" + _LOST)
         source = snapshotting(restored)
         with pytest.raises(PositionRefused, match=_COMMAND):
-            choose_position(source.gap_remedy, stored, source.stream_identity(), None)
+            choose_position(source, stored, source.stream_identity())
         _accept_gap(consumer, restored)
         try:
             consumer.until_done()

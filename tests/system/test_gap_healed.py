@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.database import Database
-from tests.event_topics import make_topic
 from tests.kafka_reader import consume
+from tests.kafka_sinks import create_topic
 from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 
@@ -29,7 +29,7 @@ def test_after_an_accepted_gap_and_the_recipe_for_deletes_the_topic_has_the_tabl
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t")
     database.execute("INSERT INTO t SELECT i, 'there' FROM generate_series(1, 50) i")
     topic = f"{topic_prefix}.public.t"
-    make_topic(kafka, topic, partitions=3)
+    create_topic(kafka, topic, partitions=3)
     config = postgres_section(database, snapshot="initial") + kafka_section(kafka, topic_prefix, format=event_format)
     with Service(tmp_path, config) as service:
         service.start()

@@ -104,8 +104,9 @@ def begin(connection: Connection, table: SnapshotTable, lock_timeout: float, sta
         cursor.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
             f"SET LOCAL lock_timeout = {_milliseconds(lock_timeout)};"
-            f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
             f"LOCK TABLE {only}{table.name} IN ACCESS SHARE MODE;"
+            # Not before: a lock that is waited for makes no query slow.
+            f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
             f"SAVEPOINT {_SAVEPOINT}"
         )
         cursor.execute(_FENCE)
