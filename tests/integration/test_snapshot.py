@@ -14,7 +14,7 @@ from psql_streamer.model import Batch, RowOp
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
-from tests.source_at_work import source_of, start_again
+from tests.source_at_work import source_of, start_again, wait_for
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
 
@@ -90,10 +90,10 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     consumer = started(database, mode="never")
     waiting = threading.Thread(target=_update, args=(database,))
     try:
-        database.execute("SELECT 1")
         with database.session(autocommit=True) as session, session.cursor() as cursor:
             cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             cursor.execute("SELECT pg_reload_conf()")
+            wait_for(lambda: database.value("SHOW synchronous_standby_names") == "nobody", "the new setting")
             waiting.start()
             while consumer.fold.touched.get("public.t") is None:
                 consumer.read()

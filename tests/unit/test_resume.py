@@ -56,7 +56,10 @@ def test_a_source_goes_on_at_its_stored_position() -> None:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        ({"slot": "other", "timeline": "1"}, 'was made with slot "s", now "other": if that is right, stop the service'),
+        (
+            {"slot": "other", "timeline": "1"},
+            'was made with slot "s", now "other": if that is right, stop the service and accept',
+        ),
         ({"file": "shop.sqlite"}, 'was made with slot "s", of which this source knows nothing, timeline "1", of which'),
     ],
 )
