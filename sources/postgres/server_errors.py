@@ -92,6 +92,10 @@ class SlotInUse(SourceUnavailable):
     """Another session streams from the slot."""
 
 
+class WalMissing(PositionRefused):
+    """The server cannot give what comes after the position any more."""
+
+
 class ObjectMissing(SourceRefused):
     """The server does not know an object by this name: a publication, or a slot."""
 
@@ -113,7 +117,7 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
         return ObjectMissing(message, hint or _REFUSED[code])
     for known, remedy in _POSITION.items():
         if code == known:
-            return PositionRefused(message, hint or remedy)
+            return WalMissing(message, hint or remedy)
     for prefix, remedy in _REFUSED.items():
         if code.startswith(prefix):
             return SourceRefused(message, hint or remedy)

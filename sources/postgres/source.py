@@ -20,7 +20,7 @@ import psycopg2.extensions
 from psql_streamer import errors, launcher
 from psql_streamer.batching import READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
-from psql_streamer.errors import SourceError, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
@@ -166,8 +166,9 @@ class PostgresSource(Source):
             walsender = self._wait_for_start()
         except SourceError as error:
             self._leave()
+            error = self._explain(error)
             self._status = Status(False, str(error))
-            raise
+            raise error from None
         self._starts += 1
         info = SourceInfo(POSTGRESQL, self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
@@ -327,6 +328,8 @@ class PostgresSource(Source):
 
     def _explain(self, error: SourceError) -> SourceError:
         """What the server calls missing and the catalog has is a publication that was made anew behind the position."""
+        if isinstance(error, server_errors.WalMissing):
+            return PositionRefused(error.what, f"{error.remedy}; if changes are lost, {accept_gap(self.name)}")
         if not isinstance(error, ObjectMissing):
             return error
         with self._catalog.session() as session:

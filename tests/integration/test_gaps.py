@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,17 @@ def _invalidate_slot(database: Database, slot: str) -> None:
     wait_for(is_lost, "the slot to be lost")
 
 
+def _remove_wal(database: Database, _: str) -> None:
+    """What an administrator does who is short of disk."""
+    database.execute(_LOST)
+    for _number in range(2):
+        database.query("SELECT pg_logical_emit_message(false, '', ''), pg_switch_wal()")
+    current = database.value("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+    for segment in (Path(database.value("SHOW data_directory")) / "pg_wal").iterdir():
+        if len(segment.name) == len(current) and segment.name < current:
+            segment.unlink()
+
+
 def _make_publication_anew(database: Database, _: str) -> None:
     database.execute("DROP PUBLICATION p")
     database.execute(_LOST)
@@ -59,7 +71,7 @@ _LOST = "UPDATE t SET v = 'in the gap' WHERE id <= 10; INSERT INTO t VALUES (500
 
 
 @pytest.mark.behaviour("N60")
-@pytest.mark.parametrize("damage", [_drop_slot, _invalidate_slot, _make_publication_anew, _advance_slot])
+@pytest.mark.parametrize("damage", [_drop_slot, _invalidate_slot, _remove_wal, _make_publication_anew, _advance_slot])
 def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     own_postgres: EmbeddedPostgres, damage: Damage
 ) -> None:
