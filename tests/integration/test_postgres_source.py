@@ -470,7 +470,7 @@ def test_a_position_before_what_the_slot_can_give_is_refused_with_the_gap_and_th
         first = confirmed_flush_lsn(shop)
     said = _refusal(shop, PositionRefused, WalPosition(Lsn(first - 99)).position)
     assert "99 bytes before" in said
-    assert "psql-streamer position forget db1" in said
+    assert "psql-streamer snapshot start --source db1 --accept-gap" in said
     assert "walPositionOverride" in said
 
 
@@ -486,7 +486,7 @@ def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> No
     said = _refusal(shop, PositionRefused, position)
     assert f'slot "s_{shop.name}" does not exist' in said
     assert str(WalPosition.of(position).lsn) in said
-    assert "psql-streamer position forget db1" in said
+    assert "psql-streamer snapshot start --source db1 --accept-gap" in said
     assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
 
 
@@ -503,7 +503,7 @@ def test_a_slot_whose_wal_the_server_has_removed_is_refused_with_the_setting_tha
     said = _refusal(database, PositionRefused, position)
     assert f'slot "s_{database.name}" was invalidated' in said
     assert "the server removed WAL that it needs (max_slot_wal_keep_size)" in said
-    assert "take a new copy of the tables, drop the slot, and forget the position to start a new one" in said
+    assert "psql-streamer snapshot start --source db1 --accept-gap" in said
     assert [finding.problem for finding in source_of(database).check() if finding.problem in said]
 
 

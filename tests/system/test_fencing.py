@@ -74,7 +74,7 @@ def test_a_position_of_another_cluster_is_refused_until_it_is_forgotten(
         assert f'system identifier "{_system_identifier(database)}", now "{_system_identifier(other)}"' in said
         assert "source.db1" in said
         assert "walPositionOverride" in said
-        assert "psql-streamer position forget db1" in said
+        assert "psql-streamer snapshot start --source db1 --accept-gap" in said
         assert not other.query("SELECT FROM pg_replication_slots"), "nothing was begun there"
 
         forget = [sys.executable, "-m", "psql_streamer", "position", "forget", "db1", "-config", str(service.config)]
