@@ -250,7 +250,7 @@ def _run(database: Database, seed: int) -> None:
                     consumer.source.set_snapshots(requests)
         requests[:] = [SnapshotRequest(one.id, one.tables, Wanted.RUN, one.asked_at) for one in requests]
         consumer.source.set_snapshots(requests)
-        consumer.until_done()
+        consumer.until_done(200)
         consumer.until_level(database)
     finally:
         consumer.source.stop()
