@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from psql_streamer.model import Batch, Changes, Image, RowOp
+from psql_streamer.model import Batch, Changes, Image, Relation, RowOp
 from tests.database import Database
 
 Cell = bytes | None
@@ -33,13 +33,21 @@ class Fold:
 
     def add(self, batch: Batch) -> None:
         steps: list[tuple[int, Callable[[], None]]] = [
-            (order, partial(self._apply, str(changes.relation), changes, *row))
+            (order, partial(self._apply, self.name_of(changes.relation), changes, *row))
             for changes in batch.changes
             for order, row in zip(changes.batch_order.tolist(), _rows(changes), strict=True)
         ]
-        steps += [(one.batch_order, partial(self._truncate, str(one.relation))) for one in batch.truncates]
+        steps += [(one.batch_order, partial(self._truncate, self.name_of(one.relation))) for one in batch.truncates]
         for _, step in sorted(steps, key=itemgetter(0)):
             step()
+
+    def name_of(self, relation: Relation) -> str:
+        """What its rows are found by."""
+        return str(relation)
+
+    def shaped(self, row: Row, changes: Changes) -> Row:  # noqa: ARG002 - for those who look at shapes
+        """What is kept of a row."""
+        return row
 
     def _truncate(self, name: str) -> None:
         touched = self.touched.setdefault(name, {})
@@ -56,6 +64,7 @@ class Fold:
             if key in touched:
                 known = touched[key]
                 assert known is not None, f"READ of {name} {key}, which the stream deleted before"
+                known = {column: value for column, value in known.items() if column in after}
                 assert {**after, **known} == after, f"READ of {name} {key} is {after}, the stream said {known}"
             table[key] = after
             return
@@ -71,7 +80,7 @@ class Fold:
             gone = None
         if after is not None:
             key = tuple(after[column] for column in columns)
-            table[key] = {**(gone or table.get(key) or {}), **after}
+            table[key] = self.shaped({**(gone or table.get(key) or {}), **after}, changes)
             touched[key] = {**(touched.get(key) or {}), **after}
 
     def assert_equals(self, database: Database, table: str) -> None:

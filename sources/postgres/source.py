@@ -54,6 +54,7 @@ from sources.postgres.server_errors import ObjectMissing
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
+from sources.postgres.snapshot.hidden import next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 
@@ -385,7 +386,7 @@ class PostgresSource(Source):
             begins = None if self._snapshots.must_begin_anew(position) else position
             resume = resume_position(self._settings, self.name, begins, slot, session.wal_end())
             self._types.load(session)
-            self._next_xid = int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
+            self._next_xid = next_xid(session)
         return slot, resume
 
     def _create_slot(self, session: Session, name: str, position: Position | None) -> Slot:

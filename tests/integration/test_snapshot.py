@@ -114,6 +114,37 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     consumer.fold.assert_equals(database, "public.t")
 
 
+def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_they_can(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i")
+    consumer = started(database, mode="never")
+    waiting = threading.Thread(target=_update, args=(database,))
+    try:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            cursor.execute("SELECT pg_reload_conf()")
+            waiting.start()
+            while consumer.fold.touched.get("public.t") is None:
+                consumer.read()
+            consumer.keep()
+            consumer.lose(snapshotting(database, mode="never"))
+            consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
+            ends = time.monotonic() + 1.0
+            while time.monotonic() < ends:
+                consumer.read()
+            assert consumer.fold.reads == 0
+            cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            cursor.execute("SELECT pg_reload_conf()")
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+        waiting.join(10)
+    assert consumer.fold.reads == 100
+    consumer.fold.assert_equals(database, "public.t")
+
+
 def _update(database: Database) -> None:
     database.execute("UPDATE t SET v = 'new' WHERE id = 7")
 

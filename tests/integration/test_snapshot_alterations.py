@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.database import Database
 from tests.integration.test_snapshot import TABLE, started
@@ -66,3 +67,32 @@ def test_a_table_whose_rows_get_another_order_is_read_from_its_beginning(databas
     column = "id" if "id" in alter and "(code)" not in alter else "code"
     found = {row[column] for row in consumer.fold.tables["public.t"].values() if column in row}
     assert found >= {str(value).encode() for (value,) in database.query(f"SELECT {column} FROM t")}
+
+
+@pytest.mark.behaviour("N57")
+@pytest.mark.parametrize("ends", ["COMMIT", "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'"])
+def test_a_table_that_was_published_while_somebody_wrote_to_it_is_read_behind_that(
+    own_postgres: EmbeddedPostgres, ends: str
+) -> None:
+    """The server streams no change that was made before the table was published, whenever it is committed."""
+    own_postgres.settings["max_prepared_transactions"] = "5"
+    own_postgres.restart()
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(TABLE + "CREATE TABLE late (id int PRIMARY KEY, v text); INSERT INTO late VALUES (1, 'old')")
+    consumer = started(database, mode="never")
+    try:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("INSERT INTO late VALUES (5, 'written before'); UPDATE late SET v = 'new' WHERE id = 1")
+            database.execute("ALTER PUBLICATION p ADD TABLE late")
+            consumer.source.set_snapshots([SnapshotRequest("now", (TableRequest("public.late"),), asked_at=1.0)])
+            for _ in range(20):
+                consumer.read()
+            assert "waits for transactions" in consumer.source.snapshots()[0].reason
+            for statement in ends.split("; "):
+                cursor.execute(statement)
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.late")

@@ -101,9 +101,9 @@ def writers(database: Database, seed: int, count: int = 3) -> Iterator[None]:
 class Consumer:
     """Reads a source as the pipeline does; forgets what is not durable when the source is killed."""
 
-    def __init__(self, source: PostgresSource) -> None:
+    def __init__(self, source: PostgresSource, fold: Fold | None = None) -> None:
         self.source = source
-        self.fold = Fold()
+        self.fold = fold or Fold()
         self.position: Position | None = None
         self._kept = (self.fold.copy(), self.position, self.source)
 

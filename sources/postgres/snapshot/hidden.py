@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from psql_streamer.snapshot.fence import Fence
 from sources.postgres.catalog import Session
 
 # A backend that waits for a synchronous standby has written its commit, and the stream may have given it, but nobody
 # sees it yet (PostgreSQL source, RecordTransactionCommit and CommitTransaction). What the waits of others are, a role
 # without pg_read_all_stats is not told: wait_event is null for an ordinary wait and for that.
-_OTHERS = """
-    SELECT backend_xid::text::bigint FROM pg_stat_activity
-    WHERE backend_xid IS NOT NULL AND state IS NOT NULL AND wait_event IS DISTINCT FROM 'SyncRep'
+_RUNNING = """
+    SELECT backend_xid::text::bigint, state IS NOT NULL AND wait_event IS DISTINCT FROM 'SyncRep'
+    FROM pg_stat_activity WHERE backend_xid IS NOT NULL
 """
 
 
-def committed_but_hidden(session: Session, in_progress: set[int]) -> set[int]:
-    """Those of these transactions that may have committed. 64-bit xids."""
+def next_xid(session: Session) -> int:
+    """A 64-bit xid behind those of all transactions that may have written their commit by now.
+
+    pg_snapshot_xmax() is not behind those in progress that are younger than whatever has completed (PostgreSQL source,
+    GetSnapshotData in procarray.c).
+    """
+    xmax = int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
+    running = [int(xid) for xid, _ in session.rows(_RUNNING)]
+    return max([xmax, *(xid + 1 for xid in _widened(running, xmax))])
+
+
+def committed_but_hidden(session: Session, in_progress: set[int], fence: Fence, before: int) -> set[int]:
+    """Those of these transactions that may have committed, and those from fence.xmax up to `before`. 64-bit xids."""
     if not session.setting("synchronous_standby_names"):
         return set()
-    seen = {int(xid) for (xid,) in session.rows(_OTHERS)}
-    return {xid for xid in in_progress if xid & 0xFFFF_FFFF not in seen}
+    rows = session.rows(_RUNNING)
+    at_work = {int(xid) for xid, works in rows if works}
+    others = _widened([int(xid) for xid, works in rows if not works], fence.xmax)
+    hidden = {xid for xid in in_progress if xid & 0xFFFF_FFFF not in at_work}
+    return hidden | {xid for xid in others if fence.xmax <= xid < before}
+
+
+def _widened(xids: list[int], near: int) -> list[int]:
+    found: list[int] = Fence(near, near, (), 0, 0).widen(np.array(xids, np.uint32)).tolist()
+    return found

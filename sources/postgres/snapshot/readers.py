@@ -44,6 +44,7 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
+from sources.postgres.snapshot.writers import still_there, writers_of
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
@@ -57,6 +58,9 @@ _HIDDEN_PAUSE_SECONDS = 0.005
 """Before a fence is made again, because a transaction that the stream has given is not visible."""
 
 _HIDDEN_SAID_AFTER_SECONDS = 1.0
+
+_WRITERS_SECONDS = 0.5
+"""The time for which a thread waits for those who wrote to a table before it is read."""
 
 _LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
@@ -91,6 +95,7 @@ class Readers:
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}
         self._rows_at_once: dict[str, int] = {}
+        self._writers: dict[tuple[str, str], set[int]] = {}  # of tables that wait for them, by snapshot and relation
 
     def start(self, since: int, keyless: KeylessTables | None) -> None:
         """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
@@ -191,6 +196,9 @@ class Readers:
     def _read(
         self, task: Read, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
     ) -> None:
+        if not self._is_seen_whole(task, session, stopping):
+            self._schedule.give_up(task, reason=f"waits for transactions that were writing to {task.table.table}")
+            return
         known = self._tables.pop(task.table.relation, None)
         try:
             fence = self._begin(task, known or self._require_readable(task, session), connection, session, stopping)
@@ -217,6 +225,26 @@ class Readers:
         keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
+
+    def _is_seen_whole(self, task: Read, session: Session, stopping: threading.Event) -> bool:
+        """Whether what was written to the table before it was published is seen, so that it can be read at all.
+
+        Asked before the first rows of a table alone: what is written later is streamed.
+        """
+        if task.order or task.after is not None:
+            return True
+        place = task.run.id, task.table.relation
+        with self._lock:
+            writers = self._writers.get(place)
+        left = writers_of(session, int(task.table.relation)) if writers is None else still_there(session, writers)
+        ends = time.monotonic() + _WRITERS_SECONDS
+        while left and time.monotonic() < ends and not stopping.wait(_HIDDEN_PAUSE_SECONDS):
+            left = still_there(session, left)
+        with self._lock:
+            self._writers.pop(place, None)
+            if left:
+                self._writers[place] = left
+        return not left
 
     def _is_out_of_order(self, task: Read, table: SnapshotTable) -> bool:
         """Whether the key of the task is none of the table as it is; then it is read from its beginning."""
@@ -278,7 +306,8 @@ class Readers:
             fence = begin(connection, table, _LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
             hidden = self._schedule.hidden(task, fence)
             unknown = self._schedule.unknown(fence, self._since)
-            hidden |= committed_but_hidden(session, unknown) if unknown else set()
+            if unknown or fence.xmax < self._since:
+                hidden |= committed_but_hidden(session, unknown, fence, self._since)
             if not hidden:
                 return fence
             end(connection)

@@ -1,0 +1,39 @@
+"""Who wrote to a table before it is read for the first time.
+
+The server decides with the catalog as it was at a change, and not at its commit, whether the change is streamed
+(PostgreSQL source, SnapBuildDistributeSnapshotAndInval in snapbuild.c). ALTER PUBLICATION ... ADD TABLE does not wait
+for those who are writing to the table: what they did before is not streamed when they commit, so it has to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sources.postgres.catalog import Session
+
+# Whoever has changed rows holds a lock of such a mode, and one of its own transaction ID, until the changes are seen; a
+# prepared transaction does, too. Both are PostgreSQL documentation, "Explicit Locking" and "pg_locks".
+_WRITERS = """
+SELECT DISTINCT own.transactionid::text::bigint
+FROM pg_catalog.pg_locks held JOIN pg_catalog.pg_locks own
+    ON own.virtualtransaction = held.virtualtransaction AND own.pid IS NOT DISTINCT FROM held.pid
+WHERE held.locktype = 'relation' AND held.granted
+    AND held.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND held.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    AND held.relation IN (SELECT %s::bigint::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::bigint::oid))
+    AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock' AND own.granted
+"""
+_LEFT = """
+SELECT transactionid::text::bigint FROM pg_catalog.pg_locks
+WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted AND transactionid::text::bigint = ANY (%s)
+"""
+
+
+def writers_of(session: Session, oid: int) -> set[int]:
+    """The transactions in progress that may have changed rows of a table. 32-bit xids."""
+    return {int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)}
+
+
+def still_there(session: Session, xids: Collection[int]) -> set[int]:
+    """Those of these transactions whose changes are not seen by others yet."""
+    return {int(xid) for (xid,) in session.rows(_LEFT, list(xids))} if xids else set()

@@ -1,0 +1,97 @@
+"""Between readers and the stream: when rows may be given, and what is asked of readers next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from psql_streamer.model import (
+    Batch,
+    Changes,
+    Column,
+    Position,
+    Relation,
+    ReplicaIdentity,
+    SourceInfo,
+    Transactions,
+    Truncate,
+)
+from psql_streamer.pgtype import PostgresType
+from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.held import ReadRows
+from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from sources.postgres.snapshot.schedule import Plan, Read, Schedule
+
+RELATION = Relation("16400", "public", "t", (Column("id", PostgresType(23), key=True),), ReplicaIdentity.DEFAULT)
+FENCE = Fence(xmin=100, xmax=100, xip=(), lsn=5000, at_us=0)
+LATER = 100
+
+
+def scheduled() -> tuple[Schedule, Read]:
+    """With the first task of one table."""
+    schedule = Schedule(1 << 20, 1, lambda: None)
+    schedule.add(SnapshotRun("one", False, 0.0), first=False)
+    plan = schedule.wait_for_task(0)
+    assert isinstance(plan, Plan)
+    schedule.plan(plan.run, [TableRun("public.t", RELATION.id)])
+    task = schedule.wait_for_task(0)
+    assert isinstance(task, Read)
+    return schedule, task
+
+
+def texts(*values: int) -> pa.Array:
+    return pa.array([str(value).encode() for value in values], pa.binary())
+
+
+def bring(schedule: Schedule, task: Read, *ids: int, last: bool = False) -> None:
+    keys = texts(*ids)
+    schedule.bring(task, ReadRows(FENCE, RELATION, [keys], keys, 100, "order"), keys[-1].as_py(), last)
+
+
+def given(schedule: Schedule, reached: int = 5000) -> list[int]:
+    found = schedule.next_piece(reached, 100, 1 << 20)  # type: ignore[arg-type]
+    return [] if found is None else [int(key) for key in found.piece.keys.to_pylist()]
+
+
+def stream(schedule: Schedule, xid: int, *ids: int, truncates: bool = False) -> None:
+    """A batch of the stream: a transaction that inserts rows, or truncates the table."""
+    transactions = Transactions(np.array([6000], np.uint64), np.array([0]), pa.array([xid], pa.uint32()))
+    changes = [Changes.of_new_rows(RELATION, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []
+    emptied = (Truncate(RELATION, 0, 0, 0, 0, False, False),) if truncates else ()
+    schedule.watch(
+        Batch(SourceInfo("p", "s", "h", "d", "1"), Position({}, ""), transactions, changes, truncates=emptied)
+    )
+
+
+@pytest.mark.behaviour("N56")
+def test_rows_wait_until_the_stream_has_reached_the_end_of_the_wal_behind_their_fence() -> None:
+    schedule, task = scheduled()
+    bring(schedule, task, 1, 2)
+    assert given(schedule, 4999) == []
+    assert given(schedule, 5000) == [1, 2]
+
+
+def test_what_the_stream_gives_between_the_task_and_the_rows_counts() -> None:
+    schedule, task = scheduled()
+    stream(schedule, LATER, 2)
+    bring(schedule, task, 1, 2, 3)
+    stream(schedule, LATER + 1, 3)
+    assert given(schedule) == [1]
+
+
+def test_a_truncate_while_rows_are_held_leaves_none() -> None:
+    schedule, task = scheduled()
+    bring(schedule, task, 1, 2)
+    stream(schedule, LATER, truncates=True)
+    assert given(schedule) == []
+
+
+def test_rows_that_are_brought_for_a_paused_snapshot_are_given_to_nobody() -> None:
+    schedule, task = scheduled()
+    schedule.begin_anew(task)
+    bring(schedule, task, 1, 2)
+    assert given(schedule) == []
+    again = schedule.wait_for_task(0)
+    assert isinstance(again, Read)
+    assert again.after is None
