@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
-from psql_streamer.snapshots import SnapshotRequest
+from psql_streamer.snapshots import SnapshotRequest, Wanted
 from sources.postgres.snapshot import news
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
@@ -19,6 +20,9 @@ _SCHEMA = """
 CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t, u;
 INSERT INTO t SELECT generate_series(1, 1200); INSERT INTO u VALUES (1); ANALYZE t, u
 """
+
+
+_REQUEST = SnapshotRequest("now", asked_at=1.0)
 
 
 def _started(database: Database, **more: object) -> Consumer:
@@ -61,20 +65,28 @@ def test_a_snapshot_says_that_it_begins_which_tables_are_done_and_what_it_came_t
 
 
 @pytest.mark.behaviour("N62")
-def test_a_lock_that_a_snapshot_waits_for_is_named_until_it_is_free(
-    database: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("begun", "waits"),
+    [
+        (False, "waits for transactions that were writing to public.t"),
+        (True, "waits for the lock of public.t, which somebody else has"),
+    ],
+)
+def test_whom_a_snapshot_waits_for_is_said_until_they_are_gone(
+    database: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, begun: bool, waits: str
 ) -> None:
     monkeypatch.setattr(news, "_SAID_AFTER_SECONDS", 0.1)
     caplog.set_level(logging.INFO)
     database.execute(_SCHEMA)
     with database.session() as holder, holder.cursor() as cursor:
-        consumer = _started(database, mode="never")
+        consumer = _started(database, mode="never", chunkRows=100)
         try:
+            if begun:
+                _begin_and_pause(consumer)
             cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-            consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
-            waits = "snapshot now: 1 of 2 tables, 1 row, waits for the lock of public.t, which somebody else has"
-            _until(consumer, lambda: consumer.source.status().reason.endswith(waits))
-            _until(consumer, lambda: any("waits for the lock of public.t" in one for one in _warnings(caplog)))
+            consumer.source.set_snapshots([_REQUEST])
+            _until(consumer, lambda: _waits_in_status(consumer, waits))
+            _until(consumer, lambda: any(waits in line for line in _warnings(caplog)))
             holder.rollback()
             consumer.until_done()
         finally:
@@ -89,18 +101,20 @@ def test_a_transaction_that_is_streamed_and_not_visible_is_named(
     monkeypatch.setattr(news, "_SAID_AFTER_SECONDS", 0.1)
     database = Database("postgres", own_postgres.dsn(), own_postgres.version)
     database.execute(_SCHEMA)
-    consumer = _started(database, mode="never")
-    waiting = threading.Thread(target=database.execute, args=("UPDATE t SET id = 5000 WHERE id = 7",))
+    consumer = _started(database, mode="never", chunkRows=100)
+    waiting = threading.Thread(target=database.execute, args=("INSERT INTO t VALUES (5000)",))
     try:
+        _begin_and_pause(consumer)
         _reload(database, "SET synchronous_standby_names = 'nobody'")
         waiting.start()
-        _until(consumer, lambda: consumer.fold.touched.get("public.t") is not None)
-        consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
+        _until(consumer, lambda: (b"5000",) in consumer.fold.touched.get("public.t", {}))
+        consumer.source.set_snapshots([_REQUEST])
         _until(consumer, lambda: "not visible yet: look at the standbys" in consumer.source.status().reason)
         _until(consumer, lambda: any("not visible yet" in line for line in _warnings(caplog)))
         _reload(database, "RESET synchronous_standby_names")
         consumer.until_done()
     finally:
+        _reload(database, "RESET synchronous_standby_names")
         consumer.source.stop()
         waiting.join(10)
 
@@ -122,6 +136,23 @@ def test_a_snapshot_that_ends_without_a_table_is_an_error_in_the_log_with_the_re
     [_, ended] = _lines(caplog, logging.ERROR)
     assert ended.startswith("source.db1: snapshot now is failed: 0 rows of 0 tables")
     assert "give it a primary key" in ended
+
+
+def _begin_and_pause(consumer: Consumer) -> None:
+    """Within table t."""
+    consumer.source.set_snapshots([_REQUEST])
+    while len(consumer.fold.tables.get("public.t", {})) < 100:
+        consumer.read()
+    consumer.source.set_snapshots([replace(_REQUEST, wanted=Wanted.PAUSE)])
+    assert len(consumer.fold.tables["public.t"]) < 1200
+
+
+def _waits_in_status(consumer: Consumer, waits: str) -> bool:
+    said = re.escape(waits)
+    return (
+        re.search(rf"; snapshot now: . of 2 tables, [0-9,]+ rows?, {said}$", consumer.source.status().reason)
+        is not None
+    )
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
