@@ -297,3 +297,34 @@ def test_a_position_that_there_is_begins_no_snapshot(database: Database) -> None
         assert source.snapshots() == []
     finally:
         source.stop()
+
+
+def test_snapshots_that_ended_stay_so_when_the_stream_begins_anew(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 10) i")
+    consumer = started(database)
+    try:
+        consumer.until_done()
+        for count in range(1, 8):
+            consumer.source.set_snapshots([SnapshotRequest(f"s{at}", asked_at=1.0 + at) for at in range(count)])
+            consumer.until_done()
+        before = [(one.id, one.state, one.rows) for one in consumer.source.snapshots()]
+        assert consumer.position is not None
+        start_again(consumer.source, consumer.position)
+        consumer.until_done()
+        consumer.until_level(database)
+        assert sorted((one.id, one.state, one.rows) for one in consumer.source.snapshots()) == sorted(before)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 80
+
+
+def test_many_snapshots_that_are_cancelled_together_have_all_ended(database: Database) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        for wanted in (Wanted.RUN, Wanted.CANCEL):
+            names = [f"s{number}" for number in range(10)]
+            consumer.source.set_snapshots([SnapshotRequest(name, (), wanted, 1.0) for name in names])
+        consumer.until_done()
+    finally:
+        consumer.source.stop()

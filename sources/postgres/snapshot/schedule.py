@@ -132,8 +132,10 @@ class Schedule:
             self._drop_work()
             runs = [run for run in decode_runs(data) if not run.has_keyless_left]
             stored = {run.id for run in runs}
+            others = [run for run in self._runs if run.id not in stored]
+            over = [run for run in others if run.id in self._durably_ended]  # positions tell of the last ones alone
             # Of one that no position has yet nothing was given: it begins anew.
-            self._runs = runs + [run.begin_anew() for run in self._runs if run.id not in stored]
+            self._runs = over + runs + [run.begin_anew() for run in others if run.id not in self._durably_ended]
             self._durably_ended |= {run.id for run in self._runs if run.state.ended}
             for run in self._runs:
                 self._follow(run)
@@ -205,7 +207,7 @@ class Schedule:
         """For the position of the batch that is given next."""
         with self._condition:
             if self._encoded is None:
-                self._encoded = encode_runs(self._runs)
+                self._encoded = encode_runs(self._runs, self._durably_ended)
             self._told = True
             return self._encoded
 
