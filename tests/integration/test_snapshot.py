@@ -14,7 +14,7 @@ from psql_streamer.model import Batch, RowOp
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
-from tests.source_at_work import source_of, start_again
+from tests.source_at_work import source_of, start_again, wait_for
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
 
@@ -103,6 +103,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
             while time.monotonic() < ends:
                 consumer.read()
             assert consumer.fold.reads == 0
+            assert "waits until others see transaction" in consumer.source.snapshots()[0].reason
             cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
             cursor.execute("SELECT pg_reload_conf()")
         consumer.until_done()
@@ -325,6 +326,41 @@ def test_many_snapshots_that_are_cancelled_together_have_all_ended(database: Dat
         for wanted in (Wanted.RUN, Wanted.CANCEL):
             names = [f"s{number}" for number in range(10)]
             consumer.source.set_snapshots([SnapshotRequest(name, (), wanted, 1.0) for name in names])
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+
+
+def test_rows_of_a_transaction_that_began_before_its_table_was_published_are_not_lost(database: Database) -> None:
+    database.execute(TABLE + "CREATE TABLE late (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as writer, writer.cursor() as cursor:
+            cursor.execute("INSERT INTO late VALUES (1)")
+            database.execute("ALTER PUBLICATION p ADD TABLE late")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            while consumer.fold.reads < 1 or not consumer.source.snapshots()[0].reason:
+                consumer.read()
+            assert "waits for the end of transaction" in consumer.source.snapshots()[0].reason
+            cursor.execute("INSERT INTO late VALUES (2)")
+            writer.commit()
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.late")
+
+
+def test_a_table_that_is_locked_does_not_hold_up_the_others(database: Database) -> None:
+    database.execute(
+        TABLE + "CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE u; INSERT INTO u VALUES (1)"
+    )
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
         consumer.until_done()
     finally:
         consumer.source.stop()

@@ -1,4 +1,4 @@
-"""Transactions that are in progress for others, although they have committed."""
+"""Transactions whose changes neither a chunk nor the stream would have."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ _OTHERS = """
     SELECT backend_xid::text::bigint FROM pg_stat_activity
     WHERE backend_xid IS NOT NULL AND state IS NOT NULL AND wait_event IS DISTINCT FROM 'SyncRep'
 """
+
+# An xid is locked by its own transaction, prepared ones included. Partitions count for the table that they are of.
+_WRITERS = """
+    SELECT own.transactionid::text::bigint
+    FROM pg_locks written JOIN pg_locks own ON own.virtualtransaction = written.virtualtransaction
+    WHERE written.locktype = 'relation' AND written.mode = 'RowExclusiveLock' AND written.granted
+        AND written.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND written.relation IN (SELECT %s::bigint::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::bigint::oid))
+        AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock' AND own.granted
+"""
+
+
+def writers_of(session: Session, oid: int) -> set[int]:
+    """The transactions in progress that have written to a table; 32-bit xids. None of them is known on a standby.
+
+    The stream has none of their changes from before the table was published, though they commit behind that: pgoutput
+    sees publications as they were when a change was written (PostgreSQL documentation, "Logical Decoding Concepts").
+    """
+    return {int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)}
 
 
 def committed_but_hidden(session: Session, in_progress: set[int]) -> set[int]:

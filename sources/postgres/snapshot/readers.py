@@ -14,7 +14,7 @@ import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
 
-from psql_streamer.errors import SourceError, SourceRefused
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
@@ -37,7 +37,7 @@ from sources.postgres.snapshot.copying import (
     read_keys,
     read_pages,
 )
-from sources.postgres.snapshot.hidden import committed_but_hidden
+from sources.postgres.snapshot.hidden import committed_but_hidden, writers_of
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
@@ -54,6 +54,9 @@ _IDLE_SECONDS = 10.0
 _HIDDEN_PAUSE_SECONDS = 0.005
 """Before a fence is made again, because a transaction that the stream has given is not visible."""
 
+_PATIENCE_SECONDS = 0.5
+"""The time for which a transaction is waited for in silence; then what the table waits for shows."""
+
 _LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
@@ -61,6 +64,10 @@ _FIRST_ROWS, _FEWEST_ROWS = 2000, 100
 """Of the first chunk of a table, and of the smallest."""
 
 _STOP_SECONDS = 3.0
+
+
+class WriterNotDone(SourceUnavailable):
+    """A transaction wrote to the table before it was to be read, and has not ended."""
 
 
 class Readers:
@@ -82,6 +89,7 @@ class Readers:
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}
         self._rows_at_once: dict[str, int] = {}
+        self._writers: dict[tuple[str, str], set[int]] = {}  # by snapshot and relation, of tables that are begun
 
     def start(self, since: int, keyless: KeylessTables | None) -> None:
         """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
@@ -153,6 +161,9 @@ class Readers:
                     assert_never(task)
         except SourceRefused as error:
             self._refuse(task, error)
+        except WriterNotDone as error:
+            self._schedule.give_up(task, reason=str(error))
+            stopping.wait(_PATIENCE_SECONDS)
         except LockNotFree:
             assert isinstance(task, Read)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
@@ -242,14 +253,27 @@ class Readers:
         stopping: threading.Event,
     ) -> Fence | None:
         """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
+        table_of = task.run.id, task.table.relation
+        if task.after is None and task.keys is None and table_of not in self._writers:
+            self._writers[table_of] = writers_of(session, table.oid)
+        writers = self._writers.get(table_of, set())
+        patient_until = time.monotonic() + _PATIENCE_SECONDS
         while not stopping.is_set() and not task.chunk.dropped:
             fence = begin(connection, table, _LOCK_SECONDS)
             hidden = self._schedule.hidden(task, fence)
             unknown = self._schedule.unknown(fence, self._since)
             hidden |= committed_but_hidden(session, unknown) if unknown else set()
-            if not hidden:
+            at_work = {xid for xid in fence.xip if xid & 0xFFFF_FFFF in writers}
+            if not hidden and not at_work:
+                self._writers.pop(table_of, None)
                 return fence
             end(connection)
+            if time.monotonic() > patient_until:
+                if not hidden:
+                    raise WriterNotDone(
+                        f"waits for the end of transaction {min(at_work)}, which has written to {table.relation}"
+                    )
+                self._schedule.tell(task, f"waits until others see transaction {min(hidden)}, which the stream gave")
             stopping.wait(_HIDDEN_PAUSE_SECONDS)
         return None
 

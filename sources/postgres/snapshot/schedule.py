@@ -293,6 +293,11 @@ class Schedule:
             self._condition.notify_all()
         self._wake_source()
 
+    def tell(self, task: Read, reason: str) -> None:
+        """What the table waits for, while it is read."""
+        with self._condition:
+            task.table.reason = reason
+
     def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
         """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
         with self._condition:
@@ -378,7 +383,9 @@ class Schedule:
                 return None
             self._planning.add(run.id)
             return Plan(run)
-        left = sorted((table for table in run.tables if table.is_left), key=lambda table: not table.keyless)
+        left = sorted(
+            (table for table in run.tables if table.is_left), key=lambda table: (not table.keyless, table.reason != "")
+        )
         return next((task for table in left if (task := self._task(run, table))), None)
 
     def _task(self, run: SnapshotRun, table: TableRun) -> Read | None:
