@@ -364,3 +364,27 @@ def test_a_table_that_is_locked_does_not_hold_up_the_others(database: Database) 
         consumer.until_done()
     finally:
         consumer.source.stop()
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("v::int > 5", "cannot compute with the values of a row (InvalidTextRepresentation, SQLSTATE 22P02)"),
+        ("id = (SELECT id FROM public.t)", "more than one row returned by a subquery"),
+        ("lo_create(0) > 0", "cannot execute lo_create() in a read-only transaction"),
+    ],
+)
+def test_a_condition_that_fails_on_the_server_ends_the_table_and_shows_no_value(
+    database: Database, caplog: pytest.LogCaptureFixture, condition: str, reason: str
+) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'hunter2' FROM generate_series(1, 10) i")
+    consumer = started(database, mode="never")
+    try:
+        request = SnapshotRequest("one", (TableRequest("public.t", condition),), asked_at=1.0)
+        consumer.source.set_snapshots([request])
+        consumer.until_done(10.0)
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.snapshots()
+    assert reason in shown.reason
+    assert "hunter2" not in shown.reason + caplog.text

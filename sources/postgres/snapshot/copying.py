@@ -291,8 +291,11 @@ def _milliseconds(seconds: float) -> int:
     return 0 if not seconds else max(1, round(seconds * 1000))
 
 
-_REFUSED = ("42", "22", "0A", "55000", "P0")
+_REFUSED = ("42", "21", "22", "25006", "0A", "54", "55000", "P0")
 """SQLSTATEs of what is wrong with a table or a condition, or with the values that a condition computes with."""
+
+_MAY_QUOTE_ROWS = ("22", "P0")
+"""SQLSTATEs whose messages hold values: of rows, unless they have a place in the statement."""
 
 
 @contextmanager
@@ -305,8 +308,18 @@ def _errors(connection: Connection) -> Iterator[None]:
         raise ChunkTooSlow(error.diag.message_primary or "the query was cancelled") from None
     except psycopg2.Error as error:
         if (error.pgcode or "").startswith(_REFUSED):
-            raise TableRefused(error.diag.message_primary or str(error), error.diag.message_hint or "") from None
+            raise _refused(error) from None
         raise from_psycopg2(error, connection.dsn) from None
+
+
+def _refused(error: psycopg2.Error) -> TableRefused:
+    code = error.pgcode or ""
+    if code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
+        return TableRefused(
+            f"the server cannot compute with the values of a row ({type(error).__name__}, SQLSTATE {code})",
+            "correct the condition; the server's log has the value",
+        )
+    return TableRefused(error.diag.message_primary or str(error), error.diag.message_hint or "")
 
 
 @contextmanager

@@ -262,7 +262,7 @@ class Schedule:
             self._planning.discard(run.id)
             self._first.discard(run.id)
             if run.tables is None and not run.state.ended:
-                run.tables = tables
+                run.tables, run.reason = tables, ""
                 run.end_if_done()
             self._changed()
         self._wake_source()
