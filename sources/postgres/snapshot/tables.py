@@ -270,11 +270,7 @@ def _estimate(tuples: Sequence[float]) -> int | None:
 
 _REFUSALS = """
 SELECT has_schema_privilege(c.relnamespace, 'USAGE'), format('%%I', current_user), format('%%I', n.nspname),
-    row_security_active(c.oid), ARRAY(
-        SELECT format('%%I', a.attname) FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')
-        ORDER BY a.attnum
-    ), has_table_privilege(c.oid, 'SELECT')
+    row_security_active(c.oid), has_table_privilege(c.oid, 'SELECT')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s
 """
 
@@ -293,17 +289,16 @@ def refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
             f"{relation} has the foreign table {foreign[0]} as a partition, whose rows are not in the stream",
             "publish its other partitions themselves, or leave the table out",
         )
-    rows = session.rows(_REFUSALS, [column.name for column in relation.columns], table.oid)
+    rows = session.rows(_REFUSALS, table.oid)
     return _refused(relation, table.name, rows[0]) if rows else None
 
 
 def _refused(relation: Relation, name: str, row: tuple[Any, ...]) -> tuple[str, str] | None:
-    usable, role, schema, row_security, hidden, whole = row
+    usable, role, schema, row_security, readable = row
     if not usable:
         return f"role {role} may not use the schema of {relation}", f"GRANT USAGE ON SCHEMA {schema} TO {role}"
-    if hidden or not (whole or relation.columns):
-        some = f" ({', '.join(hidden)})" if len(hidden) < len(relation.columns) else ""
-        return f"role {role} may not read {relation}", f"GRANT SELECT{some} ON {name} TO {role}"
+    if not readable:  # privileges on columns do not allow LOCK TABLE
+        return f"role {role} may not read the whole of {relation}", f"GRANT SELECT ON {name} TO {role}"
     if row_security:
         return (
             f"row-level security of {relation} hides rows from role {role}",
