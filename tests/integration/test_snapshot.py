@@ -114,6 +114,30 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     consumer.fold.assert_equals(database, "public.t")
 
 
+def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_confirms_commits(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 100) i")
+    database.execute("CREATE TABLE other (id int)")
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            cursor.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+            cursor.execute("SELECT pg_reload_conf()")
+        with database.session() as session, session.cursor() as cursor:
+            for number in range(2):
+                cursor.execute("INSERT INTO other VALUES (1)")
+                consumer.source.set_snapshots(
+                    [SnapshotRequest(f"s{at}", asked_at=1.0 + at) for at in range(number + 1)]
+                )
+                consumer.until_done(20.0)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 200
+
+
 def _update(database: Database) -> None:
     database.execute("UPDATE t SET v = 'new' WHERE id = 7")
 

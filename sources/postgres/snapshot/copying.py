@@ -34,6 +34,8 @@ _PINNED = {
     "lock_timeout": "0",
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    # A message that makes the server write out its WAL waits for its own disk, and for no standby.
+    "synchronous_commit": "local",
     # A chunk has one process of the server for itself, and is too short for compiled code to pay.
     "max_parallel_workers_per_gather": "0",
     "jit": "off",
