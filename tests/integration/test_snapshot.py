@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import psycopg2
 import pytest
@@ -12,6 +13,8 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Batch, RowOp
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
+from sources.postgres.snapshot import readers
+from sources.postgres.snapshot.copying import Chunk, read_chunk
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.source_at_work import source_of, start_again, wait_for
@@ -413,3 +416,41 @@ def test_a_condition_that_fails_on_the_server_ends_the_table_and_shows_no_value(
     [shown] = consumer.source.snapshots()
     assert reason in shown.reason
     assert "hunter2" not in shown.reason + caplog.text
+
+
+def test_the_last_snapshots_that_ended_are_shown(database: Database) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        for count in range(1, 26):
+            names = [f"s{at}" for at in range(count)]
+            ended = [SnapshotRequest(name, (), Wanted.CANCEL, 1.0) for name in names[:-1]]
+            consumer.source.set_snapshots([*ended, SnapshotRequest(names[-1], (), Wanted.RUN, 1.0)])
+            consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert [one.id for one in consumer.source.snapshots()] == [f"s{at}" for at in range(4, 25)]
+
+
+def test_a_reader_that_fails_says_so_and_tries_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 10) i")
+    failures = [MemoryError("hunter2"), ValueError("hunter2")]
+
+    def read_or_fail(*given: Any) -> Chunk:
+        if failures:
+            raise failures.pop()
+        return read_chunk(*given)
+
+    monkeypatch.setattr(readers, "read_chunk", read_or_fail)
+    consumer = Consumer(source_of(database, snapshot={"mode": "initial", "parallel": 1}, startRetryInterval="50ms"))
+    consumer.source.stream_identity()
+    consumer.source.start(None)
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 10
+    assert "a snapshot waits: MemoryError" in caplog.text
+    assert "hunter2" not in caplog.text

@@ -143,6 +143,11 @@ class Readers:
                 log.warning("source.%s: a snapshot waits: %s", self._name, error)
             self._schedule.give_up(task, reason=str(error))
             stopping.wait(self._options.start_retry_interval)
+        except Exception as error:  # no thread ends in silence; texts and tracebacks may quote rows
+            what = f"{type(error).__name__} while it was read: see the service's memory, and tell its makers"
+            log.error("source.%s: a snapshot waits: %s", self._name, what)
+            self._schedule.give_up(task, reason=what)
+            stopping.wait(self._options.start_retry_interval)
 
     def _do(
         self, task: Task, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event

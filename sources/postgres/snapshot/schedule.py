@@ -32,6 +32,9 @@ _KEYS_AT_ONCE = 1000
 _NUDGE_SECONDS = 2.0
 """The time that a chunk waits before the server is made to write out its WAL."""
 
+_MOST_ENDED = 20
+"""Snapshots that have ended and are shown."""
+
 _CHUNKS_AHEAD = 2
 """Chunks of the allowed size that may be held, for each reader."""
 
@@ -233,6 +236,7 @@ class Schedule:
                     run = SnapshotRun(request.id, True, request.asked_at, request.tables)
                     self._runs.append(run)
                 self._follow(run)
+            self._forget_old()
             self._changed()
         self._wake_source()
 
@@ -342,6 +346,16 @@ class Schedule:
         for work in self._work.values():
             work.drop_chunks(None)
         self._work.clear()
+
+    def _forget_old(self) -> None:
+        """Of the snapshots whose end is on disk, and that nobody asks for any more, the last ones are remembered."""
+        over = [
+            run
+            for run in self._runs
+            if run.id in self._durably_ended and self._wanted.get(run.id, Wanted.CANCEL) is Wanted.CANCEL
+        ]
+        for run in over[:-_MOST_ENDED]:
+            self._runs.remove(run)
 
     def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
         return self._work.setdefault((run.id, table.table), _TableWork(table.key))
