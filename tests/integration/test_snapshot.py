@@ -454,3 +454,18 @@ def test_a_reader_that_fails_says_so_and_tries_again(
     assert consumer.fold.reads == 10
     assert "a snapshot waits: MemoryError" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_a_chunk_that_ends_with_an_empty_key_is_given_once(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id text PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t VALUES ('', repeat('x', 5000)), ('a', 'b'), ('c', 'd')"
+    )
+    consumer = started(database, chunkBytes=1000)
+    try:
+        consumer.until_done(10.0)
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 3
+    consumer.fold.assert_equals(database, "public.t")

@@ -289,7 +289,7 @@ class Schedule:
                 return
             chunk.held.fill(rows)
             if chunk.keys is None:
-                work.read_key = last_key or work.read_key
+                work.read_key = work.read_key if last_key is None else last_key  # a key may be empty
                 work.read_all = last
             elif not last:
                 chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
@@ -463,7 +463,7 @@ class Schedule:
         table.rows += len(piece.keys)
         run.rates.note(time.monotonic(), len(piece.keys))
         if chunk.keys is None:
-            table.key = piece.behind or table.key
+            table.key = table.key if piece.behind is None else piece.behind
         else:
             run.read_again += len(piece.keys)
         if piece.ends_chunk:
