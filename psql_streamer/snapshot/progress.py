@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,10 +254,10 @@ class Rate:
             self._samples.popleft()
 
 
-def encode_runs(runs: Iterable[SnapshotRun]) -> list[dict[str, Any]]:
-    """For the position: those that are left, and the last ones that have ended."""
+def encode_runs(runs: Iterable[SnapshotRun], durably_ended: Container[str]) -> list[dict[str, Any]]:
+    """For the position: those that are left, those whose end no stored position has, and the last of the others."""
     held = list(runs)
-    ended = [run for run in held if run.state.ended]
+    ended = [run for run in held if run.state.ended and run.id in durably_ended]
     forgotten = {run.id for run in ended[: max(0, len(ended) - _MOST_ENDED)]}
     return [run.encode() for run in held if run.id not in forgotten]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import psycopg2
 import pytest
@@ -12,6 +13,8 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Batch, RowOp
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
+from sources.postgres.snapshot import readers
+from sources.postgres.snapshot.copying import Chunk, read_chunk
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.source_at_work import source_of, start_again, wait_for
@@ -104,6 +107,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
             while time.monotonic() < ends:
                 consumer.read()
             assert consumer.fold.reads == 0
+            assert "waits for transactions that were writing to public.t" in consumer.source.snapshots()[0].reason
             cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
             cursor.execute("SELECT pg_reload_conf()")
         consumer.until_done()
@@ -143,6 +147,30 @@ def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_the
         waiting.join(10)
     assert consumer.fold.reads == 100
     consumer.fold.assert_equals(database, "public.t")
+
+
+def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_confirms_commits(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 100) i")
+    database.execute("CREATE TABLE other (id int)")
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            cursor.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+            cursor.execute("SELECT pg_reload_conf()")
+        with database.session() as session, session.cursor() as cursor:
+            for number in range(2):
+                cursor.execute("INSERT INTO other VALUES (1)")
+                consumer.source.set_snapshots(
+                    [SnapshotRequest(f"s{at}", asked_at=1.0 + at) for at in range(number + 1)]
+                )
+                consumer.until_done(20.0)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 200
 
 
 def _update(database: Database) -> None:
@@ -314,6 +342,7 @@ def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Da
     )
     role = f"reader_{database.name}"
     database.execute(f"CREATE ROLE {role} LOGIN REPLICATION; GRANT SELECT ON t TO {role}")
+    database.execute(f"GRANT SELECT (id) ON secret TO {role}")  # is not enough
     try:
         parts = psycopg2.extensions.parse_dsn(database.dsn) | {"user": role}
         consumer = started(Database(database.name, psycopg2.extensions.make_dsn(**parts), database.version))
@@ -358,3 +387,146 @@ def test_a_condition_that_fits_few_rows_is_followed_with_fewer_rows_at_once(data
     finally:
         consumer.source.stop()
     assert sorted(int(key or b"0") for (key,) in consumer.fold.tables["public.t"]) == [*range(40, 401, 40)]
+
+
+def test_snapshots_that_ended_stay_so_when_the_stream_begins_anew(database: Database) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 10) i")
+    consumer = started(database)
+    try:
+        consumer.until_done()
+        for count in range(1, 8):
+            consumer.source.set_snapshots([SnapshotRequest(f"s{at}", asked_at=1.0 + at) for at in range(count)])
+            consumer.until_done()
+        before = [(one.id, one.state, one.rows) for one in consumer.source.snapshots()]
+        assert consumer.position is not None
+        start_again(consumer.source, consumer.position)
+        consumer.until_done()
+        consumer.until_level(database)
+        assert sorted((one.id, one.state, one.rows) for one in consumer.source.snapshots()) == sorted(before)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 80
+
+
+def test_many_snapshots_that_are_cancelled_together_have_all_ended(database: Database) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        for wanted in (Wanted.RUN, Wanted.CANCEL):
+            names = [f"s{number}" for number in range(10)]
+            consumer.source.set_snapshots([SnapshotRequest(name, (), wanted, 1.0) for name in names])
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+
+
+def test_rows_of_a_transaction_that_began_before_its_table_was_published_are_not_lost(database: Database) -> None:
+    database.execute(TABLE + "CREATE TABLE late (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as writer, writer.cursor() as cursor:
+            cursor.execute("INSERT INTO late VALUES (1)")
+            database.execute("ALTER PUBLICATION p ADD TABLE late")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            while consumer.fold.reads < 1 or not consumer.source.snapshots()[0].reason:
+                consumer.read()
+            assert "waits for transactions that were writing to public.late" in consumer.source.snapshots()[0].reason
+            cursor.execute("INSERT INTO late VALUES (2)")
+            writer.commit()
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.late")
+
+
+def test_a_table_that_is_locked_does_not_hold_up_the_others(database: Database) -> None:
+    database.execute(
+        TABLE + "CREATE TABLE u (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE u; INSERT INTO u VALUES (1)"
+    )
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("v::int > 5", "cannot compute with the values of a row (InvalidTextRepresentation, SQLSTATE 22P02)"),
+        ("id = (SELECT id FROM public.t)", "more than one row returned by a subquery"),
+        ("lo_create(0) > 0", "cannot execute lo_create() in a read-only transaction"),
+    ],
+)
+def test_a_condition_that_fails_on_the_server_ends_the_table_and_shows_no_value(
+    database: Database, caplog: pytest.LogCaptureFixture, condition: str, reason: str
+) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'hunter2' FROM generate_series(1, 10) i")
+    consumer = started(database, mode="never")
+    try:
+        request = SnapshotRequest("one", (TableRequest("public.t", condition),), asked_at=1.0)
+        consumer.source.set_snapshots([request])
+        consumer.until_done(10.0)
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.snapshots()
+    assert reason in shown.reason
+    assert "hunter2" not in shown.reason + caplog.text
+
+
+def test_the_last_snapshots_that_ended_are_shown(database: Database) -> None:
+    database.execute(TABLE)
+    consumer = started(database, mode="never")
+    try:
+        for count in range(1, 26):
+            names = [f"s{at}" for at in range(count)]
+            ended = [SnapshotRequest(name, (), Wanted.CANCEL, 1.0) for name in names[:-1]]
+            consumer.source.set_snapshots([*ended, SnapshotRequest(names[-1], (), Wanted.RUN, 1.0)])
+            consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert [one.id for one in consumer.source.snapshots()] == [f"s{at}" for at in range(4, 25)]
+
+
+def test_a_reader_that_fails_says_so_and_tries_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 10) i")
+    failures = [MemoryError("hunter2"), ValueError("hunter2")]
+
+    def read_or_fail(*given: Any) -> Chunk:
+        if failures:
+            raise failures.pop()
+        return read_chunk(*given)
+
+    monkeypatch.setattr(readers, "read_chunk", read_or_fail)
+    consumer = Consumer(source_of(database, snapshot={"mode": "initial", "parallel": 1}, startRetryInterval="50ms"))
+    consumer.source.stream_identity()
+    consumer.source.start(None)
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 10
+    assert "a snapshot met a program error: MemoryError" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_a_chunk_that_ends_with_an_empty_key_is_given_once(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id text PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t VALUES ('', repeat('x', 5000)), ('a', 'b'), ('c', 'd')"
+    )
+    consumer = started(database, chunkBytes=1000)
+    try:
+        consumer.until_done(10.0)
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 3
+    consumer.fold.assert_equals(database, "public.t")

@@ -34,6 +34,8 @@ _PINNED = {
     "lock_timeout": "0",
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    # A message that makes the server write out its WAL waits for its own disk, and for no standby.
+    "synchronous_commit": "local",
     # A chunk has one process of the server for itself, and is too short for compiled code to pay.
     "max_parallel_workers_per_gather": "0",
     "jit": "off",
@@ -292,17 +294,20 @@ def _milliseconds(seconds: float) -> int:
     return 0 if not seconds else max(1, round(seconds * 1000))
 
 
-_REFUSED = {
+_REFUSED = ("42", "21", "22", "25006", "0A", "54", "55000", "P0")
+"""SQLSTATEs of what is wrong with a table or a condition, or with the values that a condition computes with."""
+
+_REMEDIES = {
     "22021": "mend the row, whose bytes are not text, or leave it out with a condition (snapshot.where)",
     "22P05": "mend the row, which has a character that UTF-8 does not have, or leave it out (snapshot.where)",
     "42501": "grant the privilege: GRANT SELECT ON the table TO the role",
     "42": "correct the condition (snapshot.where): names outside of pg_catalog need their schema",
     "0A": "leave the table out (snapshot.tables)",
 }
-"""SQLSTATEs, or what they begin with, of what is wrong with a table, a row or a condition, and what to do."""
+"""What SQLSTATEs begin with, and what to do."""
 
-_FAILED_FOR_A_ROW = ("22", "P0")
-"""What SQLSTATEs begin with of errors whose messages quote the values of a row."""
+_MAY_QUOTE_ROWS = ("22", "P0")
+"""SQLSTATEs whose messages hold values: of rows, unless they have a place in the statement."""
 
 
 @contextmanager
@@ -314,13 +319,20 @@ def _errors(connection: Connection) -> Iterator[None]:
     except psycopg2.errors.QueryCanceled as error:
         raise ChunkTooSlow(error.diag.message_primary or "the query was cancelled") from None
     except psycopg2.Error as error:
-        for state, remedy in _REFUSED.items():
-            if (error.pgcode or "").startswith(state):
-                raise TableRefused(error.diag.message_primary or "", error.diag.message_hint or remedy) from None
-        if (error.pgcode or "").startswith(_FAILED_FOR_A_ROW):
-            what = f"the condition fails for a row (SQLSTATE {error.pgcode})"
-            raise TableRefused(what, "correct the condition (snapshot.where)") from None
+        if (error.pgcode or "").startswith(_REFUSED):
+            raise _refused(error) from None
         raise from_psycopg2(error, connection.dsn) from None
+
+
+def _refused(error: psycopg2.Error) -> TableRefused:
+    code = error.pgcode or ""
+    if code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
+        return TableRefused(
+            f"the server cannot compute with the values of a row ({type(error).__name__}, SQLSTATE {code})",
+            "correct the condition; the server's log has the value",
+        )
+    remedy = next((remedy for state, remedy in _REMEDIES.items() if code.startswith(state)), "")
+    return TableRefused(error.diag.message_primary or str(error), error.diag.message_hint or remedy)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Transactions that are in progress for others, although they have committed."""
+"""Transactions whose changes neither a chunk nor the stream would have."""
 
 from __future__ import annotations
 

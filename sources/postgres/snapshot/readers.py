@@ -149,10 +149,10 @@ class Readers:
                 log.warning("source.%s: a snapshot waits: %s", self._name, error)
             self._schedule.give_up(task, reason=str(error))
             stopping.wait(self._options.start_retry_interval)
-        except Exception as error:
-            # A thread that ends would leave its table waiting for ever. The text may have values of rows in it.
+        except Exception as error:  # no thread ends in silence; the text may have values of rows in it
             log.error("source.%s: a snapshot met a program error: %s", self._name, _places(error))
-            self._schedule.give_up(task, refused=f"a program error, {type(error).__name__}: see the log, and report it")
+            self._schedule.give_up(task, reason=f"a program error, {type(error).__name__}: see the log, and report it")
+            stopping.wait(self._options.start_retry_interval)
 
     def _do(
         self, task: Task, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event

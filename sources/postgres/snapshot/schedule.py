@@ -33,6 +33,9 @@ _KEYS_AT_ONCE = 1000
 _NUDGE_SECONDS = 2.0
 """The time that a chunk waits before the server is made to write out its WAL."""
 
+_MOST_ENDED = 20
+"""Snapshots that have ended and are shown."""
+
 _CHUNKS_AHEAD = 2
 """Chunks of the allowed size that may be held, for each reader."""
 
@@ -142,8 +145,10 @@ class Schedule:
             self._drop_work()
             runs = [run for run in decode_runs(data) if not run.has_keyless_left]
             stored = {run.id for run in runs}
+            others = [run for run in self._runs if run.id not in stored]
+            over = [run for run in others if run.id in self._durably_ended]  # positions tell of the last ones alone
             # Of one that no position has yet nothing was given: it begins anew.
-            self._runs = runs + [run.begin_anew() for run in self._runs if run.id not in stored]
+            self._runs = over + runs + [run.begin_anew() for run in others if run.id not in self._durably_ended]
             self._durably_ended |= {run.id for run in self._runs if run.state.ended}
             for run in self._runs:
                 if run.tables is not None and not run.state.ended:
@@ -223,7 +228,7 @@ class Schedule:
         """For the position of the batch that is given next."""
         with self._condition:
             if self._encoded is None:
-                self._encoded = encode_runs(self._runs)
+                self._encoded = encode_runs(self._runs, self._durably_ended)
             self._told = True
             return self._encoded
 
@@ -249,6 +254,7 @@ class Schedule:
                     run = SnapshotRun(request.id, True, request.asked_at, request.tables)
                     self._runs.append(run)
                 self._follow(run)
+            self._forget_old()
             self._changed()
         self._wake_source()
 
@@ -312,7 +318,7 @@ class Schedule:
             chunk.held.fill(rows)
             task.table.order = rows.order
             if chunk.keys is None:
-                work.read_key = last_key or work.read_key
+                work.read_key = work.read_key if last_key is None else last_key  # a key may be empty
                 work.read_all = last
             elif not last:
                 chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
@@ -383,6 +389,16 @@ class Schedule:
             work.drop_chunks(None)
         self._work.clear()
 
+    def _forget_old(self) -> None:
+        """Of the snapshots whose end is on disk, and that nobody asks for any more, the last ones are remembered."""
+        over = [
+            run
+            for run in self._runs
+            if run.id in self._durably_ended and self._wanted.get(run.id, Wanted.CANCEL) is Wanted.CANCEL
+        ]
+        for run in over[:-_MOST_ENDED]:
+            self._runs.remove(run)
+
     def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
         return self._work.setdefault((run.id, table.table), _TableWork(read_key=table.key))
 
@@ -427,7 +443,9 @@ class Schedule:
                 return None
             self._planning.add(run.id)
             return Plan(run)
-        left = sorted((table for table in run.tables if table.is_left), key=lambda table: not table.keyless)
+        left = sorted(
+            (table for table in run.tables if table.is_left), key=lambda table: (not table.keyless, table.reason != "")
+        )
         return next((task for table in left if (task := self._task(run, table))), None)
 
     def _task(self, run: SnapshotRun, table: TableRun) -> Read | None:
@@ -496,7 +514,7 @@ class Schedule:
         table.rows += len(piece.keys)
         run.rates.note(time.monotonic(), len(piece.keys))
         if chunk.keys is None:
-            table.key = piece.behind or table.key
+            table.key = table.key if piece.behind is None else piece.behind
         else:
             run.read_again += len(piece.keys)
         if piece.ends_chunk:
