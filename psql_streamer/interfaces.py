@@ -74,6 +74,10 @@ class Source(ABC):
         """
         return None
 
+    def move_position(self, stored: Position, override: Position) -> Position:  # noqa: ARG002 - where that is all
+        """Where an override leads from a stored position of the same stream: with what else the position keeps."""
+        return override
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""

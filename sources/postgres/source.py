@@ -107,6 +107,9 @@ class PostgresSource(Source):
         override = self._settings.wal_position_override
         return WalPosition(override).position if override else None
 
+    def move_position(self, stored: Position, override: Position) -> Position:
+        return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
+
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._catalog, self._application_name)
 
