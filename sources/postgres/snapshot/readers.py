@@ -194,11 +194,15 @@ class Readers:
     ) -> None:
         known = self._tables.pop(task.table.relation, None)
         try:
-            fence = self._begin(task, known or self._require_readable(task, session), connection, session, stopping)
+            locked = known or self._require_readable(task, session)
+            fence = self._begin(task, locked, connection, session, stopping)
             if fence is None:
                 self._schedule.give_up(task)
                 return
             table = self._require_readable(task, session)
+            if table.name != locked.name:
+                self._schedule.give_up(task)  # it was renamed, and what is locked is another table, which has its name
+                return
             began = time.monotonic()
             chunk = self._copy(task, table, connection)
             self._steer(task, chunk, time.monotonic() - began)
