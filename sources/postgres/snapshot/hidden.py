@@ -24,12 +24,18 @@ _WRITERS = """
 
 
 def writers_of(session: Session, oid: int) -> set[int]:
-    """The transactions in progress that have written to a table; 32-bit xids. None of them is known on a standby.
+    """The transactions in progress that have written to a table; 32-bit xids. On a standby they are not known.
 
     The stream has none of their changes from before the table was published, though they commit behind that: pgoutput
     sees publications as they were when a change was written (PostgreSQL documentation, "Logical Decoding Concepts").
     """
     return {int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)}
+
+
+def next_on_standby(session: Session) -> int:
+    """On a standby: behind the last transaction that has ended there, 64 bits; 0 on a primary."""
+    query = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmax(pg_current_snapshot())::text ELSE '0' END"
+    return int(session.value(query))
 
 
 def committed_but_hidden(session: Session, in_progress: set[int]) -> set[int]:

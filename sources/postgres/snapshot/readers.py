@@ -37,7 +37,7 @@ from sources.postgres.snapshot.copying import (
     read_keys,
     read_pages,
 )
-from sources.postgres.snapshot.hidden import committed_but_hidden, writers_of
+from sources.postgres.snapshot.hidden import committed_but_hidden, next_on_standby, writers_of
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
@@ -89,7 +89,9 @@ class Readers:
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}
         self._rows_at_once: dict[str, int] = {}
-        self._writers: dict[tuple[str, str], set[int]] = {}  # by snapshot and relation, of tables that are begun
+        self._writers: dict[
+            tuple[str, str], tuple[set[int], int]
+        ] = {}  # by snapshot and relation, of tables that are begun
 
     def start(self, since: int, keyless: KeylessTables | None) -> None:
         """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
@@ -264,15 +266,15 @@ class Readers:
         """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
         table_of = task.run.id, task.table.relation
         if task.after is None and task.keys is None and table_of not in self._writers:
-            self._writers[table_of] = writers_of(session, table.oid)
-        writers = self._writers.get(table_of, set())
+            self._writers[table_of] = writers_of(session, table.oid), next_on_standby(session)
+        writers, before = self._writers.get(table_of, (set(), 0))
         patient_until = time.monotonic() + _PATIENCE_SECONDS
         while not stopping.is_set() and not task.chunk.dropped:
             fence = begin(connection, table, _LOCK_SECONDS)
             hidden = self._schedule.hidden(task, fence)
             unknown = self._schedule.unknown(fence, self._since)
             hidden |= committed_but_hidden(session, unknown) if unknown else set()
-            at_work = {xid for xid in fence.xip if xid & 0xFFFF_FFFF in writers}
+            at_work = {xid for xid in fence.xip if xid & 0xFFFF_FFFF in writers} | set(range(fence.xmin, before)[:1])
             if not hidden and not at_work:
                 self._writers.pop(table_of, None)
                 return fence
@@ -280,7 +282,7 @@ class Readers:
             if time.monotonic() > patient_until:
                 if not hidden:
                     raise WriterNotDone(
-                        f"waits for the end of transaction {min(at_work)}, which has written to {table.relation}"
+                        f"waits for the end of transaction {min(at_work)}, which may have written to {table.relation}"
                     )
                 self._schedule.tell(task, f"waits until others see transaction {min(hidden)}, which the stream gave")
             stopping.wait(_HIDDEN_PAUSE_SECONDS)
