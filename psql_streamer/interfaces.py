@@ -85,6 +85,10 @@ class Source(ABC):
         """What an operator does about changes that are lost for good; a part of messages."""
         return f"forget the position (psql-streamer position forget {self.name}) to start {self.first_start}"
 
+    def move_position(self, stored: Position, override: Position) -> Position:  # noqa: ARG002 - where that is all
+        """Where an override leads from a stored position of the same stream: with what else the position keeps."""
+        return override
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """Look at every precondition without changing anything; an empty result means that start will work."""

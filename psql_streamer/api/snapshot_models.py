@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.redaction import redact
 from psql_streamer.snapshots import SnapshotState, TableProgress, TableRequest, TableState, Wanted
+from psql_streamer.table_patterns import TablePatterns
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _Condition = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00]+$")]
@@ -43,6 +44,7 @@ class SnapshotWanted(BaseModel):
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
                 raise ValueError(f'tables: "{name}" is named twice')
+        TablePatterns(dict.fromkeys(names))
         for one in given:
             if one.where is not None and one.table in self.where:
                 raise ValueError(f'where: "{one.table}" has a condition among tables already')

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
 from psql_streamer.checkpoint.resume import choose_position, require_same_stream
@@ -225,6 +226,8 @@ class SourceRunner:
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:
                 self._log_override(record.position, resume.position)
+                if record.stream == stream:
+                    resume = replace(resume, position=self.part.move_position(record.position, resume.position))
         self.snapshots.pass_on()
         self.part.start(resume.position)
         self._position, self._stream = resume.position, stream

@@ -117,6 +117,9 @@ class PostgresSource(Source):
     def gap_remedy(self) -> str:
         return accept_gap(self.name)
 
+    def move_position(self, stored: Position, override: Position) -> Position:
+        return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
+
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._catalog, self.name, self._application_name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import psycopg2
@@ -12,9 +13,11 @@ import pytest
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Batch, RowOp
+from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
 from sources.postgres.snapshot import readers
-from sources.postgres.snapshot.copying import Chunk, read_chunk
+from sources.postgres.snapshot.copying import Chunk, begin, read_chunk
+from sources.postgres.snapshot.tables import SnapshotTable, describe_shape
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.source_at_work import source_of, start_again, wait_for
@@ -530,3 +533,31 @@ def test_a_chunk_that_ends_with_an_empty_key_is_given_once(database: Database) -
         consumer.source.stop()
     assert consumer.fold.reads == 3
     consumer.fold.assert_equals(database, "public.t")
+
+
+def test_a_table_whose_name_another_one_has_taken_is_locked_before_it_is_read(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'v' FROM generate_series(1, 300) i")
+    meanwhile = ["", "ALTER TABLE t RENAME TO u; CREATE TABLE t (id int PRIMARY KEY)"]
+
+    def begin_later(*given: Any) -> Fence:
+        if meanwhile and (statement := meanwhile.pop(0)):
+            database.execute(statement)
+        return begin(*given)
+
+    def rewrite_and_describe(*given: Any) -> SnapshotTable | None:
+        table = describe_shape(*given)
+        if table is not None and table.relation.table == "u":
+            with suppress(psycopg2.errors.LockNotAvailable):  # a chunk has it
+                database.execute("SET lock_timeout = 100; ALTER TABLE u ALTER v TYPE varchar(9) USING v || 'x'")
+        return table
+
+    monkeypatch.setattr(readers, "begin", begin_later)
+    monkeypatch.setattr(readers, "describe_shape", rewrite_and_describe)
+    consumer = started(database, chunkRows=100, parallel=1)
+    try:
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 300

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg2.extensions import parse_dsn
@@ -173,6 +175,30 @@ def test_an_override_is_followed_once_for_every_value_and_told(database: Databas
         assert times_delivered(begin) == 2, "the same value is not followed again"
         assert times_delivered("0/0") == 2
         assert times_delivered(begin) == 3, "after it was taken out it may be set again"
+
+
+def test_an_override_leaves_a_snapshot_where_it_is(database: Database, tmp_path: Path) -> None:
+    database.execute(_SCHEMA + "; INSERT INTO t SELECT generate_series(1, 6000)")
+    options = {"mode": "initial", "chunkRows": 10, "parallel": 1}
+    section = postgres_section(database, snapshot=options)
+    with Service(tmp_path, section + '[sink.nothing]\ntype = "stub_discard"\nsources = ["db1"]\n') as service:
+
+        def snapshot() -> dict[str, Any]:
+            [found] = json.loads(service.text("/snapshots"))["snapshots"] or [{"rows": 0}]
+            return dict(found)
+
+        service.start()
+        service.until(lambda: snapshot()["rows"] > 0, "the first rows")
+        service.until_durable(database)
+        service.kill()
+        stored = _position(service)
+        [before] = stored.data["snapshots"]
+        assert before["state"] == "running", "the snapshot was over too soon: the test shows nothing"
+        wanted = f'[source.db1]\nwalPositionOverride = "{WalPosition.of(stored).lsn}"'
+        service.config.write_text(service.config.read_text().replace("[source.db1]", wanted))
+        service.start()
+        service.until(lambda: snapshot().get("state") == "done", "the end of the snapshot")
+        assert (snapshot()["id"], snapshot()["rows"]) == (before["id"], 6000)
 
 
 def _position(service: Service) -> Position:

@@ -249,7 +249,7 @@ def _copy(
 
     def run(limit: int, room: int) -> tuple[RowMemory, bool]:
         memory = RowMemory(room)
-        with _errors(connection), connection.cursor() as cursor:
+        with _errors(connection, of_rows=True), connection.cursor() as cursor:
             try:
                 cursor.copy_expert(f"{settings} COPY ({select} LIMIT {limit}) TO STDOUT (FORMAT csv)", memory)
             except ValueError:  # the memory is full
@@ -311,7 +311,8 @@ _MAY_QUOTE_ROWS = ("22", "P0")
 
 
 @contextmanager
-def _errors(connection: Connection) -> Iterator[None]:
+def _errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
+    """of_rows: whether the statement computes with rows."""
     try:
         yield
     except psycopg2.errors.LockNotAvailable as error:
@@ -320,13 +321,13 @@ def _errors(connection: Connection) -> Iterator[None]:
         raise ChunkTooSlow(error.diag.message_primary or "the query was cancelled") from None
     except psycopg2.Error as error:
         if (error.pgcode or "").startswith(_REFUSED):
-            raise _refused(error) from None
+            raise _refused(error, of_rows) from None
         raise from_psycopg2(error, connection.dsn) from None
 
 
-def _refused(error: psycopg2.Error) -> TableRefused:
+def _refused(error: psycopg2.Error, of_rows: bool) -> TableRefused:
     code = error.pgcode or ""
-    if code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
+    if of_rows and code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
         return TableRefused(
             f"the server cannot compute with the values of a row ({type(error).__name__}, SQLSTATE {code})",
             "correct the condition; the server's log has the value",

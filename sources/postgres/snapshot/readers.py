@@ -44,7 +44,7 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
-from sources.postgres.snapshot.writers import still_there, writers_of
+from sources.postgres.snapshot.writers import Writers, still_there, writers_of
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
@@ -95,7 +95,7 @@ class Readers:
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}
         self._rows_at_once: dict[str, int] = {}
-        self._writers: dict[tuple[str, str], set[int]] = {}  # of tables that wait for them, by snapshot and relation
+        self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
     def start(self, since: int, keyless: KeylessTables | None) -> None:
         """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
@@ -201,12 +201,13 @@ class Readers:
             return
         known = self._tables.pop(task.table.relation, None)
         try:
-            fence = self._begin(task, known or self._require_readable(task, session), connection, session, stopping)
+            locked = known or self._require_readable(task, session)
+            fence = self._begin(task, locked, connection, session, stopping)
             if fence is None:
                 self._schedule.give_up(task)
                 return
             table = self._require_readable(task, session)
-            if known is not None and table.name != known.name:
+            if table.name != locked.name:
                 self._schedule.give_up(task)  # another table has the name under which it was locked
                 return
             if self._is_out_of_order(task, table):

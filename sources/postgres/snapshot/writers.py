@@ -8,6 +8,7 @@ for those who are writing to the table: what they did before is not streamed whe
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from sources.postgres.catalog import Session
 
@@ -29,11 +30,31 @@ WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted AND tran
 """
 
 
-def writers_of(session: Session, oid: int) -> set[int]:
-    """The transactions in progress that may have changed rows of a table. 32-bit xids."""
-    return {int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)}
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Transactions in progress that may have changed rows of a table. xids: 32 bits. before: on a standby, which does
+    not know who writes to what, all that are older than this one, 64 bits; else 0.
+    """
+
+    xids: Collection[int]
+    before: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.xids or self.before)
 
 
-def still_there(session: Session, xids: Collection[int]) -> set[int]:
+def writers_of(session: Session, oid: int) -> Writers:
+    """Those of a table, and of its partitions."""
+    if session.value("SELECT pg_is_in_recovery()"):
+        return Writers((), int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")))
+    return Writers([int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)])
+
+
+def still_there(session: Session, writers: Writers) -> Writers:
     """Those of these transactions whose changes are not seen by others yet."""
-    return {int(xid) for (xid,) in session.rows(_LEFT, list(xids))} if xids else set()
+    if writers.before:
+        oldest = int(session.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text"))
+        return writers if oldest < writers.before else Writers(())
+    if not writers.xids:
+        return writers
+    return Writers([int(xid) for (xid,) in session.rows(_LEFT, list(writers.xids))])
