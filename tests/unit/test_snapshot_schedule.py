@@ -21,6 +21,7 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from sources.postgres.snapshot.news import News
 from sources.postgres.snapshot.schedule import Plan, Read, Schedule
 
 RELATION = Relation("16400", "public", "t", (Column("id", PostgresType(23), key=True),), ReplicaIdentity.DEFAULT)
@@ -30,8 +31,8 @@ LATER = 100
 
 def scheduled() -> tuple[Schedule, Read]:
     """With the first task of one table."""
-    schedule = Schedule(1 << 20, 1, lambda: None)
-    schedule.add(SnapshotRun("one", False, 0.0), first=False)
+    schedule = Schedule(1 << 20, 1, lambda: None, News("db1"))
+    schedule.add(SnapshotRun("one", False, 0.0))
     plan = schedule.wait_for_task(0)
     assert isinstance(plan, Plan)
     schedule.plan(plan.run, [TableRun("public.t", RELATION.id)])
