@@ -91,28 +91,20 @@ def test_a_chunk_that_was_given_and_is_durable_is_not_read_again(database: Datab
 def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     own_postgres: EmbeddedPostgres,
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = _waiting_for_a_standby(own_postgres)
     database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i")
     consumer = started(database, mode="never")
     waiting = threading.Thread(target=_update, args=(database,))
     try:
-        with database.session(autocommit=True) as session, session.cursor() as cursor:
-            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-            cursor.execute("SELECT pg_reload_conf()")
-            wait_for(lambda: database.value("SHOW synchronous_standby_names") == "nobody", "the new setting")
-            waiting.start()
-            while consumer.fold.touched.get("public.t") is None:
-                consumer.read()
-            cursor.execute("SELECT v FROM t WHERE id = 7")
-            assert cursor.fetchall() == [("old",)], "the commit is visible: the test shows nothing"
-            consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
-            ends = time.monotonic() + 1.0
-            while time.monotonic() < ends:
-                consumer.read()
-            assert consumer.fold.reads == 0
-            assert "waits for transactions that were writing to public.t" in consumer.source.snapshots()[0].reason
-            cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            cursor.execute("SELECT pg_reload_conf()")
+        waiting.start()
+        while (b"7",) not in consumer.fold.touched.get("public.t", {}):
+            consumer.read()
+        assert database.value("SELECT v FROM t WHERE id = 7") == "old", "the commit is visible: the test shows nothing"
+        consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
+        _read_for_a_second(consumer)
+        assert consumer.fold.reads == 0
+        assert "waits for transactions that were writing to public.t" in consumer.source.snapshots()[0].reason
+        _let_commits_go(database)
         consumer.until_done()
     finally:
         consumer.source.stop()
@@ -124,26 +116,20 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
 def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_they_can(
     own_postgres: EmbeddedPostgres,
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = _waiting_for_a_standby(own_postgres)
     database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i")
     consumer = started(database, mode="never")
     waiting = threading.Thread(target=_update, args=(database,))
     try:
-        with database.session(autocommit=True) as session, session.cursor() as cursor:
-            cursor.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-            cursor.execute("SELECT pg_reload_conf()")
-            waiting.start()
-            while consumer.fold.touched.get("public.t") is None:
-                consumer.read()
-            consumer.keep()
-            consumer.lose(snapshotting(database, mode="never"))
-            consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
-            ends = time.monotonic() + 1.0
-            while time.monotonic() < ends:
-                consumer.read()
-            assert consumer.fold.reads == 0
-            cursor.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            cursor.execute("SELECT pg_reload_conf()")
+        waiting.start()
+        while (b"7",) not in consumer.fold.touched.get("public.t", {}):
+            consumer.read()
+        consumer.keep()
+        consumer.lose(snapshotting(database, mode="never"))
+        consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
+        _read_for_a_second(consumer)
+        assert consumer.fold.reads == 0
+        _let_commits_go(database)
         consumer.until_done()
     finally:
         consumer.source.stop()
@@ -176,8 +162,27 @@ def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_conf
     assert consumer.fold.reads == 200
 
 
+def _read_for_a_second(consumer: Consumer) -> None:
+    ends = time.monotonic() + 1.0
+    while time.monotonic() < ends:
+        consumer.read()
+
+
+def _waiting_for_a_standby(server: EmbeddedPostgres) -> Database:
+    """A server on which those commits that ask for it wait for a standby that never comes."""
+    server.settings |= {"synchronous_standby_names": "nobody", "synchronous_commit": "local"}
+    server.restart()
+    return Database("postgres", server.dsn(), server.version)
+
+
+def _let_commits_go(database: Database) -> None:
+    with database.session(autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+        cursor.execute("SELECT pg_reload_conf()")
+
+
 def _update(database: Database) -> None:
-    database.execute("UPDATE t SET v = 'new' WHERE id = 7")
+    database.execute("SET LOCAL synchronous_commit = on; UPDATE t SET v = 'new' WHERE id = 7")
 
 
 @pytest.mark.behaviour("N7")

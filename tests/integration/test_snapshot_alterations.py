@@ -8,6 +8,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.database import Database
 from tests.integration.test_snapshot import TABLE, started
+from tests.source_at_work import wait_for
 
 
 @pytest.mark.behaviour("N50")
@@ -96,3 +97,57 @@ def test_a_table_that_was_published_while_somebody_wrote_to_it_is_read_behind_th
     finally:
         consumer.source.stop()
     consumer.fold.assert_equals(database, "public.late")
+
+
+def test_a_table_that_is_written_anew_while_a_reader_waits_for_its_lock_is_read_as_it_is_then(
+    database: Database,
+) -> None:
+    """Rows that were written anew are invisible to a snapshot that was taken before."""
+    database.execute(TABLE + "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 1000) i")
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 100:
+            consumer.read()
+        with database.session() as session, session.cursor() as cursor:
+            cursor.execute("ALTER TABLE t ALTER v TYPE varchar USING upper(v)")
+
+            def waits() -> bool:
+                consumer.read(0.01)
+                return bool(database.query(_WAITS_FOR_A_LOCK))
+
+            wait_for(waits, "a reader to wait for the lock", 20)
+            session.commit()
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert len(consumer.fold.tables["public.t"]) == 1000
+    assert consumer.fold.tables["public.t"][b"1000",]["v"] == b"V1000"
+
+
+_WAITS_FOR_A_LOCK = """
+SELECT FROM pg_stat_activity
+WHERE application_name = 'psql-streamer snapshot' AND wait_event_type = 'Lock' AND datname = current_database()
+"""
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_a_large_value_of_a_row_that_gets_another_key_before_it_is_given_arrives(
+    database: Database, identity: str
+) -> None:
+    database.execute(
+        TABLE + f"ALTER TABLE t ALTER v SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY {identity};"
+        "INSERT INTO t SELECT i, repeat(i::text, 3000) FROM generate_series(1, 300) i"
+    )
+    consumer = started(database, chunkRows=50, parallel=1)
+    try:
+        while consumer.fold.reads < 100:
+            consumer.read()
+        database.execute(
+            "UPDATE t SET id = -id WHERE id > 250; UPDATE t SET id = id + 1000 WHERE id BETWEEN 201 AND 210"
+        )
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.t")
