@@ -70,7 +70,7 @@ def _advance_slot(database: Database, slot: str) -> None:
 _LOST = "UPDATE t SET v = 'in the gap' WHERE id <= 10; INSERT INTO t VALUES (500, 'in the gap')"
 
 
-@pytest.mark.behaviour("N60")
+@pytest.mark.behaviour("N35")
 @pytest.mark.parametrize("damage", [_drop_slot, _invalidate_slot, _remove_wal, _make_publication_anew, _advance_slot])
 def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     own_postgres: EmbeddedPostgres, damage: Damage
@@ -91,7 +91,7 @@ def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     assert (shown.id, shown.state, shown.rows) == ("all-again", SnapshotState.DONE, 101)
 
 
-@pytest.mark.behaviour("N60")
+@pytest.mark.behaviour("N35")
 def test_a_database_that_was_restored_in_another_cluster_is_sent_anew(
     database: Database, own_postgres: EmbeddedPostgres
 ) -> None:
@@ -124,7 +124,7 @@ def test_changes_that_a_slot_can_still_give_are_not_lost_to_an_accepted_gap(data
     consumer.fold.assert_equals(database, "public.t")
 
 
-@pytest.mark.behaviour("N61")
+@pytest.mark.behaviour("N36")
 def test_an_accepted_gap_drops_no_slot_that_somebody_reads_from(database: Database) -> None:
     consumer, other = _delivered(database), snapshotting(database, mode="never")
     other.stream_identity()
@@ -141,7 +141,7 @@ def test_an_accepted_gap_drops_no_slot_that_somebody_reads_from(database: Databa
         other.stop()
 
 
-@pytest.mark.behaviour("N61")
+@pytest.mark.behaviour("N36")
 def test_an_accepted_gap_drops_no_slot_of_another_kind(database: Database) -> None:
     database.execute(_SCHEMA)
     slot = f"s_{database.name}"
@@ -178,7 +178,7 @@ def _invalidate_slot_without_rows(database: Database) -> None:
     _invalidate_slot(database, "s_postgres")
 
 
-@pytest.mark.behaviour("N60")
+@pytest.mark.behaviour("N35")
 def test_tables_without_a_key_are_sent_anew_where_a_new_slot_begins(database: Database) -> None:
     database.execute("CREATE TABLE keyless (v int); CREATE PUBLICATION p FOR TABLE keyless")
     database.execute("INSERT INTO keyless SELECT i FROM generate_series(1, 1000) i")

@@ -11,7 +11,7 @@ from tests.integration.test_snapshot import TABLE, started
 from tests.source_at_work import wait_for
 
 
-@pytest.mark.behaviour("N50")
+@pytest.mark.behaviour("N27")
 def test_a_snapshot_that_goes_on_before_another_of_the_same_table_gives_nothing_stale(database: Database) -> None:
     database.execute(TABLE + "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i")
     consumer = started(database, mode="never", chunkRows=100)
@@ -38,7 +38,7 @@ def test_a_snapshot_that_goes_on_before_another_of_the_same_table_gives_nothing_
     consumer.fold.assert_equals(database, "public.t")
 
 
-@pytest.mark.behaviour("N51")
+@pytest.mark.behaviour("N28")
 @pytest.mark.parametrize(
     "alter",
     [
@@ -70,7 +70,7 @@ def test_a_table_whose_rows_get_another_order_is_read_from_its_beginning(databas
     assert found >= {str(value).encode() for (value,) in database.query(f"SELECT {column} FROM t")}
 
 
-@pytest.mark.behaviour("N57")
+@pytest.mark.behaviour("N34")
 @pytest.mark.parametrize("ends", ["COMMIT", "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'"])
 def test_a_table_that_was_published_while_somebody_wrote_to_it_is_read_behind_that(
     own_postgres: EmbeddedPostgres, ends: str

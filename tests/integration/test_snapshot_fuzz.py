@@ -18,7 +18,7 @@ from tests.database import Database, fresh_database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.snapshot_fold import Fold, Key, Row
 
-pytestmark = [pytest.mark.soak, pytest.mark.behaviour("N55")]
+pytestmark = [pytest.mark.soak, pytest.mark.behaviour("N32")]
 
 _SCHEMA = """
 CREATE TABLE numbered (id int PRIMARY KEY, v text, n int, big text);

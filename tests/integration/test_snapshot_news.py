@@ -36,7 +36,7 @@ def _lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-@pytest.mark.behaviour("N62")
+@pytest.mark.behaviour("N37")
 def test_a_snapshot_says_that_it_begins_which_tables_are_done_and_what_it_came_to(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_snapshot_says_that_it_begins_which_tables_are_done_and_what_it_came_t
     )
 
 
-@pytest.mark.behaviour("N62")
+@pytest.mark.behaviour("N37")
 @pytest.mark.parametrize(
     ("begun", "waits"),
     [
@@ -94,7 +94,7 @@ def test_whom_a_snapshot_waits_for_is_said_until_they_are_gone(
     assert any(re.search(r"snapshot now goes on after \d+ s", line) for line in _lines(caplog, logging.INFO))
 
 
-@pytest.mark.behaviour("N62")
+@pytest.mark.behaviour("N37")
 def test_a_transaction_that_is_streamed_and_not_visible_is_named(
     own_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_transaction_that_is_streamed_and_not_visible_is_named(
         waiting.join(10)
 
 
-@pytest.mark.behaviour("N62")
+@pytest.mark.behaviour("N37")
 def test_a_snapshot_that_ends_without_a_table_is_an_error_in_the_log_with_the_reason(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -117,7 +117,7 @@ def test_reading_starts_where_start_at_says(orders: Shop, start_at: Any, expecte
         assert notes(read_rows(source, len(expected))) == expected
 
 
-@pytest.mark.behaviour("N64")
+@pytest.mark.behaviour("N39")
 def test_who_asks_for_a_snapshot_is_told_how_the_rows_are_read_again(orders: Shop) -> None:
     insert(orders, "a", "b")
     with started(orders.source(startAt="now")) as source:

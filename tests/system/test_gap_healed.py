@@ -21,7 +21,7 @@ from tests.service import Service
 _PAGE = Path(__file__).parents[2] / "docs" / "snapshots.md"
 
 
-@pytest.mark.behaviour("N60", "N63")
+@pytest.mark.behaviour("N35", "N38")
 @pytest.mark.parametrize("event_format", ["event", "flat"])
 def test_after_an_accepted_gap_and_the_recipe_for_deletes_the_topic_has_the_tables_rows(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, event_format: str

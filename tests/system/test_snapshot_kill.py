@@ -53,7 +53,7 @@ def _records(bootstrap: str, prefix: str, database: Database) -> list[Record]:
     return records
 
 
-@pytest.mark.behaviour("N52")
+@pytest.mark.behaviour("N29")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "rows"), [(8, 6_000), pytest.param(50, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
@@ -83,7 +83,7 @@ def test_a_service_killed_while_it_reads_existing_rows_goes_on_where_it_was(
     assert reads(records) <= len(TABLES) * rows + load.inserted + kills * _IN_FLIGHT, "a table was begun anew"
 
 
-@pytest.mark.behaviour("N53")
+@pytest.mark.behaviour("N30")
 @pytest.mark.slow
 def test_a_server_that_crashes_while_its_rows_are_read(
     own_postgres: EmbeddedPostgres, kafka: str, topic_prefix: str, tmp_path: Path
@@ -112,7 +112,7 @@ def broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-@pytest.mark.behaviour("N54")
+@pytest.mark.behaviour("N31")
 @pytest.mark.slow
 def test_a_broker_that_is_away_for_ten_seconds_while_rows_are_read(
     database: Database, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path

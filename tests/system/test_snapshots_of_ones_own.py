@@ -81,7 +81,7 @@ def post(service: Service, path: str, body: Any, **headers: str) -> int:
             return error.code
 
 
-@pytest.mark.behaviour("N20", "N22", "N25")
+@pytest.mark.behaviour("N18", "N20", "N23")
 def test_a_snapshot_is_started_paused_killed_resumed_and_followed_to_its_end(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.write_text("4")
@@ -125,7 +125,7 @@ def test_a_snapshot_is_started_paused_killed_resumed_and_followed_to_its_end(tmp
     assert "id > 5" not in log, "a condition may hold a value"
 
 
-@pytest.mark.behaviour("N28")
+@pytest.mark.behaviour("N26")
 def test_a_wait_for_a_snapshot_that_fails_exits_1_and_a_gap_is_accepted_while_the_service_is_stopped(
     tmp_path: Path,
 ) -> None:

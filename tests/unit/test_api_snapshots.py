@@ -123,7 +123,7 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]
 
 
-@pytest.mark.behaviour("N20")
+@pytest.mark.behaviour("N18")
 def test_a_request_is_answered_with_an_id_and_the_place_where_it_is_shown(
     client: httpx.Client, service: Running
 ) -> None:
@@ -173,7 +173,7 @@ def test_every_table_is_shown_with_what_was_read_of_it(client: httpx.Client, ser
     assert client.get("/snapshots", headers=TEXT).text.count("\n") == 1
 
 
-@pytest.mark.behaviour("N22")
+@pytest.mark.behaviour("N20")
 def test_a_snapshot_is_paused_resumed_and_cancelled(client: httpx.Client, service: Running) -> None:
     name = ask(client, "public.a").json()["id"]
     for method, path, wanted, state in (
@@ -211,7 +211,7 @@ def test_other_methods_are_told_what_is_served(client: httpx.Client, path: str, 
     assert answer.json()["error"] == f"PUT is not served: use {' or '.join(methods.rsplit(', ', 1))}"
 
 
-@pytest.mark.behaviour("N21")
+@pytest.mark.behaviour("N19")
 @pytest.mark.parametrize(
     ("body", "code", "error"),
     [
@@ -283,7 +283,7 @@ def test_a_request_that_cannot_be_stored_is_an_error(client: httpx.Client, servi
 CHANGES = [("POST", ""), ("DELETE", "/x"), ("POST", "/x/pause"), ("POST", "/x/resume")]
 
 
-@pytest.mark.behaviour("N25")
+@pytest.mark.behaviour("N23")
 @pytest.mark.parametrize(("method", "path"), CHANGES)
 @pytest.mark.parametrize(
     "authorization",
@@ -310,7 +310,7 @@ def test_with_the_token_all_is_as_without_one_and_reading_needs_none(guarded: ht
     assert guarded.delete(f"/snapshots/{name}", headers=KNOWN | {"Origin": "https://desk.example"}).status_code == 202
 
 
-@pytest.mark.behaviour("N26")
+@pytest.mark.behaviour("N24")
 @pytest.mark.parametrize(("method", "path"), CHANGES)
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "null", "itself"])
 def test_a_web_page_changes_nothing_where_there_is_no_token(
@@ -448,7 +448,7 @@ def scraped(client: httpx.Client) -> dict[str, float]:
     }
 
 
-@pytest.mark.behaviour("N27")
+@pytest.mark.behaviour("N25")
 def test_metrics_have_what_was_given_and_what_is_left(service: Running) -> None:
     with serving(service, None) as client:
         check_metrics(client, service)

@@ -12,7 +12,7 @@ from sources.postgres.source import PostgresSource
 from sources.sql.source import SqlSource
 
 
-@pytest.mark.behaviour("N64")
+@pytest.mark.behaviour("N39")
 @pytest.mark.parametrize(
     ("source", "option"), [(SqlSource, "startAt"), (MysqlSource, "positionOverride"), (KafkaSource, "--reset-offsets")]
 )

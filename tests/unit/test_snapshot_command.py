@@ -423,7 +423,7 @@ def stored(folder: Path, *snapshots: str) -> Store:
     return store
 
 
-@pytest.mark.behaviour("N28")
+@pytest.mark.behaviour("N26")
 def test_a_gap_is_accepted_by_forgetting_the_position_and_leaving_a_request_for_all_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

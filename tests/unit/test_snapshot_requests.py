@@ -105,7 +105,7 @@ def cancel(asked: Asked, name: str) -> None:
     asked.until(lambda found: found.progress.state is SnapshotState.CANCELLED, name)
 
 
-@pytest.mark.behaviour("N20")
+@pytest.mark.behaviour("N18")
 def test_a_request_is_on_disk_and_told_to_the_source_when_it_is_answered(free: Asked) -> None:
     found = free.requests.ask([A, B])
     [stored] = free.store.snapshots("db1")
@@ -138,7 +138,7 @@ def test_what_the_source_refuses_is_not_stored(free: Asked) -> None:
     assert free.store.snapshots("db1") == []
 
 
-@pytest.mark.behaviour("N21")
+@pytest.mark.behaviour("N19")
 @pytest.mark.parametrize("tables", [[A], [], [TableRequest("public.*")], [B, A]])
 def test_a_table_of_an_unfinished_snapshot_is_refused_with_that_snapshots_id(
     free: Asked, tables: list[TableRequest]
@@ -156,7 +156,7 @@ def test_a_snapshot_of_the_sources_own_has_its_tables_too(asked: Asked) -> None:
         asked.requests.ask([A])
 
 
-@pytest.mark.behaviour("N22")
+@pytest.mark.behaviour("N20")
 def test_a_snapshot_is_paused_goes_on_and_is_cancelled(free: Asked) -> None:
     name = free.requests.ask([A]).progress.id
     free.turn()
@@ -196,7 +196,7 @@ def test_what_has_ended_cannot_be_paused_and_the_reason_is_told(free: Asked) -> 
             free.requests.want(name, wanted)
 
 
-@pytest.mark.behaviour("N23")
+@pytest.mark.behaviour("N21")
 def test_a_snapshot_that_the_source_began_by_itself_is_paused_by_a_request_of_its_id(asked: Asked) -> None:
     own = asked.requests.find("initial")
     assert (own.requested, own.progress.on_demand) == ((), False)
@@ -246,7 +246,7 @@ def test_a_request_that_the_source_does_not_tell_of_yet_is_shown(store: Store) -
     assert requests.want(found.progress.id, Wanted.PAUSE).progress.state is SnapshotState.PAUSED
 
 
-@pytest.mark.behaviour("N24")
+@pytest.mark.behaviour("N22")
 def test_what_has_ended_is_not_begun_again_by_a_source_whose_position_lost_it(free: Asked, store: Store) -> None:
     name = free.requests.ask([B]).progress.id
     free.until(lambda found: found.progress.state is SnapshotState.DONE, name)

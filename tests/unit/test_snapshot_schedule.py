@@ -65,7 +65,7 @@ def stream(schedule: Schedule, xid: int, *ids: int, truncates: bool = False) -> 
     )
 
 
-@pytest.mark.behaviour("N56")
+@pytest.mark.behaviour("N33")
 def test_rows_wait_until_the_stream_has_reached_the_end_of_the_wal_behind_their_fence() -> None:
     schedule, task = scheduled()
     bring(schedule, task, 1, 2)
