@@ -1,7 +1,7 @@
 """docs/behaviour.md names the tests that check each of its promises; `python -m tests.behaviour_page` writes its index.
 
 What is promised is written by hand and ends with its id, [D4]. Which tests check it is said by their marker,
-`@pytest.mark.behaviour("D4")`, or by that of their file, `pytestmark = pytest.mark.behaviour("O1")`, alone or in a list.
+`@pytest.mark.behaviour("D4")`, or by that of their file, `pytestmark = pytest.mark.behaviour("O1")`, or in a list.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def streaming(
         yield source
 
 
-def start_again(source: PostgresSource, position: Position) -> None:
+def start_again(source: PostgresSource, position: Position | None) -> None:
     """The server takes a moment to see that the session before has ended."""
 
     def is_started() -> bool:

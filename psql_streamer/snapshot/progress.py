@@ -145,6 +145,11 @@ class SnapshotRun:
         """Whether tables without a key are still to be read: they come before the stream."""
         return not self.state.ended and any(table.keyless and table.is_left for table in self.tables or ())
 
+    @property
+    def ends_with_its_slot(self) -> bool:
+        """Whether another one takes its place when its slot is made anew: it is the source's own, and has not ended."""
+        return not self.on_demand and not self.state.ended
+
     def begin_anew(self) -> SnapshotRun:
         """The same before anything of it was done."""
         return SnapshotRun(self.id, self.on_demand, self.asked_at, self.requested)

@@ -363,7 +363,7 @@ class PostgresSource(Source):
 
     def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:
         """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
-        name = self._settings.replication_slot
+        name, self._keyless = self._settings.replication_slot, None
         with self._catalog.session() as session:
             expected = self._identity
             found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)

@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
-from psql_streamer.errors import SourceRefused
+from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.model import Batch, RowOp
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
@@ -340,6 +340,36 @@ def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(dat
     finally:
         source.stop()
     assert count == 1001
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_tables_without_a_key_are_read_anew_when_their_session_ends(database: Database, given: bool) -> None:
+    database.execute(
+        "CREATE TABLE keyless (v text); CREATE PUBLICATION p FOR TABLE keyless;"
+        "INSERT INTO keyless SELECT repeat('x', 1000) FROM generate_series(1, 1000) i"
+    )
+    consumer = started(database, chunkBytes=10_000, parallel=1)  # what may be held is less than the table
+    try:
+        if given:
+            while not reads(consumer.read()):
+                pass
+        database.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+        with pytest.raises(SourceUnavailable, match="the session that held the state"):
+            wait_for(lambda: consumer.read() is None and False, "the end of the session")
+        start_again(consumer.source, consumer.position)
+        count = 0
+        while not all(one.state.ended for one in consumer.source.snapshots()):
+            batch = consumer.source.read(0.05)
+            if batch is not None:
+                count += reads(batch)
+                consumer.source.confirm(batch.position)
+        assert count == 1000
+        assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE]
+    finally:
+        consumer.source.stop()
 
 
 @pytest.mark.behaviour("N9")

@@ -15,7 +15,7 @@ import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
 
-from psql_streamer.errors import SourceError, SourceRefused
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
@@ -266,7 +266,12 @@ class Readers:
         table = keyless.tables[task.table.relation]
         part, place, number = _decode_place(task.after)
         most_rows, most_bytes = self._options.snapshot.chunk_rows, self._options.snapshot.chunk_bytes
-        begin_in(connection, keyless.snapshot)
+        try:
+            begin_in(connection, keyless.snapshot)
+        except TableRefused as error:
+            what = "the session that held the state of tables without a key has ended"
+            self._schedule.break_off(what)
+            raise SourceUnavailable(what) from error
         try:
             of = table.parts[part]
             chunk = read_pages(connection, table, of, 0, None, task.table.where, most_rows, most_bytes, place)

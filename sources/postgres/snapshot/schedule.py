@@ -125,6 +125,7 @@ class Schedule:
         self._durably_ended: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
         self._encoded: list[dict[str, Any]] | None = []
+        self._broken_off = ""
         self._first: set[str] = set()  # snapshots that go before the stream, whose tables are not known yet
         self._told = True  # whether a batch has the latest state
         self._stopping = False
@@ -136,16 +137,18 @@ class Schedule:
 
     # For the source's thread.
 
-    def resume(self, data: Sequence[Mapping[str, Any]]) -> None:
+    def resume(self, data: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """The state of the position from which the stream goes on. What was read and not given is read again.
 
         A snapshot in which tables without a key are left is gone with the slot's snapshot: another one is to follow it.
+        anew: whether it was the source's own.
         """
         with self._condition:
             self._drop_work()
             runs = [run for run in decode_runs(data) if not run.has_keyless_left]
             stored = {run.id for run in runs}
-            others = [run for run in self._runs if run.id not in stored]
+            others = [run for run in self._runs if run.id not in stored and not (anew and run.ends_with_its_slot)]
+            self._broken_off = ""
             over = [run for run in others if run.id in self._durably_ended]  # positions tell of the last ones alone
             # Of one that no position has yet nothing was given: it begins anew.
             self._runs = over + runs + [run.begin_anew() for run in others if run.id not in self._durably_ended]
@@ -161,6 +164,17 @@ class Schedule:
         with self._condition:
             self._runs.append(run)
             self._changed()
+
+    def break_off(self, reason: str) -> None:
+        """The state of tables without a key was lost before they were read."""
+        with self._condition:
+            self._broken_off = reason
+        self._wake_source()
+
+    @property
+    def broken_off(self) -> str:
+        """Why the session has to begin anew; empty while it has not."""
+        return self._broken_off
 
     def put_first(self, run: str) -> None:
         """The snapshot of this id has tables without a key: the stream waits until they are read."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.model import (
     NO_TRANSACTIONS,
@@ -50,6 +51,7 @@ class Snapshots:
         self._readers = Readers(name, options, catalog, types, self._schedule)
         self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
+        self._keyless_unfinished = False
         self._begun_at_start = False
         self._stream_is_next = True
         self._given_at = NO_LSN, 0
@@ -57,7 +59,7 @@ class Snapshots:
     def must_begin_anew(self, position: Position | None) -> bool:
         """Whether a stop came while tables without a key were read: that goes on with another slot alone."""
         runs = decode_runs(() if position is None else _state_of(position))
-        return any(run.has_keyless_left for run in runs)
+        return any(run.has_keyless_left for run in runs) or (position is None and self._keyless_unfinished)
 
     def follow_gap(self, position: Position | None) -> bool:
         """Whether there is nothing to go on from, but the operator's request for all tables."""
@@ -79,25 +81,28 @@ class Snapshots:
         slot that was made just now.
         """
         begins_own = self._begins_own(position)
-        self._schedule.resume(() if position is None else _state_of(position))
+        self._schedule.resume(() if position is None else _state_of(position), self.must_begin_anew(position))
         if begins_own:
             self._schedule.add(own := self._own())
         if keyless is not None:
             self._schedule.put_first(own.id if begins_own else self._of_all)
         self._begun_at_start = True
         self._keyless = keyless
+        self._keyless_unfinished = keyless is not None
         self._waker.open()
         self._readers.start(0 if position is None else since, keyless)
 
     @property
     def come_first(self) -> bool:
-        """Whether nothing of the stream may be given yet."""
+        """Whether nothing of the stream may be given yet. SourceUnavailable when that will never end."""
         if self._keyless is None:
             return False
+        if self._schedule.broken_off:
+            raise SourceUnavailable(self._schedule.broken_off)
         if self._schedule.comes_first:
             return True
         self._keyless.close()
-        self._keyless = None
+        self._keyless, self._keyless_unfinished = None, False
         return False
 
     def fileno(self) -> int:
