@@ -309,7 +309,7 @@ class Schedule:
                     task.run.state = SnapshotState.FAILED
             elif isinstance(task, Read):
                 work = self._work_of(task.run, task.table)
-                if not task.chunk.dropped:
+                if task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
                     work.chunks.remove(task.chunk)
                 task.table.reason = reason
                 if refused:
