@@ -96,3 +96,11 @@ def test_rows_that_are_brought_for_a_paused_snapshot_are_given_to_nobody() -> No
     again = schedule.wait_for_task(0)
     assert isinstance(again, Read)
     assert again.after is None
+
+
+def test_a_session_that_is_lost_behind_its_last_task_changes_nothing() -> None:
+    schedule, task = scheduled()
+    bring(schedule, task, 1, 2, last=True)
+    assert given(schedule) == [1, 2]
+    schedule.give_up(task, reason="the connection was lost")
+    assert schedule.show()[0].rows == 2

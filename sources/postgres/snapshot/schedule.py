@@ -367,7 +367,7 @@ class Schedule:
                     self._note_end(task.run)
             elif isinstance(task, Read):
                 work = self._work_of(task.run, task.table)
-                if not task.chunk.dropped:
+                if task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
                     work.chunks.remove(task.chunk)
                 task.table.reason = reason
                 if refused:
