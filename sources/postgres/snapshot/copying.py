@@ -306,6 +306,9 @@ _REMEDIES = {
 }
 """What SQLSTATEs begin with, and what to do."""
 
+_NO_TEXT = ("22021", "22P05")
+"""SQLSTATEs of values that cannot be sent in UTF-8."""
+
 _MAY_QUOTE_ROWS = ("22", "P0")
 """SQLSTATEs whose messages hold values: of rows, unless they have a place in the statement."""
 
