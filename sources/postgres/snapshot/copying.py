@@ -330,6 +330,10 @@ def _errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
 
 def _refused(error: psycopg2.Error, of_rows: bool) -> TableRefused:
     code = error.pgcode or ""
+    if code in _NO_TEXT:
+        return TableRefused(
+            f"a row has an invalid byte sequence, or a character that UTF-8 has not ({code})", _REMEDIES[code]
+        )
     if of_rows and code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
         return TableRefused(
             f"the server cannot compute with the values of a row ({type(error).__name__}, SQLSTATE {code})",
