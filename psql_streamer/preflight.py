@@ -51,6 +51,9 @@ def check(config: Config) -> Iterator[Report]:
         look = partial(_check_source, source, store.records.get(name), published)
         yield _report(f"source.{name}", source.options, look)
     handlers = {name: handler.build() for name, handler in config.handlers.items()}
+    parts = {name: source.build() for name, source in config.sources.items()}
+    for handler in handlers.values():
+        handler.attach(parts, None)
     sinks = [
         (sink.build(), [handlers[handler] for handler in config.handler_names(name)])
         for name, sink in config.sinks.items()

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
-from psql_streamer.spark.plan_tree import Node
+from psql_streamer.spark.plan_tree import Node, join_type
 from psql_streamer.spark.rules import Rule
 
-_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation"}
-"""Nodes of plans that give each row by itself; the last two are the table that was sent."""
+_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View"}
+"""Nodes of plans that give each row by itself."""
 
-_SENT = {"LogicalRDD", "LocalRelation"}
+_ONE_BY_ONE_JOINS = {"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}
+"""Joins in which what becomes of a row of the left side does not depend on the others there."""
 
 _READS_OTHERS = {
     *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
@@ -81,18 +82,27 @@ def joined(members: Sequence[Changes]) -> Joined:
     return Joined(tuple(members), one[0], tables)
 
 
-def is_row_by_row(plan: Node) -> bool:
-    """Whether a rule's plan gives each row by itself."""
-    nodes = list(_plans(plan))
-    return (
-        all(node.kind in _ROW_BY_ROW for node in nodes)
-        and sum(node.kind in _SENT for node in nodes) == 1
-        and not any(node.kind in _READS_OTHERS for node in plan.walk())
-    )
+def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
+    """Whether a rule's plan gives each row by itself. sent: names of the columns of the table that was sent.
+
+    What a row is joined with may be anything that is not made of the changes.
+    """
+    if any(node.kind in _READS_OTHERS for node in plan.walk()):
+        return False
+    node = plan
+    while not _is_sent(node, sent):
+        if node.kind == "Join" and join_type(node) in _ONE_BY_ONE_JOINS:
+            if _has_sent(node.children[1], sent):
+                return False
+        elif node.kind not in _ROW_BY_ROW or len(node.children) != 1:
+            return False
+        node = node.children[0]
+    return True
 
 
-def _plans(plan: Node) -> Iterable[Node]:
-    """The nodes of a plan, without the expressions in them: its children are plans."""
-    yield plan
-    for child in plan.children:
-        yield from _plans(child)
+def _has_sent(plan: Node, sent: Sequence[str]) -> bool:
+    return any(_is_sent(node, sent) for node in plan.walk())
+
+
+def _is_sent(node: Node, sent: Sequence[str]) -> bool:
+    return not node.children and [one.name for one in node.listed("output")] == list(sent)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from psql_streamer.batching import SPARK_BATCHES
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
 from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
@@ -23,6 +24,8 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
+from psql_streamer.spark.lookups.lookups import Lookups
+from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
@@ -58,12 +61,17 @@ class SparkHandler(Handler):
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
+        self._lookups = Lookups(self._options.lookups)
         self._pool: SessionPool | None = None
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
         self._state = Status(True, "not started")
+
+    def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
+        """See Handler.attach: lookups read tables of sources."""
+        self._lookups.attach(sources, folder)
 
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
@@ -72,6 +80,7 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
+        yield from check_lookups(self._options.lookups, None if self._options.remote else self._options.master)
         for name, rule in self._options.tables.items():
             try:
                 Rules({name: rule})
@@ -86,7 +95,9 @@ class SparkHandler(Handler):
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
-        yield from review_rules(self._rules, tables, self._runner, spark)
+        self._lookups.advance()
+        yield from self._lookups.review(spark)
+        yield from review_rules(self._rules, tables, self._runner, self._lookups, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
@@ -102,6 +113,8 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if self._lookups.advance():
+            self._runner.forget_plans()
         cells = cells_of(batch.changes)
         has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
@@ -130,16 +143,19 @@ class SparkHandler(Handler):
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
+        self._lookups.stop()
         self._leave()
         self._session.stop()
 
     def status(self) -> Status:
-        """Which engine, and what went through it last; the reason when it did not."""
-        return self._state
+        """Which engine, what went through it last, and the lookups; the reason when it did not."""
+        state, lookups = self._state, self._lookups.describe()
+        return Status(state.ok and self._lookups.well, f"{state.reason}; {lookups}") if lookups else state
 
     def stats(self) -> Stats:
-        """The numbers of Counts."""
-        return self._counts.stats()
+        """The numbers of Counts, and of each lookup."""
+        lookups = self._lookups.stats()
+        return {**self._counts.stats(), "lookups": lookups} if lookups else self._counts.stats()
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""
@@ -156,6 +172,7 @@ class SparkHandler(Handler):
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
         self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
+        self._lookups.begin(spark)
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
@@ -203,7 +220,8 @@ class SparkHandler(Handler):
                 yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
+        rule = self._rules.find(changes.relation)
+        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.shower(rule))
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)
@@ -229,6 +247,7 @@ class SparkHandler(Handler):
         return cast(SessionPool, self._pool)
 
     def _leave(self) -> None:
+        self._lookups.leave()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()

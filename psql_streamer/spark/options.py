@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import HandlerOptions, PartOptions
+from psql_streamer.spark.lookups.options import LookupOptions
+
+_VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CHANGES = "changes"
 
 OnError: TypeAlias = Literal["stop", "dead-letter"]
 """What becomes of a row that a rule cannot take: it stops the pipeline, or is put aside."""
@@ -21,6 +26,14 @@ def _spark_key(key: str) -> str:
     if not key.startswith("spark."):
         raise ValueError("is not a Spark setting: their names begin with spark.")
     return key
+
+
+def _lookup_name(name: str) -> str:
+    if not _VIEW_NAME.fullmatch(name):
+        raise ValueError("is not the name of a view: letters, digits and _, of which the first is no digit")
+    if name.lower() == _CHANGES:
+        raise ValueError("is the view of a table's changes: give the lookup another name")
+    return name
 
 
 class TableRule(PartOptions):
@@ -53,6 +66,7 @@ class SparkOptions(HandlerOptions):
     conf: any spark.* setting; it wins over what the handler sets itself.
     on_error: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
+    lookups: views of these names in every rule.
     """
 
     master: str = Field(default="local[*]", min_length=1)
@@ -63,6 +77,7 @@ class SparkOptions(HandlerOptions):
     )
     on_error: OnError = "stop"
     tables: dict[str, TableRule] = Field(default_factory=dict)
+    lookups: dict[Annotated[str, AfterValidator(_lookup_name)], LookupOptions] = Field(default_factory=dict)
 
     @property
     def puts_rows_aside(self) -> bool:

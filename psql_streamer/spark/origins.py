@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from psql_streamer.spark.plan_tree import Node
+from psql_streamer.spark.plan_tree import Node, join_type
 
 # Plan nodes through which a column can be led: they give their child's rows with its columns, or can be made to.
 _KEEPS_COLUMNS = frozenset(
@@ -114,7 +114,7 @@ class Origins:
         return self.dropping(
             stop.node
             for stop in way
-            if (stop.node.kind in _JOINS and _join_type(stop.node) not in _KEEPS_ROWS[stop.child])
+            if (stop.node.kind in _JOINS and join_type(stop.node) not in _KEEPS_ROWS[stop.child])
             or (stop.node.kind == "Generate" and not stop.node.fields.get("outer"))
         )
 
@@ -213,7 +213,7 @@ class Origins:
         if node.kind not in _KEEPS_COLUMNS:
             return None
         for at, child in enumerate(node.children):
-            if at and node.kind == "Join" and _join_type(node) in _ONLY_LEFT:
+            if at and node.kind == "Join" and join_type(node) in _ONLY_LEFT:
                 return None
             found = self._way(child, wanted)
             if found is not None:
@@ -256,8 +256,3 @@ def _dropped_by(node: Node) -> frozenset[int]:
         inner = (one for tree in node.listed("right") for one in tree.walk())
         read += [one.references() for one in inner if one.kind == "OuterReference"]
     return frozenset().union(*read)
-
-
-def _join_type(node: Node) -> str:
-    found = node.fields.get("joinType") or {}
-    return str(found.get("object") or found.get("product-class") or "").rpartition(".")[2].rstrip("$")

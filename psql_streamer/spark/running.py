@@ -47,6 +47,8 @@ class Job:
     source: SourceInfo
     tables: Tables | None = None
     """Which relation each row is of, where these are the changes of several tables."""
+    show_lookups: Callable[[SparkSession], None] | None = None
+    """Makes the lookups that the rule uses views of its session."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -61,6 +63,11 @@ class Job:
         others = len(self.tables.relations) - 1 if self.tables is not None else 0
         more = f" and {others} more tables" if others else ""
         return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
+
+    def prepare_session(self) -> None:
+        """Before the rule is applied."""
+        if self.show_lookups is not None:
+            self.show_lookups(self.spark)
 
     def narrow(self, changes: Changes) -> Job:
         """The same with some of the changes."""
@@ -116,8 +123,9 @@ class Runner:
             sent = self._sent(job)
             frame = job.spark.createDataFrame(sent.table, self._schema(sent))
             try:
+                job.prepare_session()
                 result = rule.apply(coerced(frame, rule.coerce, job.where) if rule.coerce else frame)
-                self._one_by_one[key] = is_row_by_row(read_plan(self.catalyst.plan_json(result)))
+                self._one_by_one[key] = is_row_by_row(read_plan(self.catalyst.plan_json(result)), sent.names)
             except Exception as error:
                 raise self._failure(error, job, sent) from None
         return self._one_by_one[key]
@@ -135,6 +143,11 @@ class Runner:
         columns = np.full(len(changes), -1)
         columns[rows] = found.column(1).to_numpy()
         return {int(column): columns == column for column in np.unique(columns[columns >= 0])}
+
+    def forget_plans(self) -> None:
+        """A lookup may have other columns from now on."""
+        self._lineages = Lineages()
+        self._one_by_one.clear()
 
     def _sent(self, job: Job) -> Sent:
         bits = self._bits.get((job.rule.name, job.changes.columns), ())
@@ -164,6 +177,7 @@ class Runner:
         if rule.coerce:
             frame = coerced(frame, rule.coerce, job.where)
             self._note_types(rule, sent, frame)
+        job.prepare_session()
         result = rule.apply(frame)
         lineage = self._lineages.find(self.catalyst, rule, sent, result, thorough)
         facts = lineage.facts
