@@ -16,7 +16,7 @@ from psql_streamer.batching import SPARK_BATCHES
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
-from psql_streamer.model import Batch, Changes, Stats
+from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
@@ -27,7 +27,7 @@ from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.putting_aside import RuleResult, run_joined
+from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
@@ -73,6 +73,14 @@ class SparkHandler(Handler):
         """See Handler.attach: lookups read tables of sources."""
         self._lookups.attach(sources, folder)
 
+    def begin_stream(self, source: str, position: Position | None) -> None:
+        """See Handler.begin_stream."""
+        self._lookups.begin_stream(source, position)
+
+    def note_durable(self, source: str, position: Position) -> None:
+        """See Handler.note_durable."""
+        self._lookups.note_durable(source, position)
+
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
         if not self._options.tables:
@@ -96,7 +104,7 @@ class SparkHandler(Handler):
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
         self._lookups.advance()
-        yield from self._lookups.review(spark)
+        yield from self._lookups.review(published, spark)
         yield from review_rules(self._rules, tables, self._runner, self._lookups, spark)
 
     def start(self) -> None:
@@ -113,12 +121,13 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
-        if self._lookups.advance():
+        if self._lookups.prepare(batch):
             self._runner.forget_plans()
         cells = cells_of(batch.changes)
         has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
         if not ruled:
+            self._lookups.keep()
             return batch
         began = time.monotonic()
         try:
@@ -127,6 +136,7 @@ class SparkHandler(Handler):
             self._state = Status(False, str(error))
             raise
         self._trouble = None
+        self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
         tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
@@ -195,7 +205,8 @@ class SparkHandler(Handler):
                     raise _blame_all(error, ruled) from None
         with engine_lock.exclusive(self._give_up):
             search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
-            done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
+            spark = self._revived()
+            done = search.run([piece for changes in ruled for piece in self._pieces(self._job(spark, changes, batch))])
             self._revived()
         return done
 
@@ -203,8 +214,12 @@ class SparkHandler(Handler):
         """Tables that their rule sees alike as one, the others at once."""
 
         def through(spark: SparkSession, one: Joined) -> RuleResult:
-            job = replace(self._job(spark, one.changes, batch), tables=one.tables)
-            return run_joined(self._runner, job, one.members)
+            pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
+            if len(pieces) == 1:
+                return run_joined(self._runner, pieces[0], one.members)
+            if one.tables is not None:
+                return combine(through(spark, joined([changes])) for changes in one.members)
+            return combine(run(self._runner, piece) for piece in pieces)
 
         pool = self._require_pool()
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
@@ -222,6 +237,14 @@ class SparkHandler(Handler):
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
         rule = self._rules.find(changes.relation)
         return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.shower(rule))
+
+    def _pieces(self, job: Job) -> list[Job]:
+        """The job, or several where a lookup changes between its changes."""
+        shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
+        return [
+            replace(job if piece.rows is None else job.narrow(job.changes.take(piece.rows)), show_lookups=piece.show)
+            for piece in shown
+        ]
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)

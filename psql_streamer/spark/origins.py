@@ -74,13 +74,19 @@ class Origins:
 
     def column(self, attribute: int) -> int | None:
         """The sent column that an attribute is, unchanged, if it is one."""
-        found = self._columns.get(self._original(attribute))
-        others = self._united.get(self._original(attribute), ())
+        found = self._columns.get(self.original(attribute))
+        others = self._united.get(self.original(attribute), ())
         return found if all(self.column(other) == found for other in others) else None
+
+    def original(self, attribute: int) -> int:
+        """The attribute that this one is another name of."""
+        while attribute in self._same:
+            attribute = self._same[attribute]
+        return attribute
 
     def is_opaque(self, attribute: int) -> bool:
         """Whether it comes, unchanged, from code that no plan shows."""
-        return self._original(attribute) in self._opaque
+        return self.original(attribute) in self._opaque
 
     def reads(self, attributes: Iterable[int]) -> frozenset[int]:
         """The sent columns that any of the attributes is made of."""
@@ -99,7 +105,7 @@ class Origins:
     def way(self, plan: Node, rows: Iterable[int]) -> list[Stop] | None:
         """From the root to the sent table whose `_row` is one of these attributes; without any, to the first from which
         it can be led up. None where there is no such way."""
-        wanted = frozenset(self._original(row) for row in rows)
+        wanted = frozenset(self.original(row) for row in rows)
         found = self._way(plan, wanted)
         return None if found is None else found[0]
 
@@ -185,11 +191,6 @@ class Origins:
                     self._opaque[one] = attribute.name
 
     # --- following it
-
-    def _original(self, attribute: int) -> int:
-        while attribute in self._same:
-            attribute = self._same[attribute]
-        return attribute
 
     def _knows(self, attribute: int) -> bool:
         return any(attribute in known for known in (self._columns, self._same, self._made, self._opaque))

@@ -24,7 +24,7 @@ from psql_streamer.spark.failures import Uncoercible, failure
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
-from psql_streamer.spark.plan_tree import read_plan
+from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.rules import Rule
@@ -116,19 +116,29 @@ class Runner:
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
         rule = job.rule
-        if rule.function is not None or self.catalyst is None or rule.names(ROW):
+        if rule.names(ROW):
             return False
         key = (rule.name, job.changes.columns)
         if key not in self._one_by_one:
-            sent = self._sent(job)
-            frame = job.spark.createDataFrame(sent.table, self._schema(sent))
-            try:
-                job.prepare_session()
-                result = rule.apply(coerced(frame, rule.coerce, job.where) if rule.coerce else frame)
-                self._one_by_one[key] = is_row_by_row(read_plan(self.catalyst.plan_json(result)), sent.names)
-            except Exception as error:
-                raise self._failure(error, job, sent) from None
+            plan = self.plan_of(job)
+            self._one_by_one[key] = plan is not None and is_row_by_row(*plan)
         return self._one_by_one[key]
+
+    def plan_of(self, job: Job) -> tuple[Node, list[str]] | None:
+        """The rule's analysed plan, and the names of the columns that were sent; None where nobody knows it beforehand:
+        of a function, and on a Spark Connect server.
+        """
+        rule = job.rule
+        if rule.function is not None or self.catalyst is None:
+            return None
+        sent = self._sent(job)
+        frame = job.spark.createDataFrame(sent.table, self._schema(sent))
+        try:
+            job.prepare_session()
+            result = rule.apply(coerced(frame, rule.coerce, job.where) if rule.coerce else frame)
+            return read_plan(self.catalyst.plan_json(result)), sent.names
+        except Exception as error:
+            raise self._failure(error, job, sent) from None
 
     def uncoercible(self, job: Job) -> dict[int, NDArray[np.bool_]]:
         """The changes with a value that cannot be coerced, by column; each change is with one column only."""

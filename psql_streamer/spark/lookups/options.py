@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from psql_streamer.options import ByteSize, PartOptions, PositiveDuration
 
-LookupKind: TypeAlias = Literal["csv", "json", "parquet", "jdbc", "postgres"]
+LookupKind: TypeAlias = Literal["csv", "json", "parquet", "jdbc", "postgres", "changelog"]
 OnStale: TypeAlias = Literal["use", "wait", "stop"]
 
 FILE_KINDS = ("csv", "json", "parquet")
@@ -22,6 +22,7 @@ _TAKES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "parquet": (("path",),),
     "jdbc": (("url", "table"), ("url", "query")),
     "postgres": (("source", "table"), ("source", "query"), ("url", "table"), ("url", "query")),
+    "changelog": (("source", "table"),),
 }
 """Kind -> the sets of keys that say where its rows are."""
 
@@ -84,6 +85,8 @@ class LookupOptions(PartOptions):
         return self
 
     def _refuse_refresh(self) -> None:
+        if self.kind == "changelog" and (self.refresh or self.max_age or self.on_stale != "use"):
+            raise ValueError('of kind "changelog" is kept current by the stream: leave out refresh, maxAge and onStale')
         if self.refresh == "change" and self.kind not in FILE_KINDS:
             raise ValueError(f'of kind "{self.kind}" takes a duration as refresh: only files tell when they change')
         if self.max_age is not None and self.refresh is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ import pyarrow as pa
 from psql_streamer.entry_points import Kind, class_of
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable, SourceUnavailable, StreamerError
 from psql_streamer.interfaces import Source
-from psql_streamer.model import ArrowType
+from psql_streamer.model import ArrowType, Column
 from psql_streamer.pgtypes import casts
 from psql_streamer.redaction import redact
 from psql_streamer.spark.lookups.options import FILE_KINDS, LookupOptions
@@ -99,13 +99,18 @@ def version_of(rows: TableRows, began: float) -> Version:
     """Rows with the types that rules see."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    arrays = [
-        array if isinstance(column.type, ArrowType) else casts.cast(array, column.type)
-        for column, array in zip(rows.columns, rows.arrays, strict=True)
-    ]
-    table = pa.Table.from_arrays(arrays, names=[column.name for column in rows.columns])
+    table = typed(rows.columns, rows.arrays)
     schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
     return Version(rows.rows, table.nbytes, schema, began, table)
+
+
+def typed(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Table:
+    """Columns with the types that rules see. arrays: as TableRows has them."""
+    values = [
+        array if isinstance(column.type, ArrowType) else casts.cast(array, column.type)
+        for column, array in zip(columns, arrays, strict=True)
+    ]
+    return pa.Table.from_arrays(values, names=[column.name for column in columns])
 
 
 def _read_by_copy(options: LookupOptions, reader: TableReader) -> TableRows:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.interfaces import Finding, Severity, Source
+from psql_streamer.interfaces import Finding, Published, Severity, Source
 from psql_streamer.nearest import nearest
+from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.lookup import Lookup
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.lookups.reader_options import KNOWN
@@ -59,3 +60,21 @@ def _is_ours(spark: SparkSession, name: str) -> bool:
     """Whether a table of this name is a view of this session, as lookups are."""
     found = spark.catalog.getTable(name)
     return found.isTemporary
+
+
+def review_changelogs(changelogs: Mapping[str, Changelog], published: Published) -> Iterator[Finding]:
+    """Tables that are not in their stream, or have no key; the others are told what they look like."""
+    for name, changelog in changelogs.items():
+        if (tables := published.get(str(changelog.options.source))) is None:
+            continue
+        wanted = f"{changelog.schema}.{changelog.table}"
+        found = next((table for table in tables if str(table) == wanted), None)
+        if found is None:
+            meant = nearest(wanted, sorted(map(str, tables)))
+            problem = f"lookup {name}: source {changelog.options.source} does not publish {wanted}{meant}"
+            yield Finding(Severity.ERROR, problem, "correct its table, or add it to the publication")
+        elif not found.key_columns:
+            problem = f"lookup {name}: {wanted} has no key, so nobody can tell which of its rows a change is of"
+            yield Finding(Severity.ERROR, problem, "give it a primary key, or REPLICA IDENTITY USING INDEX")
+        else:
+            changelog.note_published(found)

@@ -8,10 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from psql_streamer.spark.lookups.version import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _GLOBAL = "global_temp"
 """The database of views that all sessions of an engine see."""
@@ -48,10 +51,13 @@ class Views:
             self._seen[id(spark), name] = shared.view
         spark.table(f"{_GLOBAL}.{shared.view}").createOrReplaceTempView(name)
 
-    def note_other(self, spark: SparkSession, name: str) -> None:
-        """Somebody made something else the view of this name in a session."""
+    def show_rows(self, spark: SparkSession, name: str, rows: pa.Table, schema: StructType) -> None:
+        """Make rows the view of this name in a session, for one plan."""
+        from pyspark.sql.functions import broadcast
+
         with self._lock:
             self._seen.pop((id(spark), name), None)
+        broadcast(spark.createDataFrame(rows, schema)).createOrReplaceTempView(name)
 
     def _share(self, name: str, version: Version) -> _Shared:
         from pyspark.sql.functions import broadcast
