@@ -121,6 +121,8 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if not self._options.tables:
+            return batch
         if self._lookups.prepare(batch):
             self._runner.forget_plans()
         cells = cells_of(batch.changes)

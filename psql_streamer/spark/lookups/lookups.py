@@ -158,7 +158,7 @@ class Lookups:
         if not kept:
             return [Shown(None, partial(self._show, versions) if versions else None)]
         uses = self._uses_of(rule, changes, kept, plan)
-        moving = {name: self._moving[name] for name in kept}
+        moving = {name: self._moving[name] for name in uses}
         shown = []
         for piece in split(changes, moving, uses):
             some = changes if piece.rows is None else changes.take(piece.rows)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _GLOBAL = "global_temp"
 """The database of views that all sessions of an engine see."""
 
+_LOCAL_RELATION = "spark.sql.execution.arrow.localRelationThreshold"
+_FEW_ROWS = 1000
+"""Up to this many rows are a LocalRelation, which takes no job to broadcast."""
+
 _numbers = itertools.count(1)
 
 
@@ -57,7 +61,13 @@ class Views:
 
         with self._lock:
             self._seen.pop((id(spark), name), None)
-        broadcast(spark.createDataFrame(rows, schema)).createOrReplaceTempView(name)
+        as_local = rows.num_rows <= _FEW_ROWS and hasattr(spark, "_jsparkSession")
+        if as_local:
+            spark.conf.set(_LOCAL_RELATION, str(rows.nbytes + _FEW_ROWS))
+        frame = spark.createDataFrame(rows, schema)
+        if as_local:
+            spark.conf.unset(_LOCAL_RELATION)
+        broadcast(frame).createOrReplaceTempView(name)
 
     def _share(self, name: str, version: Version) -> _Shared:
         from pyspark.sql.functions import broadcast
