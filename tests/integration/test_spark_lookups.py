@@ -93,6 +93,21 @@ def test_files_are_views_of_rules(with_lookups: Any, tmp_path: Path, kind: str) 
     assert values(result, "segment", "before") == [None, b"tin"]
 
 
+@pytest.mark.parametrize("what", [{"table": "segments"}, {"query": 'SELECT "name", "segment" FROM segments'}])
+def test_a_table_of_another_database_is_read_by_jdbc(
+    engine: SparkHandler, with_lookups: Any, what: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine._pool is not None
+    rows = engine._pool.spark.sql("SELECT 'ann' AS name, 'gold' AS segment")
+    rows.write.jdbc("jdbc:derby:memory:lookups;create=true", "segments", mode="overwrite")
+    lookup = {"kind": "jdbc", "url": "jdbc:derby:memory:lookups", "options": {"fetchsize": 100}, **what}
+    rule = {"sql": "SELECT c.id, s.SEGMENT AS segment FROM changes c LEFT JOIN segments s ON s.NAME = c.customer"}
+    assert segments_of(with_lookups({"segments": lookup}, orders=rule)) == [b"gold", None, None]
+    away = with_lookups({"segments": {**lookup, "url": "jdbc:derby:memory:away;password=verysecret"}}, orders=rule)
+    assert "lookup segments not read: [FAILED_JDBC.CONNECTION]" in away.status().reason
+    assert "verysecret" not in "".join([away.status().reason, *capfd.readouterr()])
+
+
 def test_a_function_sees_lookups_by_their_names(with_lookups: Any, csv: Path) -> None:
     handler = with_lookups(of_csv(csv), orders={"function": f"{__name__}:joined"})
     assert segments_of(handler) == [b"gold", None, None]

@@ -74,10 +74,13 @@ class Shop:
                 time.sleep(0.03)
 
 
+_KILLS = 4
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_repeats_of_a_killed_service_are_joined_as_the_first_time(
-    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     database.execute(TABLES)
     sink = kafka_section(kafka, topic_prefix, handlers=["spark"], headers=True)
@@ -88,7 +91,7 @@ def test_repeats_of_a_killed_service_are_joined_as_the_first_time(
         database.execute("INSERT INTO orders (customer_id, expected) VALUES (1, 'first')")
         wait_for(lambda: len(consume(kafka, [topic])) > 0, "the first order")
         shop = Shop(database)
-        for kill in range(kills):
+        for kill in range(_KILLS):
             seen = len(consume(kafka, [topic]))
             service.until(lambda seen=seen: len(consume(kafka, [topic])) > seen + 20, "orders")  # type: ignore[misc]
             time.sleep(0.1 * (kill % 3))
