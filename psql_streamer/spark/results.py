@@ -8,8 +8,9 @@ hold it (and Spark saw null).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,24 @@ LET_PASS = (
 """What to do about a rule that drops what it cannot judge."""
 
 
+class Result:
+    """What a job gave. place: where in the table each column of the result is, by its index; a column that has no place
+    did not travel, because the rule passes it on. None: all are there, in their order.
+    """
+
+    def __init__(self, table: pa.Table, place: Mapping[int, int] | None = None) -> None:
+        self._table = table
+        self._place = place
+
+    def stayed(self, at: int) -> bool:
+        """Whether the rule passes the column on, and it did not travel."""
+        return self._place is not None and at not in self._place
+
+    def column(self, at: int) -> pa.ChunkedArray:
+        """A column that travelled."""
+        return self._table.column(at if self._place is None else self._place[at])
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """changes: None when the rule left nothing. images: which came back or were put back, sorted."""
@@ -43,7 +62,7 @@ class Received:
     images: Index
 
 
-def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Received:
+def receive(sent: Sent, lineage: Lineage, result: Result, where: str) -> Received:
     """The changes that a rule's result stands for.
 
     lineage: of the columns of `result`. Raises HandlerRefused when `_row` is missing, repeated or null.
@@ -61,7 +80,9 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
         _refuse_without_key(sent, fields, where)
     given = _Given(sent, images, np.isin(images, back), names)
     survivors = [
-        given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
+        given.stayed(field)
+        if result.stayed(at)
+        else given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
         for at, field in data
     ]
     place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
@@ -191,7 +212,11 @@ class _Given:
         wanted = np.cumsum(~self.put_back) - 1
         came = values.take(pa.array(wanted, mask=self.put_back))
         source = field.source
-        if source is None or source >= self.sent.own_columns or not self.sent.typed[source].type.equals(values.type):
+        if (
+            source is None
+            or source >= self.sent.own_columns
+            or not self.sent.schema.field(source).type.equals(values.type)
+        ):
             return came
         return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
 
@@ -205,11 +230,26 @@ class _Given:
             return _made(field.name, False, values, absent)
         column = columns[source]
         key = _is_key(column, field, self.names)
-        kind = _kept_type(column, self.sent.typed[source].type, values.type, passed)
+        kind = _kept_type(column, self.sent.schema.field(source).type, values.type, passed)
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
         return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
+
+    def stayed(self, field: Field) -> _Survivor:
+        """A column that the rule passes on and that did not travel."""
+        source, sent = cast(int, field.source), self.sent
+        if source >= sent.own_columns:
+            return _made(field.name, False, self._of_images(sent.column(source)), None)
+        column = replace(sent.changes.columns[source], name=field.name)
+        column = replace(column, key=_is_key(sent.changes.columns[source], field, self.names))
+        kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
+        absent = self._absent_of_passed(source)
+        return _Survivor(column, _null_absent(self._of_images(kept[source]), absent), absent)
+
+    def _of_images(self, values: pa.Array) -> pa.Array:
+        are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
+        return values if are_all else values.take(pa.array(self.images))
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
@@ -233,7 +273,7 @@ class _Given:
         not hold. A rule that computes the column saw null there, and its null is meant.
         """
         sent = self.sent
-        every = len(self.images) == len(sent.typed[source])
+        every = len(self.images) == len(sent.row_ids)
         originals = sent.texts[source] if passed else sent.seen[source]
         before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
         texts = originals if every else originals.take(pa.array(self.images))

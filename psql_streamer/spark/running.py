@@ -185,21 +185,21 @@ class Runner:
 
     def _schema(self, sent: Sent) -> StructType:
         """One schema object per shape of a table, so that Spark meets its generated code again."""
-        shape = sent.table.schema
+        shape = sent.schema
         if shape not in self._schemas:
             self._schemas[shape] = schema_of(shape)
         return self._schemas[shape]
 
     def _note_types(self, rule: Rule, sent: Sent, frame: DataFrame) -> None:
         """What the types that columns are coerced to have names for."""
-        key = (rule.name, sent.table.schema)
+        key = (rule.name, sent.schema)
         if key not in self._named:
             kinds = {field.name: named_by(field.dataType) for field in frame.schema.fields if field.name in rule.coerce}
             self._named[key] = {name: named for name, named in kinds.items() if named is not None}
 
     def _tell_of_left_out(self, job: Job, sent: Sent) -> None:
         """Warn of fields of documents that the types do not name."""
-        for name, kind in self._named.get((job.rule.name, sent.table.schema), {}).items():
+        for name, kind in self._named.get((job.rule.name, sent.schema), {}).items():
             self._left_out.look(job.where, name, sent.typed[sent.names.index(name)], kind)
 
     def _tell_of_unknown(self, job: Job, sent: Sent, facts: Facts | None, images: Index) -> None:
