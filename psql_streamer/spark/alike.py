@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
 from psql_streamer.spark.plan_tree import Node
-from psql_streamer.spark.rules import Rule
+
+if TYPE_CHECKING:
+    from psql_streamer.spark.rules import Rule
 
 _ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation"}
 """Nodes of plans that give each row by itself; the last two are the table that was sent."""

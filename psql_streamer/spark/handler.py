@@ -82,7 +82,7 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
@@ -90,7 +90,7 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
@@ -191,6 +191,9 @@ class SparkHandler(Handler):
 
         pool = self._require_pool()
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
+
+    def _make_rules(self) -> Rules:
+        return Rules(self._options.tables, self._options.on_error, self._options.mask_secret)
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity

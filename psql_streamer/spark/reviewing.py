@@ -22,6 +22,7 @@ from psql_streamer.spark.results import LET_PASS, column_names, computed_key, ke
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.steps import no_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,10 +82,9 @@ def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]
 
 def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     names = [column.name for column in job.changes.columns]
-    missing = [name for name in job.rule.coerce if name not in names]
-    for name in missing:
-        problem = f"{job.where}: there is no column {name} to coerce{nearest(name, names)}"
-        yield Finding(Severity.ERROR, problem, "correct its name")
+    missing = [] if job.rule.steps.lenient else list(job.rule.steps.missing(names))
+    for step, name in missing:
+        yield Finding(Severity.ERROR, f"{job.where}: {no_column(step, name, names)}", "correct its name")
     if missing:
         return
     try:
