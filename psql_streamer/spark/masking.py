@@ -47,6 +47,12 @@ class Masking:
             return f'{method} takes no {kind.simpleString()}: coerce the column to "string"'
         return None
 
+    def constant_fits(self, kind: DataType) -> str | None:
+        """SQL of whether a constant is a value of the type; None where it always is one."""
+        if self.how.method != "constant" or kind.typeName() == "string":
+            return None
+        return f"try_cast({_text_of(self.how)} AS {kind.simpleString()}) IS NOT NULL"
+
 
 def masking(how: Mask, secret: str | None) -> Masking:
     """How a column is masked, with the secret only where it is needed."""
@@ -71,13 +77,11 @@ def _null(_: Masking, column: str, __: DataType) -> str:
 
 
 def _constant(mask: Masking, column: str, kind: DataType) -> str:
-    return f"CASE WHEN {column} IS NOT NULL THEN {constant(mask.how, kind)} END"
+    return f"CASE WHEN {column} IS NOT NULL THEN CAST({_text_of(mask.how)} AS {kind.simpleString()}) END"
 
 
-def constant(how: Mask, kind: DataType) -> str:
-    """SQL of the value of a constant."""
-    value = str(how.value).lower() if isinstance(how.value, bool) else str(how.value)
-    return f"CAST({quoted_text(value)} AS {kind.simpleString()})"
+def _text_of(how: Mask) -> str:
+    return quoted_text(str(how.value).lower() if isinstance(how.value, bool) else str(how.value))
 
 
 def _tokenise(mask: Masking, column: str, _: DataType) -> str:

@@ -249,12 +249,13 @@ def _source(sent: Sent, field: Field) -> int | None:
     """The column of the changes that a column of the result is, or takes the place of."""
     if field.source is not None and field.source < sent.own_columns:
         return field.source
-    return next((at for at, column in enumerate(sent.changes.columns) if column.name == field.name), None)
+    name = field.stands_for or field.name
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == name), None)
 
 
 def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     """A renamed key is still the key, unless the column is there under its own name as well."""
-    return column.key and (field.name == column.name or column.name not in names)
+    return column.key and (column.name in (field.name, field.stands_for) or column.name not in names)
 
 
 def _kept_type(

@@ -20,6 +20,7 @@ from psql_streamer.spark.quoting import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 _WHAT_STEPS_DO = {"coerce": "to coerce", "mask": "to mask", "drop": "to drop", "rename": "to rename"}
 
@@ -65,9 +66,9 @@ class Steps:
             if name not in self.drop
         ]
 
-    def original(self, name: str) -> str:
-        """The column of the table that has this name behind the steps."""
-        return next((old for old, new in self.rename.items() if new == name), name)
+    def original(self, name: str) -> str | None:
+        """The column that was renamed to this; None when none was."""
+        return next((old for old, new in self.rename.items() if new == name), None)
 
     def missing(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
         """Every step and column that it names which a table of these columns lacks."""
@@ -91,7 +92,8 @@ class StepPlan:
     def follow(self, coerced: DataFrame) -> DataFrame:
         """Those behind it."""
         made = coerced.selectExpr(*self.projected) if self.projected else coerced
-        return made.where(self.where) if self.where is not None else made
+        # The alias keeps Spark from looking for names in what the steps before made of the table.
+        return made if self.where is None else made.alias("changes").where(self.where)
 
 
 def no_column(step: str, name: str, names: Collection[str]) -> str:
@@ -123,13 +125,21 @@ def _projected(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -
         value = quoted_name(column.of)
         if column.of in steps.mask:
             mask, kind = steps.mask[column.of], kinds[column.of]
-            refusal = mask.refusal(kind)
-            if refusal is not None:
-                raise HandlerRefused(f"{where}: column {column.of} cannot be masked: {refusal}")
+            _refuse_mask(mask, kind, typed, f"{where}: column {column.of}")
             value = mask.expression(column.of, kind)
-        yield f"{value} AS {quoted_name(column.name)}"
+        yield value if value == quoted_name(column.name) else f"{value} AS {quoted_name(column.name)}"
     for name in typed.columns[len(own) :]:
-        yield f"{quoted_name(name)} AS {quoted_name(steps.rename.get(name, name))}"
+        new = steps.rename.get(name)
+        yield quoted_name(name) if new is None else f"{quoted_name(name)} AS {quoted_name(new)}"
+
+
+def _refuse_mask(mask: Masking, kind: DataType, typed: DataFrame, where: str) -> None:
+    refusal = mask.refusal(kind)
+    if refusal is not None:
+        raise HandlerRefused(f"{where} cannot be masked: {refusal}")
+    fits = mask.constant_fits(kind)
+    if fits is not None and not typed.sparkSession.sql(f"SELECT {fits}").collect()[0][0]:
+        raise HandlerRefused(f"{where} cannot be masked: the constant is no {kind.simpleString()}", "correct its value")
 
 
 def _refuse_clashes(steps: Steps, own: Sequence[str], where: str) -> None:
