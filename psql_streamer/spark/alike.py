@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
-from psql_streamer.spark.rules import Rule
+
+if TYPE_CHECKING:
+    from psql_streamer.spark.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ was sent (`texts`), looked up by `_row`, so that nothing is lost on the way thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import overload
 
@@ -73,6 +73,7 @@ class Sent:
     texts, seen, typed: by column of the changes, all new images followed by all old ones. texts: as they came. seen:
         with the values that an update left alone, where they are known. typed: these, as they are in the table.
     row_ids: what `_row` holds.
+    read: columns that are sent as something else than `typed`, because a rule coerces them.
     bits: the columns that have a bit in `_row`, see Lacking.flags.
     """
 
@@ -85,6 +86,7 @@ class Sent:
     row_ids: NDArray[np.int64]
     lacking: Lacking
     bits: tuple[int, ...]
+    read: Mapping[int, pa.Array] = field(default_factory=dict)
 
     @property
     def own_columns(self) -> int:
@@ -110,9 +112,16 @@ class Sent:
     def column(self, at: int) -> pa.Array:
         """A column of the table."""
         if at < self.own_columns:
-            return self.typed[at]
+            return self.read[at] if at in self.read else self.typed[at]
         metadata = at - self.own_columns
         return self.metadata[metadata] if metadata < len(self.metadata) else pa.array(self.row_ids)
+
+    def with_read(self, read: Mapping[int, pa.Array]) -> Sent:
+        """The same with these columns in place of the typed ones."""
+        schema = self.schema
+        for at, array in read.items():
+            schema = schema.set(at, pa.field(schema.field(at).name, array.type))
+        return replace(self, schema=schema, read=read)
 
     def place(self, name: str) -> int | None:
         """The index of a metadata column; None where it was not sent."""

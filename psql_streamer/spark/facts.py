@@ -22,10 +22,14 @@ class RowOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one."""
+    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one.
+
+    stands_for: the table's column that a step of the rule gave this name.
+    """
 
     name: str
     source: int | None
+    stands_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

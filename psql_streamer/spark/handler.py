@@ -24,6 +24,7 @@ from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.prepared import prepared_rules
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
@@ -82,7 +83,7 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
@@ -90,7 +91,7 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
@@ -155,6 +156,7 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
+        self._runner.prepared = None if remote else prepared_rules(spark)
         self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
@@ -191,6 +193,9 @@ class SparkHandler(Handler):
 
         pool = self._require_pool()
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
+
+    def _make_rules(self) -> Rules:
+        return Rules(self._options.tables, self._options.on_error, self._options.mask_secret)
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity

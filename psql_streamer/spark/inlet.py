@@ -48,7 +48,8 @@ class Inlets:
 
     def make(self, spark: SparkSession, schema: StructType, arrow: pa.Schema) -> Inlet:
         """An inlet for rows of this schema. arrow: the same as Arrow's."""
-        rows = spark.createDataFrame(arrow.empty_table(), schema)._jdf.queryExecution().analyzed().rdd()
+        some = pa.Table.from_arrays([pa.nulls(1, field.type) for field in arrow], schema=arrow)
+        rows = spark.createDataFrame(some, schema)._jdf.queryExecution().analyzed().rdd()
         block = self._jvm.org.apache.spark.storage.StreamBlockId(_STREAM, next(_numbers))
         gateway: Any = spark._sc._gateway
         ids = gateway.new_array(self._jvm.org.apache.spark.storage.BlockId, 1)
@@ -90,8 +91,9 @@ class Inlet:
         self._schema = schema
 
     def put(self, table: pa.Table) -> None:
-        """Put rows in; what was in before must have been removed. table: with the columns of the schema."""
-        whole = table if table.schema.equals(self._schema) else table.cast(self._schema)
+        """Put rows in; what was in before must have been removed. table: its columns are those of the schema."""
+        named = table.rename_columns(self._schema.names)
+        whole = named if named.schema.equals(self._schema) else named.cast(self._schema)
         self._inlets.put(self._block, whole.combine_chunks())
 
     def remove(self) -> None:
@@ -101,8 +103,12 @@ class Inlet:
 
 def make_inlets(spark: SparkSession) -> Inlets | None:
     """None where this release of Spark has not what is needed."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
     try:
-        return Inlets(spark)
+        inlets = Inlets(spark)
+        inlets.make(spark, StructType([StructField("c0", LongType())]), pa.schema([("c0", pa.int64())]))
+        return inlets
     except Exception as error:
         log.warning("this release of Spark plans every batch anew, which is slower (%s)", type(error).__name__)
         return None

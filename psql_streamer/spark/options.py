@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import HandlerOptions, PartOptions
 
-OnError: TypeAlias = Literal["stop", "dead-letter"]
-"""What becomes of a row that a rule cannot take: it stops the pipeline, or is put aside."""
+OnError: TypeAlias = Literal["stop", "dead-letter", "null"]
+"""What becomes of a row that a rule cannot take: it stops the pipeline, is put aside, or goes out without what could
+not be computed."""
+
+MaskMethod: TypeAlias = Literal["hash", "partial", "null", "constant", "tokenise"]
+
+NEED_SECRET: frozenset[MaskMethod] = frozenset({"hash", "tokenise"})
 
 
 def _spark_setting(value: object) -> object:
@@ -23,26 +28,53 @@ def _spark_key(key: str) -> str:
     return key
 
 
-class TableRule(PartOptions):
-    """What becomes of a table's changes. An empty rule sends them through Spark as they are.
+class Mask(PartOptions):
+    """How a column is masked; in TOML a method alone, or a table.
 
-    coerce: column -> Spark type, applied before `sql` and `function`.
-    sql: a query over the view `changes`.
+    keep_first, keep_last: characters that `partial` leaves. value: what `constant` puts in the place of every value.
+    """
+
+    method: MaskMethod
+    keep_first: int = Field(default=0, ge=0)
+    keep_last: int = Field(default=4, ge=0)
+    value: str | int | float | bool = "***"
+
+
+def _mask(value: Any) -> Any:
+    return {"method": value} if isinstance(value, str) else value
+
+
+Secret: TypeAlias = Annotated[str, Field(min_length=16)]
+
+
+class TableRule(PartOptions):
+    """What becomes of a table's changes: its steps, in this order. An empty rule sends them through Spark as they are.
+
+    coerce: column -> Spark type. mask: column -> how. drop: columns. rename: column -> its new name.
+    where: a condition in SQL that rows must meet. sql: a query over the view `changes`.
     function: "module:function" that takes and gives a DataFrame.
+    mask_secret: goes into what `hash` and `tokenise` give; None: what [spark] says.
     on_error: what becomes of a row that the rule cannot take; None: what [spark] says.
-    optional: the rule may fit no table yet.
+    optional: the rule may fit no table yet, and some of its tables may lack columns that a step names.
     """
 
     coerce: dict[str, str] = Field(default_factory=dict)
+    mask: dict[str, Annotated[Mask, BeforeValidator(_mask)]] = Field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    rename: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    where: str | None = Field(default=None, min_length=1)
     sql: str | None = Field(default=None, min_length=1)
     function: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    mask_secret: Secret | None = Field(default=None, repr=False)
     on_error: OnError | None = None
     optional: bool = False
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> TableRule:
-        if self.sql is not None and self.function is not None:
-            raise ValueError("holds both sql and function: keep one, a function can call df.sparkSession.sql")
+    def _dropped_and_more(self) -> TableRule:
+        for step in ("mask", "rename"):
+            for name in getattr(self, step):
+                if name in self.drop:
+                    raise ValueError(f"has column {name} both in {step} and in drop: keep one")
         return self
 
 
@@ -51,7 +83,7 @@ class SparkOptions(HandlerOptions):
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
     conf: any spark.* setting; it wins over what the handler sets itself.
-    on_error: of every rule that does not say so itself.
+    on_error, mask_secret: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
     """
 
@@ -62,9 +94,21 @@ class SparkOptions(HandlerOptions):
         default_factory=dict
     )
     on_error: OnError = "stop"
+    mask_secret: Secret | None = Field(default=None, repr=False)
     tables: dict[str, TableRule] = Field(default_factory=dict)
 
     @property
     def puts_rows_aside(self) -> bool:
         """See HandlerOptions.puts_rows_aside."""
         return any((rule.on_error or self.on_error) == "dead-letter" for rule in self.tables.values())
+
+    @model_validator(mode="after")
+    def _secret_for_masks(self) -> SparkOptions:
+        for name, rule in self.tables.items():
+            for column, mask in rule.mask.items():
+                if mask.method in NEED_SECRET and (rule.mask_secret or self.mask_secret) is None:
+                    raise ValueError(
+                        f"masks column {column} of tables {name!r} with {mask.method}, which needs maskSecret: set it "
+                        "in [spark] or in the rule, as ${NAME} or ${file:PATH}"
+                    )
+        return self

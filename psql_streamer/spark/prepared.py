@@ -20,7 +20,7 @@ import pyarrow as pa
 from psql_streamer.spark.catalyst import Turns
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
-from psql_streamer.spark.inlet import Inlet, Inlets
+from psql_streamer.spark.inlet import Inlet, Inlets, make_inlets
 from psql_streamer.spark.results import Result
 from psql_streamer.spark.row_tracking import Lineage, row_column
 
@@ -56,7 +56,7 @@ class Needs:
         return cls(tuple(sorted(read)), (*computed, row_column(lineage.fields, row)), has_work)
 
 
-class Prepared:
+class PreparedRule:
     """A rule that is planned for tables in one shape. From several threads, one batch at a time."""
 
     def __init__(self, inlet: Inlet, needs: Needs, result: DataFrame) -> None:
@@ -81,10 +81,10 @@ class PreparedRules:
 
     def __init__(self, inlets: Inlets) -> None:
         self._inlets = inlets
-        self._kept: OrderedDict[object, Prepared] = OrderedDict()
+        self._kept: OrderedDict[object, PreparedRule] = OrderedDict()
         self._in_use = threading.Lock()
 
-    def find(self, key: object, prepare: Callable[[], Prepared]) -> Prepared:
+    def find(self, key: object, prepare: Callable[[], PreparedRule]) -> PreparedRule:
         """What was prepared under this key before, or is now."""
         with self._in_use:
             found = self._kept.get(key)
@@ -98,16 +98,22 @@ class PreparedRules:
                 self._kept.popitem(last=False)
         return made
 
-    def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> Prepared:
+    def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
         """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
         inlet = self._inlets.make(spark, _chosen(schema, needs.travels), _named(sent.schema, needs.travels))
         result = apply(inlet.frame.select(*_columns(schema, needs.travels)))
         numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
-        return Prepared(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
+        return PreparedRule(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
+
+
+def prepared_rules(spark: SparkSession) -> PreparedRules | None:
+    """None where this release of Spark plans every batch anew."""
+    inlets = make_inlets(spark)
+    return None if inlets is None else PreparedRules(inlets)
 
 
 class _Output:
-    """Runs a DataFrame's plan and gives its rows. Dataset.toArrow would describe the plan for Spark's page each time."""
+    """Runs a DataFrame's plan and gives its rows. Dataset.toArrow would describe the plan for Spark's page too."""
 
     def __init__(self, result: DataFrame) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -134,7 +140,7 @@ def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:
 
 
 def _named(schema: pa.Schema, columns: Sequence[int]) -> pa.Schema:
-    return pa.schema([schema.field(at) for at in columns])
+    return pa.schema([(f"c{at}", schema.field(at).type) for at in columns])
 
 
 def _columns(schema: StructType, travels: Sequence[int]) -> Iterator[Any]:

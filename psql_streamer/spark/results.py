@@ -212,11 +212,9 @@ class _Given:
         wanted = np.cumsum(~self.put_back) - 1
         came = values.take(pa.array(wanted, mask=self.put_back))
         source = field.source
-        if (
-            source is None
-            or source >= self.sent.own_columns
-            or not self.sent.schema.field(source).type.equals(values.type)
-        ):
+        if source is None or source >= self.sent.own_columns:
+            return came
+        if not casts.arrow_type(self.sent.changes.columns[source].type).equals(values.type):
             return came
         return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
 
@@ -230,7 +228,7 @@ class _Given:
             return _made(field.name, False, values, absent)
         column = columns[source]
         key = _is_key(column, field, self.names)
-        kind = _kept_type(column, self.sent.schema.field(source).type, values.type, passed)
+        kind = _kept_type(column, casts.arrow_type(column.type), values.type, passed)
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
@@ -241,11 +239,13 @@ class _Given:
         source, sent = cast(int, field.source), self.sent
         if source >= sent.own_columns:
             return _made(field.name, False, self._of_images(sent.column(source)), None)
-        column = replace(sent.changes.columns[source], name=field.name)
-        column = replace(column, key=_is_key(sent.changes.columns[source], field, self.names))
+        column, absent = sent.changes.columns[source], self._absent_of_passed(source)
+        key = _is_key(column, field, self.names)
+        if source in sent.read:
+            return _made(field.name, key, self._of_images(sent.read[source]), absent)
         kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
-        absent = self._absent_of_passed(source)
-        return _Survivor(column, _null_absent(self._of_images(kept[source]), absent), absent)
+        values = _null_absent(self._of_images(kept[source]), absent)
+        return _Survivor(replace(column, name=field.name, key=key), values, absent)
 
     def _of_images(self, values: pa.Array) -> pa.Array:
         are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
@@ -289,12 +289,13 @@ def _source(sent: Sent, field: Field) -> int | None:
     """The column of the changes that a column of the result is, or takes the place of."""
     if field.source is not None and field.source < sent.own_columns:
         return field.source
-    return next((at for at, column in enumerate(sent.changes.columns) if column.name == field.name), None)
+    name = field.stands_for or field.name
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == name), None)
 
 
 def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     """A renamed key is still the key, unless the column is there under its own name as well."""
-    return column.key and (field.name == column.name or column.name not in names)
+    return column.key and (column.name in (field.name, field.stands_for) or column.name not in names)
 
 
 def _kept_type(

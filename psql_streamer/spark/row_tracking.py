@@ -88,7 +88,12 @@ class Lineages:
         """
         lineage = self.known(rule, sent)
         if lineage is None:
-            lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
+            lineage = Lineage(
+                tuple(
+                    Field(field.name, field.metadata.get(ORIGIN), rule.steps.original(field.name))
+                    for field in result.schema.fields
+                )
+            )
         wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
         if wanted and lineage.facts is None:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
@@ -106,7 +111,7 @@ class Lineages:
         if catalyst is None:
             return replace(lineage, facts=stated_facts(rule, sent, lineage.fields))
         facts = self._facts(catalyst, rule, sent, result)
-        fields = (Field(field.name, source) for field, source in zip(lineage.fields, facts.sources, strict=True))
+        fields = (replace(field, source=source) for field, source in zip(lineage.fields, facts.sources, strict=True))
         return Lineage(tuple(fields), facts)
 
     def _facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
