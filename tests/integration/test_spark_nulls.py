@@ -30,11 +30,16 @@ def jobs_of(handler: SparkHandler, monkeypatch: pytest.MonkeyPatch) -> list[str]
     """The names of what runs a job, from now on."""
     jobs: list[str] = []
     for name in ("run", "run_tolerantly", "uncoercible"):
-        method = getattr(handler._runner, name)
-        monkeypatch.setattr(
-            handler._runner, name, lambda job, name=name, method=method: jobs.append(name) or method(job)
-        )
+        monkeypatch.setattr(handler._runner, name, noted(jobs, name, getattr(handler._runner, name)))
     return jobs
+
+
+def noted(jobs: list[str], name: str, method: Any) -> Any:
+    def call(job: Any) -> Any:
+        jobs.append(name)
+        return method(job)
+
+    return call
 
 
 def told(caplog: Any) -> list[str]:
