@@ -83,7 +83,7 @@ def test_what_the_steps_of_a_rule_read_is_known(remote: Any) -> None:
     rule = {
         "mask": {"id": "hash", "body": {"method": "partial", "keep_last": 1}, "title": {"method": "constant"}},
         "rename": {"id": "doc"},
-        "where": "title = '***' AND body <> 'd'",
+        "where": "title = '***' AND doc <> ''",
         "sql": "SELECT * FROM changes",
         "mask_secret": "a secret of the test, long enough",
     }
