@@ -184,3 +184,12 @@ def test_what_nobody_reads_puts_no_row_aside(spark: Any) -> None:
     result = spark(ASIDE, numbers={"sql": sql}).handle(batch(ROWS))
     assert [one.changes.seq.tolist() for one in result.rejections] == [[1, 3, 5]]
     assert only(result).seq.tolist() == [0, 2, 4]
+
+
+def test_a_rule_that_stops_names_a_change_and_the_column(spark: Any) -> None:
+    with pytest.raises(HandlerRefused) as refused:
+        spark(numbers={"sql": "SELECT *, 10 / b AS q FROM changes"}).handle(batch(ROWS))
+    assert str(refused.value).startswith(
+        "public.numbers, rule 'numbers': Spark ended with DIVIDE_BY_ZERO: column q cannot be computed in change "
+        "(16/B374D848, 2): make the rule accept every value, with try_cast"
+    )
