@@ -93,6 +93,13 @@ _PART_STATS = (
         "Fields of JSON documents that the type of a rule does not name.",
     ),
     _PartStat(
+        "handler",
+        "nulled",
+        CounterMetricFamily,
+        "handler_nulled",
+        "Values that a rule could not compute and that became null, and conditions that let their rows pass.",
+    ),
+    _PartStat(
         "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not process."
     ),
     _PartStat(

@@ -6,6 +6,7 @@ and the whole message only where it was found while the query was analysed, befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
@@ -18,6 +19,9 @@ _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
+
+# What the expressions of masks have of their secret.
+_LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
 
 _ENGINE_END_SECONDS = 3.0
 """The time that a JVM may take to end after the error of the job that fails with it."""
@@ -82,4 +86,4 @@ def _first_lines(error: Exception) -> str:
     """An analysis message without the plan and the caret picture that follow it."""
     lines = [line.strip() for line in str(error).split(";\n")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(("==", "^", "'", "+-", "-"))]
-    return " ".join(kept[:3]).rstrip(".;")
+    return _LONG_BYTES.sub("X'***'", " ".join(kept[:3]).rstrip(".;"))

@@ -37,7 +37,7 @@ def nested_types(spark: SparkSession, types: Mapping[str, str], columns: Sequenc
 
     nulls = [f"CAST(NULL AS {kind}) AS {quoted_name(str(at))}" for at, kind in wanted.items()]
     fields = spark.range(0).selectExpr(*nulls).schema.fields
-    arrow = {at: to_arrow_type(field.dataType) for at, field in zip(wanted, fields, strict=True)}
+    arrow = {at: to_arrow_type(field.dataType, timezone="UTC") for at, field in zip(wanted, fields, strict=True)}
     return {at: kind for at, kind in arrow.items() if is_read_here(_known(columns[at]), kind)}
 
 

@@ -46,7 +46,7 @@ def run(runner: Runner, job: Job) -> RuleResult:
     Raises RowsFailed for such rows if it does not.
     """
     if job.rule.on_error == "stop":
-        return _made(runner.run(job))
+        return _run_or_name(runner, job)
     if job.rule.on_error == "null":
         return RuleResult(tuple(run_with_nulls(runner, job)))
     try:
@@ -64,6 +64,22 @@ def run(runner: Runner, job: Job) -> RuleResult:
             rejected.append(_rejected(aside, _reason(runner, aside, column), column))
     rest = job.narrow(take_rows(job.changes, ~bad))
     return _run_rest(runner, rest) + combine(rejected)
+
+
+def _run_or_name(runner: Runner, job: Job) -> RuleResult:
+    """Raises RowsFailed with a change on which the job fails, where one job more can tell it."""
+    try:
+        return _made(runner.run(job))
+    except Uncoercible:
+        raise
+    except RowsFailed as error:
+        tolerated = runner.run_tolerantly(job)
+        if tolerated is None or not tolerated.failed:
+            raise
+        column, rows = next(iter(tolerated.failed.items()))
+        which = "a condition" if column is None else f"column {column}"
+        where = f"{which} cannot be computed in change {job.show_change(int(np.flatnonzero(rows)[0]))}"
+        raise RowsFailed(f"{error.what}: {where}", error.remedy) from None
 
 
 def _run_rest(runner: Runner, job: Job) -> RuleResult:

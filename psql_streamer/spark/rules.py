@@ -43,9 +43,14 @@ class Rule:
         return self.steps.coerce
 
     @property
+    def computes(self) -> bool:
+        """Whether there is more of it than steps."""
+        return self.sql is not None or self.function is not None
+
+    @property
     def identity(self) -> bool:
         """Whether it changes nothing."""
-        return self.sql is None and self.function is None and self.steps.identity
+        return not self.computes and self.steps.identity
 
     def names(self, column: str) -> bool:
         """Whether the rule may use a column by its name: a function may use any."""

@@ -159,7 +159,7 @@ class Runner:
         rows = len(sent.row_ids)
         arrays = [
             pa.nulls(rows, kind) if field.source is None else sent.table.column(field.source)
-            for field, kind in zip(lineage.fields, to_arrow_schema(fields).types, strict=True)
+            for field, kind in zip(lineage.fields, to_arrow_schema(fields, timezone="UTC").types, strict=True)
         ]
         at = row_column(lineage.fields, len(sent.names) - 1)
         arrays[at] = pa.array(sent.row_ids)
@@ -258,7 +258,7 @@ class Runner:
         if key not in self._step_plans:
             own = sent.names[: sent.own_columns]
             read = {own[at] for at in self._nested_types(job)}
-            self._step_plans[key] = plan_steps(rule.steps, frame, own, read, job.where)
+            self._step_plans[key] = plan_steps(rule.steps, frame, own, read, job.where, admitting=self.catalyst is None)
         return self._step_plans[key]
 
     def _through(self, job: Job, sent: Sent) -> Changes | None:
@@ -403,7 +403,7 @@ class Runner:
         tolerated = tolerate(result, [0, *turns] if facts.row is RowOrigin.MISSING else turns)
         if tolerated is None:
             return None
-        table = tolerated.result.toArrow()
+        table = tolerated.run()
         bits = table.column(FAILED).to_numpy()
         images = table.column(row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
         rows = np.concatenate((job.changes.after.rows, job.changes.before.rows))

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.nearest import nearest
 from psql_streamer.spark.coercion import coercions
+from psql_streamer.spark.lacking import KEY_ONLY_BIT
 from psql_streamer.spark.masking import Masking
-from psql_streamer.spark.metadata import METADATA, ROW
+from psql_streamer.spark.metadata import KEY_ONLY, METADATA, ROW
 from psql_streamer.spark.quoting import quoted_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ class Steps:
 
     def names(self, column: str) -> bool:
         """Whether a metadata column may be used by its name."""
-        return column in self.rename or (self.where is not None and column.lower() in self.where.lower())
+        return column in self.rename or self.filter_names(column)
+
+    def filter_names(self, column: str) -> bool:
+        """Whether the text of `where` has the name of a column."""
+        return self.where is not None and column.lower() in self.where.lower()
 
     def columns(self, names: Sequence[str]) -> list[StepColumn]:
         """What there is of a table's columns behind the steps."""
@@ -101,22 +106,28 @@ def no_column(step: str, name: str, names: Collection[str]) -> str:
     return f"there is no column {name} {_WHAT_STEPS_DO[step]}{nearest(name, sorted(names))}"
 
 
-def plan_steps(steps: Steps, changes: DataFrame, own: Sequence[str], read: Collection[str], where: str) -> StepPlan:
+def plan_steps(
+    steps: Steps, changes: DataFrame, own: Sequence[str], read: Collection[str], where: str, admitting: bool
+) -> StepPlan:
     """The steps over a table; Spark analyses it, no job runs.
 
     own: the table's own columns. read: those that have the type already that they are coerced to. where: table and
-    rule. HandlerRefused when a column is not there, twice there, or not of a type that its mask takes.
+    rule. admitting: the filter lets old images pass that hold the key alone; else the plan is rebuilt for that.
+    HandlerRefused when a column is not there, twice there, or not of a type that its mask takes.
     """
     for step, name in () if steps.lenient else steps.missing(own):
         raise HandlerRefused(f"{where}: {no_column(step, name, own)}", "correct its name")
     _refuse_clashes(steps, own, where)
+    condition = steps.where
+    if condition is not None and admitting and not steps.filter_names(KEY_ONLY):
+        condition = f"({condition}) OR ({quoted_name(ROW)} & {KEY_ONLY_BIT}) <> 0"
     names = changes.columns
     coerced = coercions(names, steps.coerce, read) if not steps.coerce.keys().isdisjoint(own) else []
     if not (steps.mask or steps.drop or steps.rename):
-        return StepPlan(tuple(coerced), (), steps.where)
+        return StepPlan(tuple(coerced), (), condition)
     typed = changes.selectExpr(*coerced) if coerced else changes
     projected = _projected(steps, typed, own, where)
-    return StepPlan(tuple(coerced), tuple(projected), steps.where)
+    return StepPlan(tuple(coerced), tuple(projected), condition)
 
 
 def _projected(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -> Iterator[str]:

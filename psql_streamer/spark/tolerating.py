@@ -11,14 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FAILED = "psql_streamer_failed"
 """The column behind those of the result: a bit for each of Tolerated.places that failed."""
 
-MOST_PLACES = 62
+_MOST_PLACES = 62
 """The last bit is of all places from there on."""
+
+_SHARING = "spark.sql.subexpressionElimination.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,16 @@ class Tolerated:
 
     result: DataFrame
     places: list[str | None]
+
+    def run(self) -> pa.Table:
+        """The rows. An expression that occurs twice is computed twice: Spark would move it out of what tolerates it."""
+        conf = self.result.sparkSession.conf
+        before = conf.get(_SHARING)
+        conf.set(_SHARING, "false")
+        try:
+            return self.result.toArrow()
+        finally:
+            conf.set(_SHARING, before or "true")
 
 
 def tolerate(result: DataFrame, turns: Sequence[int]) -> Tolerated | None:
@@ -131,7 +145,7 @@ class _Tolerance:
         """The bits of what failed below and in these attempts, under a name; None where nothing can."""
         found = flags
         for name, attempt in attempts:
-            if len(self.places) <= MOST_PLACES:
+            if len(self.places) <= _MOST_PLACES:
                 self.places.append(name)
             bit = self._parse(f"{1 << (len(self.places) - 1)}L")
             failed = self._expressions.IsNull(attempt.toAttribute())

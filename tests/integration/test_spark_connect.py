@@ -75,6 +75,38 @@ def test_what_cannot_be_judged_is_put_back(remote: Any) -> None:
     assert handler.stats()["passed_unknown"] == 1
 
 
+def test_what_the_steps_of_a_rule_read_is_known(remote: Any) -> None:
+    rows: dict[int, Texts] = {0: [b"1", b"a", b"abc"], 1: [b"2", b"b", None], 2: [b"3", b"c", b"d"]}
+    given = changes(
+        [INSERT, UPDATE, INSERT], rows, {1: [b"9", None, None]}, DOCS, {2: [False, True, False]}, "docs", BY_KEY
+    )
+    rule = {
+        "mask": {"id": "hash", "body": {"method": "partial", "keep_last": 1}, "title": {"method": "constant"}},
+        "rename": {"id": "doc"},
+        "where": "title = '***' AND doc <> ''",
+        "sql": "SELECT * FROM changes",
+        "mask_secret": "a secret of the test, long enough",
+    }
+    for steps in (rule, {**rule, "sql": None}):
+        result = only(remote(docs=steps).handle(batch(given)))
+        assert [one.name for one in result.columns if one.key] == ["doc"]
+        assert result.seq.tolist() == [0, 1, 2]
+        assert values(result, "body")[0] == b"**c"
+        assert lacking(result) == {"body": [False, True, False]}
+        assert lacking(result, "before") == {"title": [True], "body": [True]}
+
+
+def test_rows_that_fail_go_out_with_nulls(remote: Any) -> None:
+    rows: dict[int, Texts] = {at: [b"%d" % at, b"x" if at == 3 else b"1", None] for at in range(8)}
+    sql = "SELECT *, CAST(title AS INT) AS n FROM changes"
+    handler = remote(docs={"sql": sql, "on_error": "null"})
+    result = handler.handle(batch(changes([INSERT] * 8, rows, {}, DOCS, table="docs")))
+    found = sorted(
+        (seq, n) for part in result.changes for seq, n in zip(part.seq.tolist(), values(part, "n"), strict=True)
+    )
+    assert found == [(at, None if at == 3 else b"1") for at in range(8)]
+
+
 def test_a_computed_row_is_refused(remote: Any) -> None:
     handler = remote(orders={"sql": "SELECT *, 1 - _row AS _row FROM changes"})
     with pytest.raises(HandlerRefused, match="column _row is computed"):

@@ -30,11 +30,16 @@ def jobs_of(handler: SparkHandler, monkeypatch: pytest.MonkeyPatch) -> list[str]
     """The names of what runs a job, from now on."""
     jobs: list[str] = []
     for name in ("run", "run_tolerantly", "uncoercible"):
-        method = getattr(handler._runner, name)
-        monkeypatch.setattr(
-            handler._runner, name, lambda job, name=name, method=method: jobs.append(name) or method(job)
-        )
+        monkeypatch.setattr(handler._runner, name, noted(jobs, name, getattr(handler._runner, name)))
     return jobs
+
+
+def noted(jobs: list[str], name: str, method: Any) -> Any:
+    def call(job: Any) -> Any:
+        jobs.append(name)
+        return method(job)
+
+    return call
 
 
 def told(caplog: Any) -> list[str]:
@@ -179,3 +184,12 @@ def test_what_nobody_reads_puts_no_row_aside(spark: Any) -> None:
     result = spark(ASIDE, numbers={"sql": sql}).handle(batch(ROWS))
     assert [one.changes.seq.tolist() for one in result.rejections] == [[1, 3, 5]]
     assert only(result).seq.tolist() == [0, 2, 4]
+
+
+def test_a_rule_that_stops_names_a_change_and_the_column(spark: Any) -> None:
+    with pytest.raises(HandlerRefused) as refused:
+        spark(numbers={"sql": "SELECT *, 10 / b AS q FROM changes"}).handle(batch(ROWS))
+    assert str(refused.value).startswith(
+        "public.numbers, rule 'numbers': Spark ended with DIVIDE_BY_ZERO: column q cannot be computed in change "
+        "(16/B374D848, 2): make the rule accept every value, with try_cast"
+    )

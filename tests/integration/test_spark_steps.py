@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psql_streamer.errors import HandlerRefused
@@ -171,6 +173,22 @@ def test_deletes_have_the_masked_and_renamed_key_of_their_rows(spark: Any) -> No
     assert old == [ann, ann]
     assert ann != bob
     assert re.fullmatch(b"[a-z]{3}", ann)
+
+
+def test_tables_under_one_glob_are_masked_as_one(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = spark(KEY, **{"shop_*": {"mask": {"email": "hash"}, "where": "age > 1", "rename": {"_table": "origin"}}})
+    row = {
+        at: changes([INSERT], {0: [b"k", b"ann", None, b"%d" % at]}, {}, PEOPLE, table=f"shop_{at}") for at in (1, 2, 3)
+    }
+    parts = [replace(part, batch_order=np.array([at])) for at, part in row.items()]
+    runs: list[int] = []
+    run = handler._runner.run
+    monkeypatch.setattr(handler._runner, "run", lambda job: (runs.append(len(job.changes)), run(job))[1])
+    result = handler.handle(batch(*parts)).changes
+    assert runs == [3]
+    assert [(part.relation.table, values(part, "email"), values(part, "origin")) for part in result] == [
+        (f"shop_{at}", [salted(b"ann")], [b"shop_%d" % at]) for at in (2, 3)
+    ]
 
 
 # --- where

@@ -95,7 +95,7 @@ def with_lines(folder: Path, chosen: list[Line]) -> Config:
     """The reference, with these lines no longer commented out."""
     text = REFERENCE.read_text().splitlines()
     for line in chosen:
-        text[line.number] = _FILE.sub("secret", line.text)
+        text[line.number] = _FILE.sub("a-secret-of-many-characters", line.text)
     return load(written(folder, "\n".join(text)), ENVIRON)
 
 
