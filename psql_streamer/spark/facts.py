@@ -21,10 +21,13 @@ class RowOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one."""
+    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one. kind: its
+    Spark type, as `DataType.simpleString` has it.
+    """
 
     name: str
     source: int | None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

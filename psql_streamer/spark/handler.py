@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
+from psql_streamer.binary_columns import nbytes
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
@@ -120,6 +121,7 @@ class SparkHandler(Handler):
         apart = any(table.rows for table in tables)
         return replace(
             batch,
+            nbytes=batch.nbytes + sum(map(_size_of_parts, made)),
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
@@ -243,6 +245,13 @@ class SparkHandler(Handler):
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+
+def _size_of_parts(changes: Changes) -> int:
+    """Bytes of rows that are parts of changes; others take about what they took before."""
+    if changes.part is None:
+        return 0
+    return sum(nbytes(column) for image in (changes.after, changes.before) for column in image.columns)
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:

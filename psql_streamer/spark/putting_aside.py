@@ -14,7 +14,7 @@ from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.chosen_rows import row_sizes, take_rows
-from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
+from psql_streamer.spark.failures import EngineLost, RowsFailed, RowsRefused, Uncoercible
 from psql_streamer.spark.isolation import sort_out
 from psql_streamer.spark.running import Job, Runner
 
@@ -105,6 +105,10 @@ def _made(changes: Changes | None) -> RuleResult:
 def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
         return _made(runner.run(job))
+    except RowsRefused as error:
+        refused = _rejected(job.narrow(take_rows(job.changes, error.rows)), error.what, error.column)
+        others = job.narrow(take_rows(job.changes, ~error.rows))
+        return refused if error.rows.all() else _run_without_uncoercible(runner, others) + refused
     except Uncoercible:
         by_column = runner.uncoercible(job)
         if not by_column:

@@ -18,6 +18,7 @@ from psql_streamer.spark.alike import Tables, is_row_by_row
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import coerced, uncoercible, uncoercible_rows
 from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exchange import Sent, row_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import Uncoercible, failure
@@ -149,7 +150,14 @@ class Runner:
         if table.column_names != lineage.names:
             self._lineages.forget(job.rule, sent)
             return self._through(job, sent)
-        received = receive(sent, lineage, table, job.where)
+        received = receive(
+            sent,
+            lineage,
+            table,
+            job.where,
+            lambda: self._lineages.splitting(self.catalyst, job.rule, sent, result),
+        )
+        self._tell_of_unaddressed(job, received.unaddressed)
         self._tell_of_left_out(job, sent)
         self._tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
@@ -166,6 +174,7 @@ class Runner:
             self._note_types(rule, sent, frame)
         result = rule.apply(frame)
         lineage = self._lineages.find(self.catalyst, rule, sent, result, thorough)
+        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
         facts = lineage.facts
         if facts is None:
             return result, lineage
@@ -217,6 +226,20 @@ class Runner:
             names = ", ".join(sent.changes.columns[column].name for column in sorted(read & unchanged.keys()))
             log.warning(
                 "%s: a filter reads %s, which some updates do not change or send: their rows pass", job.where, names
+            )
+
+    def _tell_of_unaddressed(self, job: Job, rows: int) -> None:
+        """Count the rows that lack the values of which the rule makes their topic, key or headers."""
+        if not rows:
+            return
+        self._counts.add("unaddressed", rows)
+        told = f"{job.where}, addresses"
+        if told not in self._told:
+            self._told.add(told)
+            log.warning(
+                "%s: rows lack values of which it makes _topic, _key or _headers: they go where the sink's options "
+                "say; REPLICA IDENTITY FULL gives old rows all values",
+                job.where,
             )
 
     def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
