@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -24,7 +24,7 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
-from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.options import SparkOptions, TableRule
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
@@ -60,11 +60,17 @@ class SparkHandler(Handler):
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
         self._pool: SessionPool | None = None
+        self._own_rules: Mapping[str, TableRule] = {}
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
         self._state = Status(True, "not started")
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """See Handler.same_for_all_sinks."""
+        return self._options.same_for_all_sinks
 
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
@@ -73,7 +79,7 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
-        for name, rule in self._options.tables.items():
+        for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
             try:
                 Rules({name: rule})
             except HandlerRefused as error:
@@ -83,16 +89,21 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
-        tables = [table for of_source in published.values() for table in of_source]
-        yield from review_names(self._options.tables, tables)
+        self._read_rules()
+        everywhere = [table for of_source in published.values() for table in of_source]
+        tables = everywhere
+        if not self.same_for_all_sinks:
+            tables = [table for source, tables in published.items() if source in self.sources for table in tables]
+        yield from review_names(self._own_rules, tables, everywhere)
+        if not self._own_rules:
+            return
         spark = self._revived()
         yield from review_rules(self._rules, tables, self._runner, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
-        if not self._options.tables:
+        self._read_rules()
+        if not self._own_rules:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
@@ -142,6 +153,10 @@ class SparkHandler(Handler):
     def stats(self) -> Stats:
         """The numbers of Counts."""
         return self._counts.stats()
+
+    def _read_rules(self) -> None:
+        self._own_rules = self._options.rules_of(self.sink)
+        self._rules, self._has_rule = Rules(self._own_rules, self._options.on_error), OfShapes(self._is_ruled)
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""

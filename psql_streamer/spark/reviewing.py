@@ -43,13 +43,21 @@ class _Tables:
         return f" (and {self.count - 1} more tables)" if self.count > 1 else ""
 
 
-def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
-    """Rules that fit no table: what they should mask or leave out would go out as it is."""
+def review_names(
+    rules: Mapping[str, TableRule], tables: Sequence[Relation], everywhere: Sequence[Relation]
+) -> Iterator[Finding]:
+    """Rules that fit no table: what they should mask or leave out would go out as it is.
+
+    tables: of the sources of the sink that has the rules. everywhere: of those of all sinks; a rule for all of them must
+    fit one of these.
+    """
     for name, rule in rules.items():
-        named = make_patterns({name: rule})
-        if not rule.optional and not any(named.find(table.schema, table.table) for table in tables):
-            known = {str(table) if "." in name else table.table for table in tables}
-            problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
+        named, wanted = make_patterns({name: rule}), tables if rule.sinks else everywhere
+        if not rule.optional and not any(named.find(table.schema, table.table) for table in wanted):
+            known = {str(table) if "." in name else table.table for table in wanted}
+            of_sinks = f" for the sinks {', '.join(rule.sinks)}" if rule.sinks else ""
+            nothing = f"[spark.tables] {name!r} fits no table that is published{of_sinks}"
+            problem = f"{nothing}{nearest(name, sorted(known))}"
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 

@@ -38,7 +38,9 @@ def parts(made: Changes) -> list[tuple[int, int, str, int, int, Any, Any]]:
 def test_x(spark: Any) -> None:
     given = lists((INSERT, "a,b,c", None), (INSERT, "d", None), (UPDATE, "a,c", "a,b,c"), (DELETE, None, "x,y"))
     made = only(spark(lists={"sql": SPLIT}).handle(batch(given)))
-    for p in parts(made): print(p)
+    for p in parts(made):
+        print(p)
     made = only(spark(lists={"sql": SPLIT.replace("SELECT", "SELECT concat(id, item) AS _key,")}).handle(batch(given)))
-    for p in parts(made): print(p)
+    for p in parts(made):
+        print(p)
     print(made.after.addresses, made.columns)
