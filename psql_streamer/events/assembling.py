@@ -36,7 +36,7 @@ def is_ours(header: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """Records on their way into Records. topics, tables: indexes into the names. snapshot, part: of all of them, as
-    Records has them.
+    Records has them. addressed: whether rows say where they go.
     """
 
     topic_names: Sequence[str]
@@ -52,6 +52,7 @@ class Encoded:
     headers: Mapping[str, pa.Array]
     snapshot: pa.Array | None = None
     part: Index | None = None
+    addressed: bool = False
 
     def take(self, at: Index) -> Encoded:
         """Some of the records."""
@@ -149,13 +150,14 @@ def _order(parts: Sequence[Encoded], batch_order: Index, part: Index | None) -> 
 
     A stable sort keeps the delete of an old key before the insert of the new one: they share their place. A begin has
     that of its transaction's first change, and an end that of the change behind it. Of the parts of a change all
-    deletes come first, whatever they are parts of: the key of one that is gone may be that of another one now.
+    deletes come first: the key of one that is gone may be that of another one now. So do those of rows that leave a
+    topic, which are not encoded with those that come there.
     """
-    if part is None:
+    if part is None and not any(one.addressed for one in parts):
         return np.argsort(batch_order, kind="stable") if len(parts) > 1 else None
-    deletes = np.repeat([one.op is RowOp.DELETE for one in parts], [len(one.batch_order) for one in parts])
-    turn = np.where(part == WHOLE, 0, np.where(deletes, 1, 2))
-    return np.lexsort((part, turn, batch_order))
+    turns = [(0 if not isinstance(one.op, RowOp) else 1 if one.op is RowOp.DELETE else 2) for one in parts]
+    turn = np.repeat(turns, [len(one.batch_order) for one in parts])
+    return np.lexsort((turn, batch_order) if part is None else (part, turn, batch_order))
 
 
 def _snapshot_of(part: Encoded) -> pa.Array:

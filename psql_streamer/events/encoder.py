@@ -258,6 +258,7 @@ class Encoder:
             headers if addresses is None else {**headers_of(addresses), **headers},
             _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None,
             None if rows.part is None else rows.part["number"],
+            addresses is not None,
         )
 
     def _with_tombstones(self, encoded: Encoded) -> Iterable[Encoded]:

@@ -185,5 +185,5 @@ def _ranks(values: pa.Array) -> Index:
     if pa.types.is_nested(values.type):
         piece = render_of(ArrowType(values.type))(values)
         values = join(piece.open, piece.values, piece.close, nulls=None)
-    found: Index = pc.rank(values, sort_keys="ascending", null_placement="at_end", tiebreaker="min").to_numpy()
+    found: Index = pc.rank(values, sort_keys="ascending", tiebreaker="min").to_numpy()
     return found.astype(np.int64)

@@ -165,12 +165,14 @@ def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None
 @dataclass(frozen=True, slots=True)
 class _Came:
     """What came back. order: how to sort the result by image and part; None: it is sorted. images: of the sorted
-    result. numbers: of its parts; None where every image came once and has no number.
+    result. numbers: of its parts; None where every image came once and has no number. by_rule: whether the rule gives
+    them.
     """
 
     order: Index | None
     images: Index
     numbers: Index | None
+    by_rule: bool = False
 
     def taken(self, result: pa.Table, at: int) -> pa.Array:
         """A column, sorted."""
@@ -222,7 +224,7 @@ def _numbered(came: _Came, given: pa.Array, sent: Sent, where: str) -> _Came:
     same = (images[1:] == images[:-1]) & (numbers[1:] == numbers[:-1])
     if same.any():
         _refuse_rows(sent, images, [(PART, np.append(same, False))], where)
-    return _Came(order if came.order is None else came.order[order], images, numbers)
+    return _Came(order if came.order is None else came.order[order], images, numbers, by_rule=True)
 
 
 def _refuse_rows(sent: Sent, images: Index, found: Iterable[tuple[str, Mask]], where: str) -> None:
@@ -244,7 +246,7 @@ def _kept(
     numbers = np.zeros(len(given.images), np.int64)
     numbers[~given.put_back] = came.numbers
     keys = number_keys(_keys_of_parts(survivors, said, len(given.images)))
-    return pair(changes, Elements(given.images, numbers, keys), splitting().splits)
+    return pair(changes, Elements(given.images, numbers, keys), came.by_rule or splitting().splits)
 
 
 def _keys_of_parts(survivors: Sequence[_Survivor], said: Directed, elements: int) -> pa.Array:

@@ -14,6 +14,7 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
 from psql_streamer.nearest import nearest
 from psql_streamer.pgtypes import casts
+from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
 from psql_streamer.spark.metadata import KEY_ONLY
@@ -22,6 +23,7 @@ from psql_streamer.spark.results import LET_PASS, column_names, computed_key, ke
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.splitting import Splitting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +50,8 @@ def review_names(
 ) -> Iterator[Finding]:
     """Rules that fit no table: what they should mask or leave out would go out as it is.
 
-    tables: of the sources of the sink that has the rules. everywhere: of those of all sinks; a rule for all of them must
-    fit one of these.
+    tables: of the sources of the sink that has the rules. everywhere: of those of all sinks; a rule for all of them
+    must fit one of these.
     """
     for name, rule in rules.items():
         named, wanted = make_patterns({name: rule}), tables if rule.sinks else everywhere
@@ -96,7 +98,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     if missing:
         return
     try:
-        sent, lineage = runner.analysed(job)
+        sent, lineage, splitting = runner.analysed(job)
         column_names(sent, lineage.fields, job.where)
     except HandlerUnavailable:
         raise
@@ -105,6 +107,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     else:
         yield from _review_key(job, sent, lineage)
         yield from _review_drops(job, sent, lineage)
+        yield from _review_directions(job, lineage, splitting)
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -124,6 +127,26 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
         problem = f"{job.where}: the rule computes the key column {key}, and may drop deletes, which hold the key alone"
         yield Finding(Severity.WARNING, f"{problem}: a dropped delete stops the service", LET_PASS)
+
+
+def _review_directions(job: Job, lineage: Lineage, splitting: Splitting) -> Iterator[Finding]:
+    """What cannot be known of old rows that hold their key alone."""
+    relation, columns = job.changes.relation, job.changes.columns
+    if relation.old_rows_are_whole or lineage.facts is None:
+        return
+    said = [(at, one) for at, one in enumerate(lineage.fields) if is_direction(one, columns)]
+    remedy = f"ALTER TABLE {relation} REPLICA IDENTITY FULL"
+    if splitting.splits or any(one.name == PART for _, one in said):
+        problem = f"{job.where}: the rule makes several rows of one, and old rows hold the key alone"
+        yield Finding(
+            Severity.WARNING, f"{problem}: rows that an update or a delete removes stay with consumers", remedy
+        )
+    for at, one in said:
+        reads = lineage.facts.reads[at] if at < len(lineage.facts.reads) else frozenset()
+        missing = [columns[read].name for read in sorted(reads) if read < len(columns) and not columns[read].key]
+        if missing and one.name != PART:
+            problem = f"{job.where}: {one.name} is made of {', '.join(missing)}, which old rows lack"
+            yield Finding(Severity.WARNING, f"{problem}: deletes go where the sink's options say", remedy)
 
 
 _NOWHERE = SourceInfo("", "", "", "")

@@ -29,6 +29,7 @@ from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.splitting import Splitting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,14 +99,15 @@ class Runner:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
             raise self._failure(error, job, sent) from None
 
-    def analysed(self, job: Job) -> tuple[Sent, Lineage]:
+    def analysed(self, job: Job) -> tuple[Sent, Lineage, Splitting]:
         """What Spark's analysis says of the rule over a table, facts included; no job runs."""
         sent = self._sent(job)
         try:
-            _, lineage = self._planned(job, sent, thorough=True)
+            result, lineage = self._planned(job, sent, thorough=True)
+            splitting = self._lineages.splitting(self.catalyst, job.rule, sent, result)
         except Exception as error:
             raise self._failure(error, job, sent) from None
-        return sent, lineage
+        return sent, lineage, splitting
 
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
