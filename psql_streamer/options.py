@@ -147,10 +147,8 @@ class HandlerOptions(PartOptions):
         """The same of the batches for this sink."""
         return self.puts_rows_aside
 
-    def named_sinks(self) -> Iterable[tuple[tuple[str, ...], str]]:
-        """The sinks that options name, and where: ("tables", "public.orders", "sinks"). Each must be one of them that
-        have the handler.
-        """
+    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """The sinks that options name, and where: ("tables", "orders", 0, "sinks"). Each must have the handler."""
         return ()
 
 

@@ -123,11 +123,13 @@ class SparkOptions(HandlerOptions):
         """See HandlerOptions.puts_rows_aside_of."""
         return any(map(self._puts_aside, self.rules_of(sink).values()))
 
-    def named_sinks(self) -> Iterable[tuple[tuple[str, ...], str]]:
+    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
         """See HandlerOptions.named_sinks."""
         for entry, rules in self.tables.items():
-            for rule in rules:
-                yield from ((("tables", entry, "sinks"), sink) for sink in rule.sinks)
+            for at, rule in enumerate(rules):
+                number: tuple[int, ...] = (at,) if len(rules) > 1 else ()
+                where: tuple[str | int, ...] = ("tables", entry, *number, "sinks")
+                yield from ((where, sink) for sink in rule.sinks)
 
     def _puts_aside(self, rule: TableRule) -> bool:
         return (rule.on_error or self.on_error) == "dead-letter"

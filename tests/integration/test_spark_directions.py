@@ -147,11 +147,10 @@ def test_the_check_says_what_old_rows_will_lack(spark: Any) -> None:
     lines = postgres_table(1, "public", "lines", ReplicaIdentity.DEFAULT, (*ORDERS, postgres_column("tags", 25)))
     split = "SELECT *, tag AS _key FROM changes LATERAL VIEW explode(split(tags, ',')) AS tag"
     findings = list(spark(lines={"sql": split}).review({"db1": [lines]}))
+    where, stay = "public.lines, rule 'lines'", "rows that an update or a delete removes stay with consumers"
     assert [one.problem for one in findings] == [
-        "public.lines, rule 'lines': the rule makes several rows of one, and old rows hold the key alone: "
-        + "rows that an update or a delete removes stay with consumers",
-        "public.lines, rule 'lines': _key is made of tags, which old rows lack: "
-        + "deletes go where the sink's options say",
+        f"{where}: the rule makes several rows of one, and old rows hold the key alone: {stay}",
+        f"{where}: _key is made of tags, which old rows lack: deletes go where the sink's options say",
     ]
     assert {one.remedy for one in findings} == {"ALTER TABLE public.lines REPLICA IDENTITY FULL"}
     full = postgres_table(1, "public", "lines", ReplicaIdentity.FULL, (*ORDERS, postgres_column("tags", 25)))
