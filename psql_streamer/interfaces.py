@@ -282,8 +282,8 @@ class Handler(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats: rows, passed_unknown, fields_left_out, dead_lettered, engine_restarts where they
-        apply.
+        """Counters for /stats: rows, passed_unknown, unaddressed, fields_left_out, dead_lettered, engine_restarts where
+        they apply.
         """
         return {}
 

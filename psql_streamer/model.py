@@ -324,9 +324,9 @@ class Changes:
     tx: index into Batch.transactions.
     table_seq: which change of its table in its transaction this is, from 0; truncates count, too. None where no sink
         wants transaction metadata.
-    uuid: the UUID that each change has already, 36 characters, empty for one that has none; None: nobody gave any.
-    part: of type PART, where a handler made several rows of a change, which stand together; with the identity of the
-        change it is that of the row. None: each row is a change.
+    uuid: the UUID that each row has already, 36 characters, empty for one that has none; None: nobody gave any.
+    part: of type PART, where several rows were made of a change; with the identity of the change it is that of the row.
+        Those that a handler made stand together. None: each row is a change.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.

@@ -219,10 +219,9 @@ class BatchFormat(ABC):
     def uuids(self, rows: Rows) -> pa.Array:
         """The UUID of each row's change, or of the part of it that the row is; 36 characters."""
         old_key = rows.key_change and rows.op is RowOp.DELETE
-        if rows.uuid is None or old_key:
-            found = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
-        else:
-            found = given_uuids(rows.uuid)
+        if rows.uuid is not None and not old_key:
+            return given_uuids(rows.uuid)
+        found = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
         return found if rows.part is None else uuids_of_parts(found, rows.part["number"])
 
     def headers_of_parts(self, rows: Rows) -> Mapping[str, pa.Array]:

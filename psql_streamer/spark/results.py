@@ -15,9 +15,12 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from psql_streamer.cells import NO_UUID
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.addresses import keyed_by
+from psql_streamer.events.identity import uuids_of_parts
 from psql_streamer.events.json.text import join
 from psql_streamer.events.json.values import render_of
 from psql_streamer.model import ArrowType, Changes, Column, Image, Index, RowOp, TextType
@@ -93,7 +96,7 @@ def receive(
             tx=sent.changes.tx[kept.rows],
             place=None if place is None else place[kept.rows],
             table_seq=None if table_seq is None else table_seq[kept.rows],
-            uuid=None if uuid is None else uuid[kept.rows],
+            uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
             part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
             after=_image(survivors, said, kept.after, kept.after_rows),
             before=_image(survivors, said, kept.before, kept.before_rows),
@@ -265,6 +268,18 @@ def _text_of_key(values: pa.Array) -> pa.Array:
         piece = render_of(ArrowType(values.type))(values)
         values = join(piece.open, piece.values, piece.close, nulls=None)
     return pc.fill_null(values, b"")
+
+
+def _uuids(given: NDArray[np.bytes_], part: NDArray[np.void] | None) -> NDArray[np.bytes_]:
+    """Of rows whose changes have UUIDs already: parts have some that follow from these."""
+    if part is None:
+        return given
+    at = np.flatnonzero((part["of"] > 0) & (given != NO_UUID))
+    found = given.copy()
+    if len(at):
+        texts = uuids_of_parts(pa.array(given[at].tolist(), pa.binary()), part["number"][at])
+        found[at] = texts.to_pylist()
+    return found
 
 
 def _count_unaddressed(said: Directed, kept: Kept) -> int:
