@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Changes, ReplicaIdentity, RowOp
@@ -141,6 +144,7 @@ def test_the_order_of_parts_is_that_of_their_values_where_a_plan_keeps_none(spar
     assert [item for *_, item, _ in parts(made)] == [b"a", b"b", b"c"] * 2
 
 
+@pytest.mark.behaviour("K8")
 def test_parts_have_the_same_numbers_whatever_else_is_in_the_batch(spark: Any) -> None:
     handler = spark(lists={"sql": SPLIT + " DISTRIBUTE BY item"})
     ops = [(UPDATE, f"{at},b,a", "a,b") if at % 2 else (INSERT, f"c,{at}", None) for at in range(8)]
@@ -207,3 +211,15 @@ def test_columns_that_a_rule_passes_on_leave_with_every_part_as_they_came(spark:
     )
     made = only(spark(lists={"sql": SPLIT.replace("id,", "id, at,")}).handle(batch(given)))
     assert values(made, "at") == [moment, moment, b"infinity"]
+
+
+def test_the_example_of_the_documentation_works(spark: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    (toml,) = re.findall(r"```toml\n(\[spark\.tables[^`]*posexplode[^`]*)```", text)
+    columns = (column("id", 23, key=True), column("customer", 25), column("items", 3802))
+    items = b'[{"sku": "a", "quantity": 2}, {"sku": "b", "quantity": 1}]'
+    handler = spark(orders=tomli.loads(toml)["spark"]["tables"]["public.orders"])
+    made = only(handler.handle(batch(changes([INSERT], {0: [b"7", b"ann", items]}, {}, columns))))
+    assert parts(made, "sku") == [(0, "insert", 0, 2, b"a", None), (0, "insert", 1, 2, b"b", None)]
+    assert made.after.addresses is not None
+    assert made.after.addresses.field("key").to_pylist() == [b"7/a", b"7/b"]

@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from psql_streamer.model import Batch
 from psql_streamer.pipeline.coalescing import cut
 from psql_streamer.spark.handler import SparkHandler
@@ -95,6 +97,7 @@ def _identity(record: Record) -> tuple[Any, ...]:
     return event["CommitLSN"], event["Seq"], event.get("Part", 0), bool(moved)
 
 
+@pytest.mark.behaviour("K8", "K9")
 def test_split_rows_in_topics_of_their_own_fold_to_what_the_rule_says_of_the_table(
     database: Database, kafka: str, topic_prefix: str, spark: Any
 ) -> None:

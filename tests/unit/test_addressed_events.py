@@ -104,6 +104,7 @@ def test_an_excluded_table_stays_excluded_whatever_its_rows_say() -> None:
     assert (len(records), records.excluded, records.skipped) == (0, 1, {})
 
 
+@pytest.mark.behaviour("K9")
 @pytest.mark.parametrize(
     ("old", "new"), [({"key": b"a"}, {"key": b"b"}), ({"topic": b"a"}, {"topic": b"b"}), ({}, {"topic": b"b"})]
 )
@@ -178,6 +179,7 @@ def test_a_change_that_stays_one_row_has_the_bytes_that_it_had_beside_others_tha
     assert header(beside, "part")[: len(alone)] == [None] * len(alone)
 
 
+@pytest.mark.behaviour("K8")
 def test_the_parts_that_are_gone_are_deleted_before_others_take_their_keys() -> None:
     """Part 1 moves to the key of part 2, which is gone."""
     made = rows(
