@@ -44,7 +44,7 @@ def run(runner: Runner, job: Job) -> RuleResult:
     Raises RowsFailed for such rows if it does not.
     """
     if job.rule.on_error == "stop":
-        return _made(runner.run(job))
+        return _run_or_name(runner, job)
     try:
         return _run_without_uncoercible(runner, job)
     except RowsFailed:
@@ -100,6 +100,15 @@ def identity(changes: Changes, transactions: Transactions) -> list[Identity]:
 
 def _made(changes: Changes | None) -> RuleResult:
     return RuleResult() if changes is None else RuleResult((changes,))
+
+
+def _run_or_name(runner: Runner, job: Job) -> RuleResult:
+    """With the change in the message, if the rule makes of it what cannot be used."""
+    try:
+        return _made(runner.run(job))
+    except RowsRefused as error:
+        first = job.show_change(int(np.flatnonzero(error.rows)[0]))
+        raise RowsRefused(f"{error.what} for change {first}", error.remedy, error.rows, error.column) from None
 
 
 def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:

@@ -80,7 +80,8 @@ def test_a_column_of_the_table_that_has_such_a_name_stays_one(spark: Any) -> Non
 def test_a_topic_that_kafka_does_not_allow_is_a_row_that_the_rule_cannot_take(spark: Any, name: str) -> None:
     rule = {"sql": f"SELECT *, IF(id = 2, '{name}', 'good') AS _topic FROM changes WHERE _image = 'after'"}
     with pytest.raises(
-        HandlerRefused, match=r"_topic gives a topic that Kafka does not allow: give a name of"
+        HandlerRefused,
+        match=r"_topic gives a topic that Kafka does not allow for change \(16/B374D848, 1\): give a name of",
     ) as refused:
         spark(orders=rule).handle(batch(shop()))
     assert not name or f'"{name}"' not in str(refused.value)

@@ -186,7 +186,8 @@ def test_the_same_number_twice_is_a_row_that_the_rule_cannot_take(spark: Any) ->
     rule = SPLIT.replace("SELECT", "SELECT 5 AS _part,")
     given = lists((INSERT, "secret,b", None), (INSERT, "c", None))
     with pytest.raises(
-        HandlerRefused, match=r"lists, rule 'lists': _part gives the same part twice.*integers"
+        HandlerRefused,
+        match=r"lists, rule 'lists': _part gives the same part twice for change \(16/B374D848, 0\): .*integers",
     ) as refused:
         spark(lists={"sql": rule}).handle(batch(given))
     assert "secret" not in str(refused.value)
