@@ -213,6 +213,9 @@ class Source(ABC):
 class Handler(ABC):
     """Turns a batch into a batch: coercion, enrichment, filtering. Has a thread of its own.
 
+    Every sink that names a handler has an instance of its own.
+
+    sink: the sink that it works for, and sources: those of the sink; see `serve`.
     batches_at_once: how many batches that wait may be merged into one before `handle` gets them; more than one where
     a batch costs much, whatever its size.
     """
@@ -223,6 +226,21 @@ class Handler(ABC):
     def __init__(self, name: str, options: HandlerOptions) -> None:
         self.name = name
         self.options = options
+        self.sink: str | None = None
+        self.sources: Sequence[str] = ()
+
+    def serve(self, sink: str, sources: Sequence[str]) -> None:
+        """Told once, before anything else is called, for which sink it works, and of which sources its batches are.
+
+        It is not called for a handler that somebody uses by itself, as a test may.
+        """
+        self.sink = sink
+        self.sources = sources
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """Whether it does the same for every sink that has it: then one instance is reviewed for all of them."""
+        return True
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:
@@ -231,8 +249,8 @@ class Handler(ABC):
     def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for handlers that have rules
         """What of the options does not fit the tables; an ERROR keeps the service from starting.
 
-        Called when the service starts, behind `start`, and by `check` without it; `stop` follows. Raises what `start`
-        raises.
+        published: by the sources of all sinks that have the handler. Called when the service starts, behind `start`,
+        and by `check` without it; `stop` follows. Raises what `start` raises.
         """
         return ()
 
@@ -245,8 +263,9 @@ class Handler(ABC):
         """The transformed batch, with the same position, in the same order.
 
         Rows may be dropped and columns changed; batch_order, seq, place and tx of what stays must not change. An update
-        whose new row is dropped may stay as the delete of its old key. What cannot be transformed goes to
-        Batch.rejections.
+        whose new row is dropped may stay as the delete of its old key. A row may become several: they stand together,
+        have the same of these, and Changes.part. Image.addresses says where events go, if not where the sink's options
+        say. What cannot be transformed goes to Batch.rejections.
         """
 
     def interrupt(self) -> None:
@@ -263,8 +282,8 @@ class Handler(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats: rows, passed_unknown, fields_left_out, nulled, dead_lettered, engine_restarts where
-        they apply.
+        """Counters for /stats, where they apply: rows, passed_unknown, unaddressed, fields_left_out, nulled,
+        dead_lettered, engine_restarts.
         """
         return {}
 

@@ -87,6 +87,13 @@ _PART_STATS = (
     ),
     _PartStat(
         "handler",
+        "unaddressed",
+        CounterMetricFamily,
+        "handler_unaddressed",
+        "Rows that lack values of which a rule makes their topic, key or headers.",
+    ),
+    _PartStat(
+        "handler",
         "fields_left_out",
         CounterMetricFamily,
         "handler_fields_left_out",

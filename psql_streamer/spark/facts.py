@@ -24,11 +24,13 @@ class RowOrigin(Enum):
 class Field:
     """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one.
 
-    stands_for: the table's column that a step of the rule gave this name.
+    kind: its Spark type, as `DataType.simpleString` has it. stands_for: the table's column that a step of the rule gave
+    this name.
     """
 
     name: str
     source: int | None
+    kind: str = ""
     stands_for: str | None = None
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
@@ -41,6 +44,15 @@ class EngineLost(HandlerUnavailable):
 
 class RowsFailed(HandlerRefused):
     """A job failed on the rows that it was given; with others it may work."""
+
+
+class RowsRefused(RowsFailed):
+    """What a rule made of some rows cannot be used. rows: which of the changes. column: of the rule's result."""
+
+    def __init__(self, what: str, remedy: str, rows: NDArray[np.bool_], column: str) -> None:
+        super().__init__(what, remedy)
+        self.rows = rows
+        self.column = column
 
 
 class Uncoercible(RowsFailed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
+from psql_streamer.binary_columns import nbytes
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
@@ -23,7 +24,7 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
-from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.options import SparkOptions, TableRule
 from psql_streamer.spark.prepared import prepared_rules
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
@@ -60,11 +61,17 @@ class SparkHandler(Handler):
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
         self._pool: SessionPool | None = None
+        self._own_rules: Mapping[str, TableRule] = {}
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
         self._state = Status(True, "not started")
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """See Handler.same_for_all_sinks."""
+        return self._options.same_for_all_sinks
 
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
@@ -73,7 +80,7 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
-        for name, rule in self._options.tables.items():
+        for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
             try:
                 Rules({name: rule})
             except HandlerRefused as error:
@@ -83,16 +90,21 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
-        tables = [table for of_source in published.values() for table in of_source]
-        yield from review_names(self._options.tables, tables)
+        self._read_rules()
+        everywhere = [table for of_source in published.values() for table in of_source]
+        tables = everywhere
+        if not self.same_for_all_sinks:
+            tables = [table for source, tables in published.items() if source in self.sources for table in tables]
+        yield from review_names(self._own_rules, tables, everywhere)
+        if not self._own_rules:
+            return
         spark = self._revived()
         yield from review_rules(self._rules, tables, self._runner, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
-        if not self._options.tables:
+        self._read_rules()
+        if not self._own_rules:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
@@ -121,6 +133,7 @@ class SparkHandler(Handler):
         apart = any(table.rows for table in tables)
         return replace(
             batch,
+            nbytes=batch.nbytes + sum(map(_size_of_parts, made)),
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
@@ -141,6 +154,10 @@ class SparkHandler(Handler):
     def stats(self) -> Stats:
         """The numbers of Counts."""
         return self._counts.stats()
+
+    def _read_rules(self) -> None:
+        self._own_rules = self._options.rules_of(self.sink)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""
@@ -195,7 +212,7 @@ class SparkHandler(Handler):
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
 
     def _make_rules(self) -> Rules:
-        return Rules(self._options.tables, self._options.on_error, self._options.mask_secret)
+        return Rules(self._own_rules, self._options.on_error, self._options.mask_secret)
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity
@@ -248,6 +265,13 @@ class SparkHandler(Handler):
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+
+def _size_of_parts(changes: Changes) -> int:
+    """Bytes of rows that are parts of changes; others take about what they took before."""
+    if changes.part is None:
+        return 0
+    return sum(nbytes(column) for image in (changes.after, changes.before) for column in image.columns)
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:

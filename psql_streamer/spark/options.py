@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -15,6 +17,17 @@ not be computed."""
 MaskMethod: TypeAlias = Literal["hash", "partial", "null", "constant", "tokenise"]
 
 NEED_SECRET: frozenset[MaskMethod] = frozenset({"hash", "tokenise"})
+
+
+def _each_once(sinks: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [sink for sink, times in Counter(sinks).items() if times > 1]
+    if twice:
+        raise ValueError(f'names "{twice[0]}" twice')
+    return sinks
+
+
+Sinks: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_each_once)]
+"""Names of sinks."""
 
 
 def _spark_setting(value: object) -> object:
@@ -65,6 +78,7 @@ class TableRule(PartOptions):
     function: "module:function" that takes and gives a DataFrame.
     mask_secret: goes into what `hash` and `tokenise` give; None: what [spark] says.
     on_error: what becomes of a row that the rule cannot take; None: what [spark] says.
+    sinks: those that it is for; none: all.
     optional: the rule may fit no table yet, and some of its tables may lack columns that a step names.
     """
 
@@ -77,6 +91,7 @@ class TableRule(PartOptions):
     function: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     mask_secret: Secret | None = Field(default=None, repr=False)
     on_error: OnError | None = None
+    sinks: Sinks = ()
     optional: bool = False
 
     @model_validator(mode="after")
@@ -88,13 +103,34 @@ class TableRule(PartOptions):
         return self
 
 
+def _several(rules: tuple[TableRule, ...]) -> tuple[TableRule, ...]:
+    """A sink has one of the rules of a table at most."""
+    if not rules:
+        raise ValueError("is empty: write a rule, or leave the table out")
+    if len(rules) > 1 and not all(rule.sinks for rule in rules):
+        raise ValueError("has several rules, and one of them is for all sinks: say in each which sinks it is for")
+    twice = [sink for sink, times in Counter(sink for rule in rules for sink in rule.sinks).items() if times > 1]
+    if twice:
+        raise ValueError(f'has two rules for the sink "{twice[0]}": leave it out of one of them')
+    return rules
+
+
+Rules: TypeAlias = Annotated[
+    tuple[TableRule, ...],
+    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,)),
+    AfterValidator(_several),
+]
+"""The rules of a table: one, or several for different sinks."""
+
+
 class SparkOptions(HandlerOptions):
     """Which Spark, and what it does per table.
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
     conf: any spark.* setting; it wins over what the handler sets itself.
     on_error, mask_secret: of every rule that does not say so itself.
-    tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
+    tables: "schema.table", "table" or a glob -> a rule, or several for different sinks; an exact name wins over a glob,
+        then the first that matches.
     """
 
     master: str = Field(default="local[*]", min_length=1)
@@ -105,20 +141,50 @@ class SparkOptions(HandlerOptions):
     )
     on_error: OnError = "stop"
     mask_secret: Secret | None = Field(default=None, repr=False)
-    tables: dict[str, TableRule] = Field(default_factory=dict)
+    tables: dict[str, Rules] = Field(default_factory=dict)
+
+    def rules_of(self, sink: str | None) -> dict[str, TableRule]:
+        """The rules that a sink has, by entry. None: those for all sinks, and the first of several."""
+        found: dict[str, TableRule] = {}
+        for entry, rules in self.tables.items():
+            for rule in rules:
+                if not rule.sinks or sink is None or sink in rule.sinks:
+                    found.setdefault(entry, rule)
+        return found
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """Whether no rule is for some sinks alone."""
+        return not any(rule.sinks for rules in self.tables.values() for rule in rules)
 
     @property
     def puts_rows_aside(self) -> bool:
         """See HandlerOptions.puts_rows_aside."""
-        return any((rule.on_error or self.on_error) == "dead-letter" for rule in self.tables.values())
+        return any(self._puts_aside(rule) for rules in self.tables.values() for rule in rules)
+
+    def puts_rows_aside_of(self, sink: str) -> bool:
+        """See HandlerOptions.puts_rows_aside_of."""
+        return any(map(self._puts_aside, self.rules_of(sink).values()))
+
+    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """See HandlerOptions.named_sinks."""
+        for entry, rules in self.tables.items():
+            for at, rule in enumerate(rules):
+                number: tuple[int, ...] = (at,) if len(rules) > 1 else ()
+                where: tuple[str | int, ...] = ("tables", entry, *number, "sinks")
+                yield from ((where, sink) for sink in rule.sinks)
+
+    def _puts_aside(self, rule: TableRule) -> bool:
+        return (rule.on_error or self.on_error) == "dead-letter"
 
     @model_validator(mode="after")
     def _secret_for_masks(self) -> SparkOptions:
-        for name, rule in self.tables.items():
-            for column, mask in rule.mask.items():
-                if mask.method in NEED_SECRET and (rule.mask_secret or self.mask_secret) is None:
-                    raise ValueError(
-                        f"masks column {column} of tables {name!r} with {mask.method}, which needs maskSecret in "
-                        "[spark] or in the rule, as ${NAME} or ${file:PATH}"
-                    )
+        for name, rules in self.tables.items():
+            for rule in rules:
+                for column, mask in rule.mask.items():
+                    if mask.method in NEED_SECRET and (rule.mask_secret or self.mask_secret) is None:
+                        raise ValueError(
+                            f"masks column {column} of tables {name!r} with {mask.method}, which needs maskSecret in "
+                            "[spark] or in the rule, as ${NAME} or ${file:PATH}"
+                        )
         return self

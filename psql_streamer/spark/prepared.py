@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from psql_streamer.spark.catalyst import Turns
+from psql_streamer.spark.directions import is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.inlet import Inlet, Inlets, make_inlets
@@ -47,9 +48,12 @@ class Needs:
     has_work: bool
 
     @classmethod
-    def of(cls, lineage: Lineage, facts: Facts, row: int) -> Needs:
-        """row: the index of `_row` among the sent columns."""
-        computed = [at for at, field in enumerate(lineage.fields) if field.source is None]
+    def of(cls, lineage: Lineage, facts: Facts, sent: Sent) -> Needs:
+        """What a rule with these facts needs."""
+        row, columns = len(sent.names) - 1, sent.changes.columns
+        computed = [
+            at for at, field in enumerate(lineage.fields) if field.source is None or is_direction(field, columns)
+        ]
         read = {row}.union(facts.drops, *(condition.reads for condition in facts.conditions))
         read = read.union(*(facts.reads[at] for at in computed if at < len(facts.reads)))
         has_work = bool(computed or facts.conditions or facts.drops)

@@ -14,7 +14,7 @@ from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
-from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
+from psql_streamer.spark.failures import EngineLost, RowsFailed, RowsRefused, Uncoercible
 from psql_streamer.spark.isolation import sort_out
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.nulling import run_with_nulls
@@ -70,6 +70,9 @@ def _run_or_name(runner: Runner, job: Job) -> RuleResult:
     """Raises RowsFailed with a change on which the job fails, where one job more can tell it."""
     try:
         return _made(runner.run(job))
+    except RowsRefused as error:
+        first = job.show_change(int(np.flatnonzero(error.rows)[0]))
+        raise RowsRefused(f"{error.what} for change {first}", error.remedy, error.rows, error.column) from None
     except Uncoercible:
         raise
     except RowsFailed as error:
@@ -159,6 +162,10 @@ def _made(changes: Changes | None) -> RuleResult:
 def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
         return _made(runner.run(job))
+    except RowsRefused as error:
+        refused = _rejected(job.narrow(take_rows(job.changes, error.rows)), error.what, error.column)
+        others = job.narrow(take_rows(job.changes, ~error.rows))
+        return refused if error.rows.all() else _run_without_uncoercible(runner, others) + refused
     except Uncoercible:
         by_column = _rows_by_column(job.changes, runner.uncoercible(job))
         if not by_column:

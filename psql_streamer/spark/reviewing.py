@@ -15,6 +15,7 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
 from psql_streamer.nearest import nearest
 from psql_streamer.pgtypes import casts
+from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
 from psql_streamer.spark.metadata import KEY_ONLY
@@ -23,6 +24,7 @@ from psql_streamer.spark.results import LET_PASS, column_names, computed_key, ke
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.splitting import Splitting
 from psql_streamer.spark.steps import no_column
 
 if TYPE_CHECKING:
@@ -45,13 +47,21 @@ class _Tables:
         return f" (and {self.count - 1} more tables)" if self.count > 1 else ""
 
 
-def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
-    """Rules that fit no table: what they should mask or leave out would go out as it is."""
+def review_names(
+    rules: Mapping[str, TableRule], tables: Sequence[Relation], everywhere: Sequence[Relation]
+) -> Iterator[Finding]:
+    """Rules that fit no table: what they should mask or leave out would go out as it is.
+
+    tables: of the sources of the sink that has the rules. everywhere: of those of all sinks; a rule for all of them
+    must fit one of these.
+    """
     for name, rule in rules.items():
-        named = make_patterns({name: rule})
-        if not rule.optional and not any(named.find(table.schema, table.table) for table in tables):
-            known = {str(table) if "." in name else table.table for table in tables}
-            problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
+        named, wanted = make_patterns({name: rule}), tables if rule.sinks else everywhere
+        if not rule.optional and not any(named.find(table.schema, table.table) for table in wanted):
+            known = {str(table) if "." in name else table.table for table in wanted}
+            of_sinks = f" for the sinks {', '.join(rule.sinks)}" if rule.sinks else ""
+            nothing = f"[spark.tables] {name!r} fits no table that is published{of_sinks}"
+            problem = f"{nothing}{nearest(name, sorted(known))}"
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 
@@ -105,7 +115,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     if missing:
         return
     try:
-        sent, lineage = runner.analysed(job)
+        sent, lineage, splitting = runner.analysed(job)
         column_names(sent, lineage.fields, job.where)
     except HandlerUnavailable:
         raise
@@ -115,6 +125,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
         yield from _review_key(job, sent, lineage)
         yield from _review_masked_key(job)
         yield from _review_drops(job, sent, lineage)
+        yield from _review_directions(job, lineage, splitting)
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -143,6 +154,26 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
         problem = f"{job.where}: the rule computes the key column {key}, and may drop deletes, which hold the key alone"
         yield Finding(Severity.WARNING, f"{problem}: a dropped delete stops the service", LET_PASS)
+
+
+def _review_directions(job: Job, lineage: Lineage, splitting: Splitting) -> Iterator[Finding]:
+    """What cannot be known of old rows that hold their key alone."""
+    relation, columns = job.changes.relation, job.changes.columns
+    if relation.old_rows_are_whole or lineage.facts is None:
+        return
+    said = [(at, one) for at, one in enumerate(lineage.fields) if is_direction(one, columns)]
+    remedy = f"ALTER TABLE {relation} REPLICA IDENTITY FULL"
+    if splitting.splits or any(one.name == PART for _, one in said):
+        problem = f"{job.where}: the rule makes several rows of one, and old rows hold the key alone"
+        yield Finding(
+            Severity.WARNING, f"{problem}: rows that an update or a delete removes stay with consumers", remedy
+        )
+    for at, one in said:
+        reads = lineage.facts.reads[at] if at < len(lineage.facts.reads) else frozenset()
+        missing = [columns[read].name for read in sorted(reads) if read < len(columns) and not columns[read].key]
+        if missing and one.name != PART:
+            problem = f"{job.where}: {one.name} is made of {', '.join(missing)}, which old rows lack"
+            yield Finding(Severity.WARNING, f"{problem}: deletes go where the sink's options say", remedy)
 
 
 _NOWHERE = SourceInfo("", "", "", "")

@@ -15,6 +15,7 @@ from psql_streamer.spark.facts import Facts, Field, RowOrigin, facts_of
 from psql_streamer.spark.metadata import ROW
 from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.splitting import UNKNOWN, Splitting, splitting_of
 from psql_streamer.spark.stated import stated_facts
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Lineages:
     def __init__(self) -> None:
         self._of_queries: dict[tuple[str, pa.Schema], Lineage] = {}
         self._of_plans: dict[tuple[str, pa.Schema, str], Facts] = {}
+        self._splitting: dict[tuple[str, pa.Schema, str], Splitting] = {}
 
     def known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
@@ -90,7 +92,12 @@ class Lineages:
         if lineage is None:
             lineage = Lineage(
                 tuple(
-                    Field(field.name, field.metadata.get(ORIGIN), rule.steps.original(field.name))
+                    Field(
+                        field.name,
+                        field.metadata.get(ORIGIN),
+                        field.dataType.simpleString(),
+                        rule.steps.original(field.name),
+                    )
                     for field in result.schema.fields
                 )
             )
@@ -104,6 +111,20 @@ class Lineages:
     def forget(self, rule: Rule, sent: Sent) -> None:
         """A query gave other columns than before: a table that it reads has changed."""
         self._of_queries.pop((rule.name, sent.schema), None)
+        self._splitting.pop((rule.name, sent.schema, ""), None)
+
+    def splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
+        """How a result comes to several rows for one image; asked for when it has some, or when an update loses its new
+        image.
+        """
+        if catalyst is None:
+            return UNKNOWN
+        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.fingerprint(result))
+        if key not in self._splitting:
+            if len(self._splitting) >= _MOST_PLANS:
+                self._splitting.clear()
+            self._splitting[key] = splitting_of(read_plan(catalyst.plan_json(result)))
+        return self._splitting[key]
 
     def _add_facts(
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame

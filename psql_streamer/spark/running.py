@@ -19,6 +19,7 @@ from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.coercion import uncoercible, uncoercible_values
 from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exchange import Sent, row_of_image, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import RowsFailed, Uncoercible, failure
@@ -32,6 +33,7 @@ from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, row_column, schema_of
 from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.splitting import NEVER_SPLITS, Splitting
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.tolerating import FAILED, tolerate
 
@@ -121,9 +123,6 @@ class Runner:
             return self._through(job, sent)
         except Exception as error:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
-            import traceback
-
-            traceback.print_exc()
             raise self._failure(error, job, sent) from None
 
     def run_tolerantly(self, job: Job) -> Tolerated | None:
@@ -150,9 +149,6 @@ class Runner:
             result, lineage = self._planned(job, sent)
             fields = result.schema
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._failure(error, job, sent) from None
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -168,17 +164,15 @@ class Runner:
         received = receive(sent, lineage, Result(pa.Table.from_arrays(arrays, names=lineage.names)), job.where)
         return received.changes, computed
 
-    def analysed(self, job: Job) -> tuple[Sent, Lineage]:
+    def analysed(self, job: Job) -> tuple[Sent, Lineage, Splitting]:
         """What Spark's analysis says of the rule over a table, facts included; no job runs."""
         sent, _ = self._sent(job)
         try:
-            _, lineage = self._planned(job, sent, thorough=True)
+            result, lineage = self._planned(job, sent, thorough=True)
+            splitting = self._lineages.splitting(self.catalyst, job.rule, sent, result)
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._failure(error, job, sent) from None
-        return sent, lineage
+        return sent, lineage, splitting
 
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
@@ -210,9 +204,6 @@ class Runner:
         try:
             found = uncoercible_values(frame, types).toArrow()
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._failure(error, job, sent) from None
         images = found.column(0).to_numpy() >> IMAGE_SHIFT
         for name in found.column_names[1:]:
@@ -273,10 +264,24 @@ class Runner:
         if table.column_names != lineage.names:
             self._lineages.forget(job.rule, sent)
             return self._through(job, sent)
-        return self._received(job, sent, lineage, Result(table))
+        return self._received(
+            job,
+            sent,
+            lineage,
+            Result(table),
+            lambda: self._lineages.splitting(self.catalyst, job.rule, sent, result),
+        )
 
-    def _received(self, job: Job, sent: Sent, lineage: Lineage, result: Result) -> Changes | None:
-        received = receive(sent, lineage, result, job.where)
+    def _received(
+        self,
+        job: Job,
+        sent: Sent,
+        lineage: Lineage,
+        result: Result,
+        splitting: Callable[[], Splitting] = lambda: NEVER_SPLITS,
+    ) -> Changes | None:
+        received = receive(sent, lineage, result, job.where, splitting)
+        self._tell_of_unaddressed(job, received.unaddressed)
         self._tell_of_left_out(job, sent)
         self._tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
@@ -299,7 +304,7 @@ class Runner:
         if unknown - set(sent.bits):
             sent = self._add_bits(job, sent, unknown)
         lineage = _with_row(lineage, sent)
-        needs = Needs.of(lineage, facts, len(sent.names) - 1)
+        needs = Needs.of(lineage, facts, sent)
         if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
         return sent, lineage, self._find_prepared(self.prepared, job, sent, lineage, needs).run(sent)
@@ -343,6 +348,7 @@ class Runner:
         rows = sent.schema.empty_table() if empty else sent.table
         result = self._applied(job, sent, job.spark.createDataFrame(rows, self._schema(sent)))
         lineage = self._lineages.find(self.catalyst, job.rule, sent, result, thorough)
+        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
         facts = lineage.facts
         if facts is None:
             return result, lineage
@@ -418,6 +424,20 @@ class Runner:
             _refuse_null_key(job, sent, lineage, failed)
         received = receive(sent, lineage, Result(table.drop_columns([FAILED])), job.where)
         return Tolerated(received.changes, failed, values)
+
+    def _tell_of_unaddressed(self, job: Job, rows: int) -> None:
+        """Count the rows that lack the values of which the rule makes their topic, key or headers."""
+        if not rows:
+            return
+        self._counts.add("unaddressed", rows)
+        told = f"{job.where}, addresses"
+        if told not in self._told:
+            self._told.add(told)
+            log.warning(
+                "%s: rows lack values of which it makes _topic, _key or _headers: they go where the sink's options "
+                "say; REPLICA IDENTITY FULL gives old rows all values",
+                job.where,
+            )
 
     def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
         found = uncoercible(error)

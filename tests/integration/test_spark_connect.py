@@ -141,3 +141,16 @@ def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: Conn
     server.start()
     handler.start()
     assert len(handler.handle(batch(shop()))) == 4
+
+
+def test_rows_are_split_and_sent_elsewhere_as_on_a_local_engine(remote: Any) -> None:
+    """Nobody sees the plan: parts are numbered by their values, unless the rule does so."""
+    columns = (column("id", 23, key=True), column("items", 25))
+    given = changes([INSERT, UPDATE], {0: [b"0", b"b,a"], 1: [b"1", b"c"]}, {1: [b"1", b"c,d"]}, columns)
+    sql = "SELECT *, item AS _key, 'own' AS _topic FROM changes LATERAL VIEW posexplode(split(items, ',')) AS at, item"
+    for rule in (sql, sql.replace("AS at", "AS _part")):
+        made = only(remote(orders={"sql": rule}).handle(batch(given)))
+        assert made.part is not None
+        assert made.part.tolist() == [(0, 2), (1, 2)] * 2
+        assert made.after.addresses is not None
+        assert made.after.addresses.field("topic").to_pylist() == [b"own"] * 3
