@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
 from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from psql_streamer.table_rows import TableReader
 
 
 class Severity(Enum):
@@ -192,6 +194,15 @@ class Source(ABC):
         """
         return ()
 
+    def table_reader(self) -> TableReader | None:
+        """Reads tables of its database beside the stream, also before the start; None where that is not possible."""
+        return None
+
+    @classmethod
+    def table_reader_at(cls, url: str) -> TableReader | None:  # noqa: ARG003 - for sources that are databases
+        """The same of a database that is none of a source's. SourceRefused for an address that cannot be one."""
+        return None
+
     @abstractmethod
     def stop(self) -> None:
         """Leave the server, telling it the last confirmed position if that is quickly done."""
@@ -253,6 +264,24 @@ class Handler(ABC):
         and by `check` without it; `stop` follows. Raises what `start` raises.
         """
         return ()
+
+    def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
+        """The sources, by name, whose tables it may read. Called before anything else, and once.
+
+        folder: for what it keeps beside positions, of this instance alone; it may not exist. None: keep nothing.
+        """
+
+    def begin_stream(self, source: str, position: Position | None) -> None:
+        """A source begins to stream behind a position, for the first time since the start of the service.
+
+        From any thread, before the first batch of the source.
+        """
+
+    def note_durable(self, source: str, position: Position) -> None:
+        """Everything up to a position is durable in every sink. Called before it is stored, from any thread.
+
+        Must not take long.
+        """
 
     @abstractmethod
     def start(self) -> None:

@@ -87,8 +87,8 @@ def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
         way=None if way is None else tuple((stop.node.kind, stop.child, stop.has_row) for stop in way),
         conditions=() if way is None else tuple(_conditions(origins, way)),
         drops=origins.dropping(plan.walk()) if way is None else origins.dropping_on(way),
-        is_row_by_row=is_row_by_row(plan),
-        is_repeatable=is_repeatable(plan),
+        is_row_by_row=is_row_by_row(plan, sent),
+        is_repeatable=is_repeatable(plan, sent),
     )
 
 

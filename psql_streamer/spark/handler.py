@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
@@ -15,8 +16,8 @@ from psql_streamer.batching import SPARK_BATCHES
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
-from psql_streamer.model import Batch, Changes, Stats
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
+from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
@@ -24,9 +25,11 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
+from psql_streamer.spark.lookups.lookups import Lookups
+from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions, TableRule
 from psql_streamer.spark.prepared import prepared_rules
-from psql_streamer.spark.putting_aside import RuleResult, run_joined
+from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rules import Rules
 from psql_streamer.spark.running import Job, Runner
@@ -60,6 +63,7 @@ class SparkHandler(Handler):
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
+        self._lookups = Lookups(self._options.lookups)
         self._pool: SessionPool | None = None
         self._own_rules: Mapping[str, TableRule] = {}
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
@@ -73,6 +77,18 @@ class SparkHandler(Handler):
         """See Handler.same_for_all_sinks."""
         return self._options.same_for_all_sinks
 
+    def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
+        """See Handler.attach: lookups read tables of sources."""
+        self._lookups.attach(sources, folder)
+
+    def begin_stream(self, source: str, position: Position | None) -> None:
+        """See Handler.begin_stream."""
+        self._lookups.begin_stream(source, position)
+
+    def note_durable(self, source: str, position: Position) -> None:
+        """See Handler.note_durable."""
+        self._lookups.note_durable(source, position)
+
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
         if not self._options.tables:
@@ -80,6 +96,7 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
+        yield from check_lookups(self._options.lookups, None if self._options.remote else self._options.master)
         for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
             try:
                 Rules({name: rule})
@@ -99,7 +116,9 @@ class SparkHandler(Handler):
         if not self._own_rules:
             return
         spark = self._revived()
-        yield from review_rules(self._rules, tables, self._runner, spark)
+        self._lookups.advance()
+        yield from self._lookups.review(published, spark)
+        yield from review_rules(self._rules, tables, self._runner, self._lookups, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
@@ -115,10 +134,13 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if self._lookups.prepare(batch):
+            self._runner.forget_plans()
         cells = cells_of(batch.changes)
         has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
         if not ruled:
+            self._lookups.keep()
             return batch
         began = time.monotonic()
         try:
@@ -127,6 +149,7 @@ class SparkHandler(Handler):
             self._state = Status(False, str(error))
             raise
         self._trouble = None
+        self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
         tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
@@ -144,16 +167,19 @@ class SparkHandler(Handler):
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
+        self._lookups.stop()
         self._leave()
         self._session.stop()
 
     def status(self) -> Status:
-        """Which engine, and what went through it last; the reason when it did not."""
-        return self._state
+        """Which engine, what went through it last, and the lookups; the reason when it did not."""
+        state, lookups = self._state, self._lookups.describe()
+        return Status(state.ok and self._lookups.well, f"{state.reason}; {lookups}") if lookups else state
 
     def stats(self) -> Stats:
-        """The numbers of Counts."""
-        return self._counts.stats()
+        """The numbers of Counts, and of each lookup."""
+        lookups = self._lookups.stats()
+        return {**self._counts.stats(), "lookups": lookups} if lookups else self._counts.stats()
 
     def _read_rules(self) -> None:
         self._own_rules = self._options.rules_of(self.sink)
@@ -175,6 +201,7 @@ class SparkHandler(Handler):
         self._runner.catalyst = None if remote else Catalyst(spark)
         self._runner.prepared = None if remote else prepared_rules(spark)
         self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
+        self._lookups.begin(spark)
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
@@ -197,7 +224,8 @@ class SparkHandler(Handler):
                     raise _blame_all(error, ruled) from None
         with engine_lock.exclusive(self._give_up):
             search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
-            done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
+            spark = self._revived()
+            done = search.run([piece for changes in ruled for piece in self._pieces(self._job(spark, changes, batch))])
             self._revived()
         return done
 
@@ -205,8 +233,12 @@ class SparkHandler(Handler):
         """Tables that their rule sees alike as one, the others at once."""
 
         def through(spark: SparkSession, one: Joined) -> RuleResult:
-            job = replace(self._job(spark, one.changes, batch), tables=one.tables)
-            return run_joined(self._runner, job, one.members)
+            pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
+            if len(pieces) == 1:
+                return run_joined(self._runner, pieces[0], one.members)
+            if one.tables is not None:
+                return combine(through(spark, joined([changes])) for changes in one.members)
+            return combine(run(self._runner, piece) for piece in pieces)
 
         pool = self._require_pool()
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
@@ -225,7 +257,16 @@ class SparkHandler(Handler):
                 yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
+        rule = self._rules.find(changes.relation)
+        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.shower(rule))
+
+    def _pieces(self, job: Job) -> list[Job]:
+        """The job, or several where a lookup changes between its changes."""
+        shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
+        return [
+            replace(job if piece.rows is None else job.narrow(job.changes.take(piece.rows)), show_lookups=piece.show)
+            for piece in shown
+        ]
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)
@@ -251,6 +292,7 @@ class SparkHandler(Handler):
         return cast(SessionPool, self._pool)
 
     def _leave(self) -> None:
+        self._lookups.leave()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
@@ -9,6 +10,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from psql_streamer.options import HandlerOptions, PartOptions
+from psql_streamer.spark.lookups.options import LookupOptions
+
+_VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CHANGES = "changes"
 
 OnError: TypeAlias = Literal["stop", "dead-letter", "null"]
 """What becomes of a row that a rule cannot take: it stops the pipeline, is put aside, or goes out without what could
@@ -39,6 +44,14 @@ def _spark_key(key: str) -> str:
     if not key.startswith("spark."):
         raise ValueError("is not a Spark setting: their names begin with spark.")
     return key
+
+
+def _lookup_name(name: str) -> str:
+    if not _VIEW_NAME.fullmatch(name):
+        raise ValueError("is not the name of a view: letters, digits and _, of which the first is no digit")
+    if name.lower() == _CHANGES:
+        raise ValueError("is the view of a table's changes: give the lookup another name")
+    return name
 
 
 class Mask(PartOptions):
@@ -131,6 +144,7 @@ class SparkOptions(HandlerOptions):
     on_error, mask_secret: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> a rule, or several for different sinks; an exact name wins over a glob,
         then the first that matches.
+    lookups: views of these names in every rule.
     """
 
     master: str = Field(default="local[*]", min_length=1)
@@ -142,6 +156,7 @@ class SparkOptions(HandlerOptions):
     on_error: OnError = "stop"
     mask_secret: Secret | None = Field(default=None, repr=False)
     tables: dict[str, Rules] = Field(default_factory=dict)
+    lookups: dict[Annotated[str, AfterValidator(_lookup_name)], LookupOptions] = Field(default_factory=dict)
 
     def rules_of(self, sink: str | None) -> dict[str, TableRule]:
         """The rules that a sink has, by entry. None: those for all sinks, and the first of several."""

@@ -18,6 +18,7 @@ from psql_streamer.pgtypes import casts
 from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
+from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
@@ -65,17 +66,23 @@ def review_names(
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 
-def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark: SparkSession) -> Iterator[Finding]:
+def review_rules(
+    rules: Rules, tables: Iterable[Relation], runner: Runner, lookups: Lookups, spark: SparkSession
+) -> Iterator[Finding]:
     """What Spark's analysis says of every rule over the columns of the tables that have it.
 
-    Tables that a rule sees alike are looked at once.
+    Tables that a rule sees alike are looked at once. A rule whose lookups are not there yet is not looked at.
     """
     groups = list(_group_tables(rules, tables))
     yield from _review_lenient(groups)
     for group in groups:
-        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE)
+        if not lookups.has_all_of(group.rule):
+            continue
+        show = lookups.shower(group.rule)
+        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
         for finding in _review(job, runner):
-            yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
+            meant = lookups.nearest_to(finding.problem)
+            yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
 
 
 def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:

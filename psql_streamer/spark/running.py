@@ -27,7 +27,7 @@ from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.nested_columns import nested_types, read_nested
-from psql_streamer.spark.plan_tree import read_plan
+from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
 from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
@@ -55,6 +55,8 @@ class Job:
     source: SourceInfo
     tables: Tables | None = None
     """Which relation each row is of, where these are the changes of several tables."""
+    show_lookups: Callable[[SparkSession], None] | None = None
+    """Makes the lookups that the rule uses views of its session."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -69,6 +71,11 @@ class Job:
         others = len(self.tables.relations) - 1 if self.tables is not None else 0
         more = f" and {others} more tables" if others else ""
         return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
+
+    def prepare_session(self) -> None:
+        """Before the rule is applied."""
+        if self.show_lookups is not None:
+            self.show_lookups(self.spark)
 
     def narrow(self, changes: Changes) -> Job:
         """The same with some of the changes."""
@@ -177,18 +184,31 @@ class Runner:
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
         rule = job.rule
-        if rule.function is not None or self.catalyst is None or rule.names(ROW):
+        if rule.names(ROW):
             return False
         key = (rule.name, job.changes.columns)
         if key not in self._one_by_one:
-            sent, _ = self._sent(job)
-            try:
-                frame = job.spark.createDataFrame(sent.schema.empty_table(), self._schema(sent))
-                plan = read_plan(self.catalyst.plan_json(self._applied(job, sent, frame)))
-                self._one_by_one[key] = is_row_by_row(plan)
-            except Exception as error:
-                raise self._failure(error, job, sent) from None
+            plan = self.plan_of(job)
+            self._one_by_one[key] = plan is not None and is_row_by_row(*plan)
         return self._one_by_one[key]
+
+    def plan_of(self, job: Job) -> tuple[Node, list[str]] | None:
+        """The rule's analysed plan, and the names of the columns that are sent; None where nobody knows it beforehand:
+        of a function, and on a Spark Connect server.
+        """
+        if job.rule.function is not None or self.catalyst is None:
+            return None
+        sent, _ = self._sent(job)
+        try:
+            frame = job.spark.createDataFrame(sent.schema.empty_table(), self._schema(sent))
+            return read_plan(self.catalyst.plan_json(self._applied(job, sent, frame))), sent.names
+        except Exception as error:
+            raise self._failure(error, job, sent) from None
+
+    def forget_plans(self) -> None:
+        """A lookup may have other columns from now on."""
+        self._lineages = Lineages()
+        self._one_by_one.clear()
 
     def uncoercible(self, job: Job) -> dict[int, Mask]:
         """Column -> images whose value cannot be coerced. One job finds them all."""
@@ -291,7 +311,7 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None:
+        if self.prepared is None or job.rule.function is not None or job.show_lookups is not None:
             return None
         lineage = self._lineages.known(job.rule, sent)
         if lineage is None or lineage.facts is None:
@@ -334,6 +354,7 @@ class Runner:
 
     def _applied(self, job: Job, sent: Sent, frame: DataFrame) -> DataFrame:
         """What the rule makes of a frame with the columns that are sent."""
+        job.prepare_session()
         steps = self._steps(job, sent, frame)
         coerced = steps.coerce(frame)
         if job.rule.coerce:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from tests.connect_server import ConnectServer
+from tests.database import Database
 from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, column, lacking, names, only, shop, values
 
 pytest.importorskip("grpc", reason="Spark Connect's packages are not installed")
@@ -31,12 +33,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 @pytest.fixture
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes handlers with the rules given; stops them afterwards."""
+    """Makes handlers with the rules given, and with these keys of [spark] besides; stops them afterwards."""
     monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
     made: list[SparkHandler] = []
 
-    def make(**tables: Any) -> SparkHandler:
-        handler = SparkHandler("spark", SparkOptions(remote=server.url, tables=tables))
+    def make(keys: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:
+        handler = SparkHandler("spark", SparkOptions(remote=server.url, tables=tables, **(keys or {})))
         made.append(handler)
         handler.start()
         return handler
@@ -154,3 +156,19 @@ def test_rows_are_split_and_sent_elsewhere_as_on_a_local_engine(remote: Any) -> 
         assert made.part.tolist() == [(0, 2), (1, 2)] * 2
         assert made.after.addresses is not None
         assert made.after.addresses.field("topic").to_pylist() == [b"own"] * 3
+
+
+def test_lookups_are_views_there_too(remote: Any, tmp_path: Path, database: Database) -> None:
+    path = tmp_path / "segments.csv"
+    path.write_text("name,segment\nann,gold\n")
+    database.execute("CREATE TABLE tiers (name text, tier int); INSERT INTO tiers VALUES ('ann', 7)")
+    lookups = {
+        "segments": {"kind": "csv", "path": str(path), "options": {"header": True}, "refresh": "change"},
+        "tiers": {"kind": "postgres", "url": database.dsn, "table": "tiers"},
+    }
+    sql = """SELECT c.id, s.segment, t.tier, c._row FROM changes c LEFT JOIN segments s ON s.name = c.customer
+        LEFT JOIN tiers t ON t.name = c.customer"""
+    handler = remote({"lookups": lookups}, orders={"sql": sql})
+    result = only(handler.handle(batch(shop())))
+    assert values(result, "segment") == [b"gold", None, None]
+    assert values(result, "tier") == [b"7", None, None]

@@ -19,6 +19,7 @@ from psql_streamer.config import Config, load
 from psql_streamer.config.model import ServiceOptions
 from psql_streamer.options import PartOptions
 from psql_streamer.plugins import handler_class, sink_class, source_class
+from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.options import TableRule
 from sinks.kafka.options import CreateTopics
 from sources.postgres.snapshot.options import SnapshotOptions
@@ -44,6 +45,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "sink.nothing": sink_class("stub_discard").Options,
     "spark": handler_class("spark").Options,
     "spark.tables.*": TableRule,
+    "spark.lookups.*": LookupOptions,
 }
 """Section of the reference, or a glob of sections -> the options that it must show in full."""
 

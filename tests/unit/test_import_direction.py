@@ -25,6 +25,7 @@ TIERS = [
         "psql_streamer.model",
         "psql_streamer.pgtype",
         "psql_streamer.snapshots",
+        "psql_streamer.table_rows",
     },
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
