@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+from psql_streamer.spark.shipping import Shipment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +20,19 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _ATTEMPTS = 5
 """Attempts of every call, with pauses of 50 ms to 5 s: some 10 seconds. By default the client tries for 10 minutes, in
 which nobody would hear what is wrong; whoever calls the handler tries again."""
+
+
+@contextmanager
+def connect_mode(on: bool) -> Iterator[None]:
+    """Have modules that are imported meanwhile make their functions for a server, if on, without one."""
+    if not on or _CONNECT_MODE in os.environ:
+        yield
+        return
+    os.environ[_CONNECT_MODE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_CONNECT_MODE]
 
 
 def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
@@ -45,6 +59,23 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     os.environ[_CONNECT_MODE] = "1"
     remote: SparkSession = session
     return remote
+
+
+def ship(session: SparkSession, shipment: Shipment) -> None:
+    """Hand files to the server. HandlerUnavailable: it does not take them."""
+    try:
+        shipment.to_server(session)
+    except Exception as error:
+        raise HandlerUnavailable(
+            f"the Spark Connect server did not take what rules need ({type(error).__name__})", "it is tried again"
+        ) from None
+
+
+def session_like(session: SparkSession) -> SparkSession:
+    """Another session with the settings, the views and the files that this one has now."""
+    remote: Any = session
+    made: SparkSession = remote.cloneSession()
+    return made
 
 
 def disconnect(session: SparkSession, answers: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,21 +20,26 @@ from psql_streamer.model import Batch, Changes, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
+from psql_streamer.spark.connect import connect_mode
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
+from psql_streamer.spark.executors import find_missing
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
-from psql_streamer.spark.rules import Rules
+from psql_streamer.spark.rules import EngineNeeded, Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
 from psql_streamer.spark.session_pool import SessionPool
+from psql_streamer.spark.shipping import check_files, put_on_path
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("psql_streamer.spark")
 
 _DEATHS = 2
 """Of the engine by the same batch: the first may be an accident."""
@@ -72,9 +78,14 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
+        yield from check_files(self._options)
+        put_on_path(self._options)
         for name, rule in self._options.tables.items():
             try:
-                Rules({name: rule})
+                with connect_mode(self._options.remote is not None):
+                    Rules({name: rule})
+            except EngineNeeded:
+                continue  # `review` has one
             except HandlerRefused as error:
                 yield Finding(Severity.ERROR, error.what, error.remedy)
 
@@ -82,20 +93,25 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
+        self._load_rules()
+        modules, cluster = self._options.function_modules, self._session.cluster
+        missing = find_missing(spark, modules, cluster.name) if modules and cluster is not None else None
+        if missing is not None:
+            yield Finding(Severity.ERROR, missing.what, missing.remedy)
+            return
         yield from review_rules(self._rules, tables, self._runner, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
         spark = self._begin()
+        self._load_rules()
         # A batch waits for an engine that is started again.
         if self._session.take_fresh() and self._session.starts == 1:
             warm_up(spark)
@@ -125,8 +141,10 @@ class SparkHandler(Handler):
         )
 
     def interrupt(self) -> None:
-        """See Handler.interrupt: between two attempts to find a row."""
+        """See Handler.interrupt: jobs fail, also those that wait for an executor."""
         self._interrupted.set()
+        # An engine that hangs does not take that either.
+        threading.Thread(target=self._session.cancel_jobs, name="spark cancels", daemon=True).start()
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
@@ -134,12 +152,22 @@ class SparkHandler(Handler):
         self._session.stop()
 
     def status(self) -> Status:
-        """Which engine, and what went through it last; the reason when it did not."""
+        """Which engine, and what went through it last; the reason when it did not, and what a cluster lacks."""
+        cluster = self._session.cluster
+        if cluster is not None and cluster.missing is not None:
+            return Status(False, cluster.missing)
         return self._state
 
     def stats(self) -> Stats:
-        """The numbers of Counts."""
-        return self._counts.stats()
+        """The numbers of Counts; of an application on a cluster `executors` as well."""
+        cluster = self._session.cluster
+        executors = None if cluster is None else cluster.executors
+        return self._counts.stats() if executors is None else {**self._counts.stats(), "executors": executors}
+
+    def _load_rules(self) -> None:
+        """With an engine: modules of functions may make user-defined functions when they are imported."""
+        put_on_path(self._options)
+        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""
@@ -155,8 +183,11 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
-        self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
+        self._pool = SessionPool(spark, self._session.another)
+        self._runner.cluster = "" if self._session.cluster is None else self._session.cluster.name
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
+        if self._session.shipped:
+            log.info("shipped to the executors: %s", self._session.shipped)
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
@@ -170,6 +201,7 @@ class SparkHandler(Handler):
                 self._session.doubt()
                 if not self._session.alive:
                     self._leave()
+                # On a cluster, executors that a row ends are looked for in the same way; a server's are not ours.
                 if not isinstance(error, EngineLost) or self._options.remote is not None:
                     raise
                 self._trouble = trouble
@@ -226,6 +258,8 @@ class SparkHandler(Handler):
         how = self._session.describe_end(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
+        if not self._session.alive:
+            raise HandlerUnavailable(f"{self._runner.cluster} knows nothing of the application", "it is started again")
         return cast(SessionPool, self._pool)
 
     def _leave(self) -> None:

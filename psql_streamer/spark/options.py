@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -21,6 +22,12 @@ def _spark_key(key: str) -> str:
     if not key.startswith("spark."):
         raise ValueError("is not a Spark setting: their names begin with spark.")
     return key
+
+
+def _coordinates(package: str) -> str:
+    if not re.fullmatch(r"[^:,\s]+:[^:,\s]+:[^:,\s]+", package):
+        raise ValueError("is not group:artifact:version, as Maven has it")
+    return package
 
 
 class TableRule(PartOptions):
@@ -50,6 +57,8 @@ class SparkOptions(HandlerOptions):
     """Which Spark, and what it does per table.
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
+    py_files: .py, .zip and folders with modules that functions of rules import, on executors too.
+    jars: Java archives for the driver and for executors. packages: the same by their coordinates in Maven.
     conf: any spark.* setting; it wins over what the handler sets itself.
     on_error: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> rule; an exact name wins over a glob, then the first that matches.
@@ -58,11 +67,29 @@ class SparkOptions(HandlerOptions):
     master: str = Field(default="local[*]", min_length=1)
     remote: str | None = Field(default=None, pattern=r"^sc://.+", repr=False)
     app_name: str = Field(default="psql-streamer", min_length=1)
+    py_files: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    jars: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    packages: tuple[Annotated[str, AfterValidator(_coordinates)], ...] = ()
     conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
         default_factory=dict
     )
     on_error: OnError = "stop"
     tables: dict[str, TableRule] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _packages_are_for_an_own_driver(self) -> SparkOptions:
+        if self.remote is not None and self.packages:
+            raise ValueError(
+                "holds both remote and packages: a Spark Connect server resolves packages when it starts "
+                "(--packages); jars are sent to it"
+            )
+        return self
+
+    @property
+    def function_modules(self) -> tuple[str, ...]:
+        """The modules of the functions that rules name."""
+        functions = (rule.function for rule in self.tables.values() if rule.function is not None)
+        return tuple(dict.fromkeys(function.partition(":")[0] for function in functions))
 
     @property
     def puts_rows_aside(self) -> bool:

@@ -70,11 +70,12 @@ class Job:
 class Runner:
     """Runs rules. From several threads at once, each with a session of its own.
 
-    catalyst: of the engine that runs; None on a Spark Connect server. describe_end: see `failure`.
+    catalyst: of the engine that runs; None on a Spark Connect server. cluster, describe_end: see `failure`.
     """
 
     def __init__(self, describe_end: Callable[[float], str | None], counts: Counts) -> None:
         self.catalyst: Catalyst | None = None
+        self.cluster = ""
         self._describe_end = describe_end
         self._counts = counts
         self._lineages = Lineages()
@@ -229,7 +230,7 @@ class Runner:
                 "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
                 'onError = "dead-letter"',
             )
-        return failure(error, job.where, self._describe_end)
+        return failure(error, job.where, self._describe_end, self.cluster)
 
 
 def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
