@@ -93,7 +93,6 @@ class ApplicationCluster(Cluster):
         self._grows = grows
         self._line = Line(addresses_of(master)) if addresses_of(master) else None
         self._since: float | None = None
-        self._breaks = 0
         self._given = threading.Event()
         self.lost = False
 
@@ -113,9 +112,7 @@ class ApplicationCluster(Cluster):
         if not answers:
             rest = "no executor is left" if self.executors == 0 else "the executors that are left go on"
             return f"the Spark master {self._master} does not answer, {rest}"
-        if self._line is not None and self.executors:
-            self._breaks = self._line.broken
-        if self._line is not None and self._line.broken > self._breaks and alone > _REGISTER_AGAIN_SECONDS:
+        if self._line is not None and self._line.broken and alone > _REGISTER_AGAIN_SECONDS:
             self._lose("its master was started again, and knows nothing of the application")
         return self._waiting() if alone > _WITHOUT_EXECUTORS_SECONDS else None
 

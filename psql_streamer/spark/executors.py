@@ -71,8 +71,11 @@ def _prober(modules: tuple[str, ...]) -> Callable[[int], str]:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
                 told[module] = f"there is no module {error.name}"
-            except Exception as error:
-                told[module] = type(error).__name__
+            except ImportError:
+                told[module] = "ImportError"
+            except Exception:
+                # A module may want a session when it is imported; its functions travel as code, and do without.
+                told.pop(module, None)
         return json.dumps(told)
 
     return missing

@@ -183,7 +183,7 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
-        self._pool = SessionPool(spark, self._session.another)
+        self._pool = SessionPool(spark, another=self._session.another)
         self._runner.cluster = "" if self._session.cluster is None else self._session.cluster.name
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
         if self._session.shipped:

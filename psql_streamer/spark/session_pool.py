@@ -21,11 +21,11 @@ _Made = TypeVar("_Made")
 class SessionPool:
     """Sessions over one engine. With another engine, another object. For one caller at a time.
 
-    another: makes a session like the one that is given. most: tables at once.
+    most: tables at once. another: makes a session like the one that is given.
     """
 
     def __init__(
-        self, spark: SparkSession, another: Callable[[], SparkSession] | None = None, most: int = _MOST_TABLES
+        self, spark: SparkSession, most: int = _MOST_TABLES, another: Callable[[], SparkSession] | None = None
     ) -> None:
         self._spark = spark
         self._another = another or spark.newSession
