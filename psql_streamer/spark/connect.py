@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+from psql_streamer.spark.addresses import Line, addresses_of
 from psql_streamer.spark.shipping import Shipment
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """What tells pyspark.sql.functions, which a rule's function uses, that there is no JVM here."""
+
+_AWAY = ("the Spark Connect server of [spark] remote does not answer", "start it, or correct the address")
 
 _ATTEMPTS = 5
 """Attempts of every call, with pauses of 50 ms to 5 s: some 10 seconds. By default the client tries for 10 minutes, in
@@ -44,6 +47,10 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
         raise HandlerRefused(
             f"[spark] remote needs a package that is not installed ({error})", "pip install 'pyspark[connect]'"
         ) from None
+    line = Line(addresses_of(url))
+    if not line.holds():
+        raise HandlerUnavailable(*_AWAY)
+    line.close()
     try:
         # What it says when it gives up is said by the error.
         warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
@@ -52,10 +59,7 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
         session.client.set_retry_policies([DefaultPolicy(max_retries=_ATTEMPTS, max_backoff=5000)])
         session.conf._set_all(configs={"spark.sql.session.timeZone": "UTC", **conf}, silent=True)
     except Exception as error:
-        raise HandlerUnavailable(
-            f"the Spark Connect server of [spark] remote does not answer ({type(error).__name__})",
-            "start it, or correct the address",
-        ) from None
+        raise HandlerUnavailable(f"{_AWAY[0]} ({type(error).__name__})", _AWAY[1]) from None
     os.environ[_CONNECT_MODE] = "1"
     remote: SparkSession = session
     return remote

@@ -29,6 +29,7 @@ from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.putting_aside import RuleResult, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
+from psql_streamer.spark.rule_modules import forget_modules
 from psql_streamer.spark.rules import EngineNeeded, Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
@@ -96,7 +97,6 @@ class SparkHandler(Handler):
         tables = [table for of_source in published.values() for table in of_source]
         yield from review_names(self._options.tables, tables)
         spark = self._revived()
-        self._load_rules()
         modules, cluster = self._options.function_modules, self._session.cluster
         missing = find_missing(spark, modules, cluster.name) if modules and cluster is not None else None
         if missing is not None:
@@ -111,7 +111,6 @@ class SparkHandler(Handler):
             return
         self._interrupted.clear()
         spark = self._begin()
-        self._load_rules()
         # A batch waits for an engine that is started again.
         if self._session.take_fresh() and self._session.starts == 1:
             warm_up(spark)
@@ -165,7 +164,8 @@ class SparkHandler(Handler):
         return self._counts.stats() if executors is None else {**self._counts.stats(), "executors": executors}
 
     def _load_rules(self) -> None:
-        """With an engine: modules of functions may make user-defined functions when they are imported."""
+        """With an engine: modules of functions may make user-defined functions when they are imported, which are of
+        that engine."""
         put_on_path(self._options)
         self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
 
@@ -181,6 +181,8 @@ class SparkHandler(Handler):
             raise
         if restarts and self._session.starts > restarts:
             self._counts.add("engine_restarts")
+            forget_modules(self._options.function_modules)
+        self._load_rules()
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
         self._pool = SessionPool(spark, another=self._session.another)
@@ -209,7 +211,7 @@ class SparkHandler(Handler):
                 if trouble.deaths < _DEATHS:
                     raise _blame_all(error, ruled) from None
         with engine_lock.exclusive(self._give_up):
-            search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
+            search = Search(self._runner, self._renewed, lambda: self._session.memory, trouble)
             done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
             self._revived()
         return done
@@ -236,6 +238,11 @@ class SparkHandler(Handler):
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
         return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
+
+    def _renewed(self, job: Job) -> Job:
+        """The same on an engine that lives, with a function that was imported for it."""
+        spark = self._revived()
+        return replace(job, spark=spark, rule=self._rules.find(job.changes.relation))
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)

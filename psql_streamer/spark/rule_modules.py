@@ -18,6 +18,7 @@ from pathlib import Path
 from psql_streamer.launcher import library_folders
 
 _ON_EVERY_EXECUTOR = frozenset({"pyspark", "py4j"})
+_OUR_PACKAGES = frozenset({"psql_streamer", "sources", "sinks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ def modules_of(names: Iterable[str]) -> tuple[Module, ...]:
         found[name] = module
         waiting += ((imported, False) for imported in _imports(module))
     return tuple(found[name] for name in sorted(found))
+
+
+def forget_modules(names: Iterable[str]) -> None:
+    """Have these modules, and those of the user's that they import, imported anew when they are asked for again.
+
+    A user-defined function, or a column, that a module made when it was imported belongs to the JVM of that time.
+    """
+    top = {module.name for module in modules_of(names)} - _OUR_PACKAGES
+    for name in [name for name in sys.modules if _top(name) in top]:
+        del sys.modules[name]
 
 
 def _located(name: str) -> Module | None:

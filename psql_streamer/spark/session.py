@@ -182,11 +182,21 @@ def _silence_what_quotes_values() -> None:
     """pyspark logs every failed query whole, and py4j every lost connection with the exceptions before it: both quote
     values of rows. What is to be told of them is in the errors that are raised.
     """
+    from pyspark import accumulators
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # py4j logs this on the root logger itself.
     logging.getLogger().addFilter(_is_not_of_py4j)
+    # What collects figures of Python functions prints a traceback on stderr when the JVM has ended.
+    for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):
+        server = getattr(accumulators, name, None)
+        if server is not None:
+            server.handle_error = _say_nothing
+
+
+def _say_nothing(*_: object) -> None:
+    """In place of a method that prints."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -49,6 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes handlers with the rules given; stops them afterwards."""
     monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
+    monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
     made: list[SparkHandler] = []
 
     def make(keys: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:

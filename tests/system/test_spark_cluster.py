@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.connect_server import ConnectServer
 from tests.database import Database
 from tests.delivered import assert_order_per_key
 from tests.fold import fold_events, select
@@ -180,4 +181,36 @@ def test_a_service_that_waits_for_a_worker_stops_in_time_and_goes_on_later(
         service.start()
         service.until_durable(database)
         assert service.stop() == 0
+    assert_topics_are_the_tables_by_rule(database, kafka, topic_prefix)
+
+
+@pytest.mark.soak
+def test_a_connect_server_and_its_workers_that_are_killed_cost_nothing_and_are_told(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, cluster: SparkCluster, modules: Path
+) -> None:
+    database.execute(SCHEMA)
+    server = ConnectServer(tmp_path / "connect.log", cluster.url)
+    server.start()
+    try:
+        where = f'remote = "{server.url}"'
+        with service_on(where, database, kafka, topic_prefix, tmp_path, modules) as service:
+            service.start()
+            with WriteLoad(database, pause=0.02) as load:
+                until_batches(service, 3)
+                cluster.kill_worker(0)
+                until_batches(service, 3)
+                cluster.kill_worker(1)
+                until_it_says(service, "waiting for an executor of the Spark Connect server")
+                cluster.start_worker(2)
+                until_batches(service, 3)
+                server.kill()
+                until_it_says(service, "does not answer")
+                server.start()
+                until_batches(service, 3)
+                load.stop()
+            service.until_durable(database)
+            assert figure(service, "engine_restarts") >= 1
+            assert service.stop() == 0
+    finally:
+        server.kill()
     assert_topics_are_the_tables_by_rule(database, kafka, topic_prefix)
