@@ -34,10 +34,12 @@ class Cluster(ABC):
     """Looks at a cluster, in a thread of its own, until it is closed.
 
     missing: what is away, in words; None when nothing is. executors: how many there are; None if that is not known.
+    lost: the application will get no executor any more; another one must be registered. Its jobs were cancelled.
     """
 
     def __init__(self) -> None:
         self.missing: str | None = None
+        self.lost = False
         self.executors: int | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spark cluster", daemon=True)
@@ -80,10 +82,7 @@ class Cluster(ABC):
 
 
 class ApplicationCluster(Cluster):
-    """Of an application whose driver is the service's JVM.
-
-    lost: the application will get no executor any more; a new one must be registered. Its jobs were cancelled.
-    """
+    """Of an application whose driver is the service's JVM."""
 
     def __init__(self, spark: SparkSession, master: str, grows: bool) -> None:
         """grows: whether having no executor is well while there is nothing to do (dynamic allocation)."""
@@ -94,7 +93,6 @@ class ApplicationCluster(Cluster):
         self._line = Line(addresses_of(master)) if addresses_of(master) else None
         self._since: float | None = None
         self._given = threading.Event()
-        self.lost = False
 
     @property
     def name(self) -> str:

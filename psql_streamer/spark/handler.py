@@ -203,6 +203,7 @@ class SparkHandler(Handler):
                 self._session.doubt()
                 if not self._session.alive:
                     self._leave()
+                    self._refuse_forgotten()
                 # On a cluster, executors that a row ends are looked for in the same way; a server's are not ours.
                 if not isinstance(error, EngineLost) or self._options.remote is not None:
                     raise
@@ -265,9 +266,15 @@ class SparkHandler(Handler):
         how = self._session.describe_end(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
-        if not self._session.alive:
-            raise HandlerUnavailable(f"{self._runner.cluster} knows nothing of the application", "it is started again")
+        self._refuse_forgotten()
         return cast(SessionPool, self._pool)
+
+    def _refuse_forgotten(self) -> None:
+        cluster = self._session.cluster
+        if cluster is not None and cluster.lost:
+            raise HandlerUnavailable(
+                f"{cluster.name} has no application of this service any more", "it is started again"
+            )
 
     def _leave(self) -> None:
         pool, self._pool = self._pool, None

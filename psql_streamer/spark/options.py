@@ -76,15 +76,6 @@ class SparkOptions(HandlerOptions):
     on_error: OnError = "stop"
     tables: dict[str, TableRule] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _packages_are_for_an_own_driver(self) -> SparkOptions:
-        if self.remote is not None and self.packages:
-            raise ValueError(
-                "holds both remote and packages: a Spark Connect server resolves packages when it starts "
-                "(--packages); jars are sent to it"
-            )
-        return self
-
     @property
     def function_modules(self) -> tuple[str, ...]:
         """The modules of the functions that rules name."""

@@ -33,7 +33,10 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def check_files(options: SparkOptions) -> Iterator[Finding]:
-    """What of pyFiles and jars is not there, or is nothing that Python can import."""
+    """What of pyFiles and jars is not there, or is nothing that Python can import; packages that nobody resolves."""
+    if options.remote is not None and options.packages:
+        problem = "[spark] packages: a Spark Connect server resolves packages when it starts"
+        yield Finding(Severity.ERROR, problem, "start it with --packages, or name files in jars, which are sent to it")
     for name in options.py_files:
         path = Path(name)
         if not path.exists():
