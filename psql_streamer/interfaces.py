@@ -264,7 +264,7 @@ class Handler(ABC):
 
     def stats(self) -> Stats:
         """Counters for /stats: rows, passed_unknown, fields_left_out, dead_lettered, engine_restarts where they
-        apply.
+        apply; executors is the number of now.
         """
         return {}
 
