@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.ports import free_ports, listening
@@ -56,6 +59,17 @@ class SparkCluster:
         """As a crash of its machine would, with its executors."""
         _kill(self._workers.pop(number))
 
+    def executors(self) -> list[psutil.Process]:
+        """The processes of executors."""
+        return self._descendants("org.apache.spark.executor.CoarseGrainedExecutorBackend")
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python processes of executors."""
+        return self._descendants("pyspark.daemon")
+
+    def _descendants(self, argument: str) -> list[psutil.Process]:
+        return [found for worker in self._workers.values() for found in descendants(worker.pid, argument)]
+
     def log(self, name: str) -> str:
         """The end of what one of them wrote."""
         return (self._folder / f"{name}.log").read_text(errors="replace")[-3000:]
@@ -92,6 +106,16 @@ class SparkCluster:
                 cwd=self._folder,
                 env={**given, **own, "PYSPARK_PYTHON": sys.executable},
             )
+
+
+def descendants(pid: int, argument: str) -> list[psutil.Process]:
+    """The processes that this one started, and those that they did, with this word on their command line."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if argument in process.cmdline():
+                found.append(process)
+    return found
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

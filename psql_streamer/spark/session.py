@@ -84,10 +84,13 @@ class Session:
 
     def another(self) -> SparkSession:
         """One more session like that which was started, with other views. For the time until `stop`."""
-        if self._server is None:
-            return self.start().newSession()
-        made = session_like(self.start())
-        self._watch_progress(made, self._server)
+        spark, server = self._spark, self._server
+        if spark is None:
+            raise HandlerUnavailable("the Spark session has ended", "it is started again")
+        if server is None:
+            return spark.newSession()
+        made = session_like(spark)
+        self._watch_progress(made, server)
         return made
 
     def cancel_jobs(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.connect_server import ConnectServer
@@ -15,7 +17,7 @@ from tests.fold import fold_events, select
 from tests.kafka_reader import consume
 from tests.sections import kafka_section, postgres_section
 from tests.service import Service
-from tests.spark_cluster import SparkCluster
+from tests.spark_cluster import SparkCluster, descendants
 from tests.write_load import SCHEMA, WriteLoad
 
 pytestmark = pytest.mark.slow
@@ -91,6 +93,12 @@ master = "{cluster.url}"
 """
 
 
+def start(service: Service) -> None:
+    """A JVM, executors and their Python take their time on a machine that has other things to do."""
+    service.start(wait=False)
+    service.until(lambda: service.status()[0] == 200, "the service to be well", 240)
+
+
 def until_it_says(service: Service, words: str) -> None:
     service.until(lambda: words in str(service.status()[1]), f"/status to say {words!r}")
 
@@ -122,7 +130,7 @@ def test_a_worker_that_is_killed_under_load_costs_nothing_and_without_any_the_se
 ) -> None:
     database.execute(SCHEMA)
     with service_on(on_cluster(cluster), database, kafka, topic_prefix, tmp_path, modules) as service:
-        service.start()
+        start(service)
         assert "modules of rules: factors, shop" in service.log.read_text()
         with WriteLoad(database, pause=0.02) as load:
             until_executors(service, 2)
@@ -139,7 +147,40 @@ def test_a_worker_that_is_killed_under_load_costs_nothing_and_without_any_the_se
         service.until_durable(database)
         assert service.status()[0] == 200
         assert service.stop() == 0
+    assert "Running task" not in cluster.executors_wrote(), "what Spark logs of a task may quote values"
     assert_topics_are_the_tables_by_rule(database, kafka, topic_prefix)
+
+
+@pytest.mark.soak
+def test_tasks_executors_and_the_jvm_that_are_killed_again_and_again_under_load_cost_nothing(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, cluster: SparkCluster, modules: Path
+) -> None:
+    database.execute(SCHEMA)
+    with service_on(on_cluster(cluster), database, kafka, topic_prefix, tmp_path, modules) as service:
+        start(service)
+        with WriteLoad(database, pause=0.02) as load:
+            until_batches(service, 2)
+            for _ in range(3):
+                for find in (cluster.python_workers, cluster.executors, lambda: jvms(service)):
+                    kill_one(find, service)
+                    until_batches(service, 3)
+            load.stop()
+        service.until_durable(database)
+        assert figure(service, "engine_restarts") == 3
+        assert service.stop() == 0
+    assert_topics_are_the_tables_by_rule(database, kafka, topic_prefix)
+
+
+def jvms(service: Service) -> list[psutil.Process]:
+    """The JVM of the service."""
+    return descendants(service.pid, "org.apache.spark.deploy.SparkSubmit")
+
+
+def kill_one(find: Callable[[], list[psutil.Process]], service: Service) -> None:
+    """Kill the first that there is, when there is one."""
+    service.until(lambda: bool(find()), "a process to kill")
+    with suppress(psutil.NoSuchProcess):
+        find()[0].kill()
 
 
 @pytest.mark.soak
@@ -148,7 +189,7 @@ def test_a_master_that_starts_again_without_its_state_is_registered_with_again(
 ) -> None:
     database.execute(SCHEMA)
     with service_on(on_cluster(cluster), database, kafka, topic_prefix, tmp_path, modules) as service:
-        service.start()
+        start(service)
         with WriteLoad(database, pause=0.02) as load:
             until_executors(service, 2)
             cluster.kill_master()
@@ -169,7 +210,7 @@ def test_a_service_that_waits_for_a_worker_stops_in_time_and_goes_on_later(
 ) -> None:
     database.execute(SCHEMA)
     with service_on(on_cluster(cluster), database, kafka, topic_prefix, tmp_path, modules) as service:
-        service.start()
+        start(service)
         cluster.kill_worker(0)
         cluster.kill_worker(1)
         until_executors(service, 0)
@@ -178,7 +219,7 @@ def test_a_service_that_waits_for_a_worker_stops_in_time_and_goes_on_later(
         assert service.stop() == 0
         assert "hung" not in service.log.read_text()
         cluster.start_worker(2)
-        service.start()
+        start(service)
         service.until_durable(database)
         assert service.stop() == 0
     assert_topics_are_the_tables_by_rule(database, kafka, topic_prefix)
@@ -194,7 +235,7 @@ def test_a_connect_server_and_its_workers_that_are_killed_cost_nothing_and_are_t
     try:
         where = f'remote = "{server.url}"'
         with service_on(where, database, kafka, topic_prefix, tmp_path, modules) as service:
-            service.start()
+            start(service)
             with WriteLoad(database, pause=0.02) as load:
                 until_batches(service, 3)
                 cluster.kill_worker(0)
