@@ -312,7 +312,7 @@ class Handler(ABC):
 
     def stats(self) -> Stats:
         """Counters for /stats, where they apply: rows, passed_unknown, unaddressed, fields_left_out, nulled,
-        dead_lettered, engine_restarts.
+        dead_lettered, engine_restarts; executors is the number of now.
         """
         return {}
 

@@ -113,6 +113,13 @@ _PART_STATS = (
     _PartStat(
         "handler", "engine_restarts", CounterMetricFamily, "handler_engine_restarts", "Engines that were started again."
     ),
+    _PartStat(
+        "handler",
+        "executors",
+        GaugeMetricFamily,
+        "handler_executors",
+        "Executors that a Spark cluster gives at present.",
+    ),
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
     _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),
     _PartStat("sink", "batches", CounterMetricFamily, "sink_batches", "Micro-batches that are durable in the sink."),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.spark.executors import executors_died, explained
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
@@ -59,15 +60,21 @@ class Uncoercible(RowsFailed):
     """A value that cannot be cast."""
 
 
-def failure(error: Exception, where: str, describe_end: Callable[[float], str | None]) -> HandlerError:
+def failure(
+    error: Exception, where: str, describe_end: Callable[[float], str | None], cluster: str = ""
+) -> HandlerError:
     """The error to raise for what Spark raised.
 
     where: table and rule. describe_end: seconds to wait for the JVM's end -> how it ended, None while it runs.
+    cluster: what messages call the one that has the executors; empty if the engine is local.
     """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     if isinstance(error, HandlerError):
         return error
+    lacking = explained(error, cluster) if cluster else None
+    if lacking is not None:
+        return HandlerUnavailable(f"{where}: {lacking.what}", lacking.remedy)
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     state = error.getSqlState() if isinstance(error, PySparkException) else None
     passes = (
@@ -91,6 +98,9 @@ def failure(error: Exception, where: str, describe_end: Callable[[float], str | 
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
         happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
         return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
+    if cluster and executors_died(error):
+        happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
+        return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {condition or type(error).__name__}")
 
 

@@ -46,6 +46,12 @@ def _spark_key(key: str) -> str:
     return key
 
 
+def _coordinates(package: str) -> str:
+    if not re.fullmatch(r"[^:,\s]+:[^:,\s]+:[^:,\s]+", package):
+        raise ValueError("is not group:artifact:version, as Maven has it")
+    return package
+
+
 def _lookup_name(name: str) -> str:
     if not _VIEW_NAME.fullmatch(name):
         raise ValueError("is not the name of a view: letters, digits and _, of which the first is no digit")
@@ -140,6 +146,8 @@ class SparkOptions(HandlerOptions):
     """Which Spark, and what it does per table.
 
     master: where Spark runs. remote: a Spark Connect server ("sc://host:15002"), which is used instead.
+    py_files: .py, .zip and folders with modules that functions of rules import, on executors too.
+    jars: Java archives for the driver and for executors. packages: the same by their coordinates in Maven.
     conf: any spark.* setting; it wins over what the handler sets itself.
     on_error, mask_secret: of every rule that does not say so itself.
     tables: "schema.table", "table" or a glob -> a rule, or several for different sinks; an exact name wins over a glob,
@@ -150,6 +158,9 @@ class SparkOptions(HandlerOptions):
     master: str = Field(default="local[*]", min_length=1)
     remote: str | None = Field(default=None, pattern=r"^sc://.+", repr=False)
     app_name: str = Field(default="psql-streamer", min_length=1)
+    py_files: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    jars: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    packages: tuple[Annotated[str, AfterValidator(_coordinates)], ...] = ()
     conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
         default_factory=dict
     )
@@ -171,6 +182,13 @@ class SparkOptions(HandlerOptions):
     def same_for_all_sinks(self) -> bool:
         """Whether no rule is for some sinks alone."""
         return not any(rule.sinks for rules in self.tables.values() for rule in rules)
+
+    @property
+    def function_modules(self) -> tuple[str, ...]:
+        """The modules of the functions that rules name."""
+        rules = (rule for rules in self.tables.values() for rule in rules)
+        functions = (rule.function for rule in rules if rule.function is not None)
+        return tuple(dict.fromkeys(function.partition(":")[0] for function in functions))
 
     @property
     def puts_rows_aside(self) -> bool:

@@ -92,6 +92,10 @@ IDENTITY = Rule("")
 """What a table without a rule has."""
 
 
+class EngineNeeded(HandlerRefused):
+    """The module of a function makes something of Spark when it is imported, and there is no engine."""
+
+
 class Rules:
     """All rules. Constructing it imports the functions that they name; HandlerRefused when one is not there.
 
@@ -145,6 +149,8 @@ def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
     except Exception as error:
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
+            raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(
             f"{where}: importing {module} raised {type(error).__name__}{_place(error)}", "correct it"
         ) from error

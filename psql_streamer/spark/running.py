@@ -98,12 +98,13 @@ class Tolerated:
 class Runner:
     """Runs rules. From several threads at once, each with a session of its own.
 
-    catalyst, prepared: of the engine that runs; None on a Spark Connect server. describe_end: see `failure`.
+    catalyst, prepared: of the engine that runs; None on a Spark Connect server. cluster, describe_end: see `failure`.
     """
 
     def __init__(self, describe_end: Callable[[float], str | None], counts: Counts) -> None:
         self.catalyst: Catalyst | None = None
         self.prepared: PreparedRules | None = None
+        self.cluster = ""
         self._describe_end = describe_end
         self._counts = counts
         self._lineages = Lineages()
@@ -260,7 +261,7 @@ class Runner:
             try:
                 self._nested[key] = nested_types(job.spark, job.rule.coerce, job.changes.columns)
             except Exception as error:
-                raise failure(error, job.where, self._describe_end) from None
+                raise failure(error, job.where, self._describe_end, self.cluster) from None
         return self._nested[key]
 
     def _steps(self, job: Job, sent: Sent, frame: DataFrame) -> StepPlan:
@@ -463,7 +464,7 @@ class Runner:
     def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
         found = uncoercible(error)
         if found is None:
-            return failure(error, job.where, self._describe_end)
+            return failure(error, job.where, self._describe_end, self.cluster)
         return self._uncoercible(job, sent, *found)
 
     def _uncoercible(self, job: Job, sent: Sent, column: int, image: int) -> Uncoercible:

@@ -1,7 +1,8 @@
-"""The Spark handler on a Spark Connect server; skipped where `pip install 'pyspark[connect]'` was not done."""
+"""The Spark handler on a Spark Connect server."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,22 @@ from tests.connect_server import ConnectServer
 from tests.database import Database
 from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, column, lacking, names, only, shop, values
 
-pytest.importorskip("grpc", reason="Spark Connect's packages are not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+RULES = """
+from pyspark.sql import functions as f
+
+import prices
+
+
+@f.udf("int")
+def tripled_number(number):
+    return None if number is None else number * prices.FACTOR
+
+
+def tripled(df):
+    return df.withColumn("tripled", tripled_number("id"))
+"""
 
 DOCS = (column("id", 23, key=True), column("title", 25), column("body", 25))
 BY_KEY = ReplicaIdentity.DEFAULT
@@ -35,6 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes handlers with the rules given, and with these keys of [spark] besides; stops them afterwards."""
     monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
+    monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
     made: list[SparkHandler] = []
 
     def make(keys: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:
@@ -118,6 +134,45 @@ def test_a_computed_row_is_refused(remote: Any) -> None:
 def test_a_rule_that_does_not_give_the_row_is_told_to(remote: Any) -> None:
     with pytest.raises(HandlerRefused, match="add _row to its select list"):
         remote(orders={"sql": "SELECT id FROM changes"}).handle(batch(shop()))
+
+
+def test_tables_of_a_batch_have_sessions_with_the_same_settings_and_files(
+    remote: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (folder / "prices.py").write_text("FACTOR = 3\n")
+    (tmp_path / "connect_rules.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    zone = {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    handler = remote(
+        {"conf": zone, "py_files": (str(folder),)},
+        orders={"function": "connect_rules:tripled"},
+        others={"sql": "SELECT *, current_timezone() AS zone, _row FROM changes"},
+        more={"sql": "SELECT *, current_timezone() AS zone, _row FROM changes"},
+    )
+    other, more = (changes([INSERT], {0: [b"1", None, None, None]}, {}, table=name) for name in ("others", "more"))
+    parts = {part.relation.table: part for part in handler.handle(batch(shop(), other, more)).changes}
+    assert values(parts["orders"], "tripled") == [b"3", b"6", b"12"]
+    assert values(parts["others"], "zone") == values(parts["more"], "zone") == [b"Asia/Tokyo"]
+    assert handler._session.shipped == f"modules of rules: connect_rules; pyFiles: {folder}"
+
+
+def test_a_module_that_the_executors_lack_is_no_fault_of_a_row(
+    remote: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is installed here is taken to be installed there.
+    monkeypatch.setattr("psql_streamer.spark.rule_modules._lies_outside", lambda _: False)
+    (tmp_path / "prices.py").write_text("FACTOR = 3\n")
+    (tmp_path / "lacking_rules.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "prices", raising=False)
+    handler = remote({"on_error": "dead-letter"}, orders={"function": "lacking_rules:tripled"})
+    with pytest.raises(HandlerUnavailable, match=r"the executors of .* have no module prices: install it there, or"):
+        handler.handle(batch(shop()))
+    assert handler.stats()["dead_lettered"] == 0
+    [error] = handler.review({"db1": [shop().relation]})
+    assert "cannot import lacking_rules (there is no module prices)" in str(error)
 
 
 def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectServer) -> None:
