@@ -270,6 +270,10 @@ class Handler(ABC):
     def start(self) -> None:
         """Acquire the engine. May take seconds; is called before any batch is read."""
 
+    def start_cold(self) -> None:
+        """As `start`, for a few batches: without what pays later."""
+        self.start()
+
     @abstractmethod
     def handle(self, batch: Batch) -> Batch:
         """The transformed batch, with the same position, in the same order.

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     require_published(source, arguments.table, fits)
     scrubber = Scrubber(arguments.keep) if arguments.scrub else None
     writer = EventWriter(_put, fits) if scrubber is None else EventWriter(_put, fits, scrubber.scrub)
-    progress = _Progress(arguments)
+    progress = _Progress(arguments, writer)
     try:
         of_its_own.start(None)
         capture(of_its_own, writer, arguments.number, arguments.timeout, progress.tell)
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     finally:
         of_its_own.stop()
         progress.end()
-    return progress.count > 0
+    return writer.written > 0
 
 
 def _put(line: str) -> None:
@@ -49,28 +49,27 @@ def _put(line: str) -> None:
 class _Progress:
     """How far it is, now and then, and at its end."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.count = 0
+    def __init__(self, arguments: argparse.Namespace, writer: EventWriter) -> None:
         self._arguments = arguments
+        self._writer = writer
         self._due = 0.0
 
-    def tell(self, count: int) -> None:
-        """There are so many."""
-        begins, self.count = not self._due, count
-        if time.monotonic() < self._due:
+    def tell(self) -> None:
+        """Say what is waited for, or how far it is."""
+        begins, now = not self._due, time.monotonic()
+        if now < self._due:
             return
-        self._due = time.monotonic() + _TELL_SECONDS
+        self._due = now + _TELL_SECONDS
         if begins and not self._arguments.existing:
             logs.complain(f"waits for {self._arguments.number} changes of {self._arguments.table}; Ctrl-C ends it")
-        elif not count and not self._arguments.existing:
-            logs.complain(_HINT)
         elif not begins:
             logs.complain(self._shown)
 
     def end(self) -> None:
         """Nothing more comes."""
-        logs.complain(f"{self._shown}{'' if self.count else ': ' + _HINT if not self._arguments.existing else ''}")
+        logs.complain(self._shown)
 
     @property
     def _shown(self) -> str:
-        return f"captured {self.count} of {self._arguments.number} changes"
+        hint = f": {_HINT}" if not self._writer.written and not self._arguments.existing else ""
+        return f"captured {self._writer.written} of {self._arguments.number} changes{hint}"

@@ -90,15 +90,19 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
+        self.start_cold()
+        # A batch waits for an engine that is started again.
+        if self._pool is not None and self._session.take_fresh() and self._session.starts == 1:
+            warm_up(self._pool.spark)
+
+    def start_cold(self) -> None:
+        """As `start`, without the seconds that an engine needs to get fast."""
         self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
-        spark = self._begin()
-        # A batch waits for an engine that is started again.
-        if self._session.take_fresh() and self._session.starts == 1:
-            warm_up(spark)
+        self._begin()
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""

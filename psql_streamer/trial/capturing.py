@@ -43,20 +43,21 @@ def require_published(source: Source, table: str, fits: Callable[[str, str], boo
         raise ConfigError([f'--table: source {source.name} does not stream "{table}"{_known(table, published)}'])
 
 
-def capture(source: Source, writer: EventWriter, most: int, timeout: float, tell: Callable[[int], None]) -> None:
-    """Write the changes that a source gives, at most so many.
+def capture(source: Source, writer: EventWriter, most: int, timeout: float, tell: Callable[[], None]) -> None:
+    """Write the changes that a source gives, until there are so many.
 
-    source: started. timeout: seconds after which it ends with fewer. tell: told again and again how many there are.
+    source: started. timeout: seconds after which it ends with fewer. tell: called again and again, before anything is
+    waited for.
     """
-    deadline, count = time.monotonic() + timeout, 0
-    while True:
-        tell(count)
+    deadline = time.monotonic() + timeout
+    while writer.written < most and not source.ended:
         left = deadline - time.monotonic()
-        if count >= most or left <= 0 or source.ended:
+        if left <= 0:
             return
+        tell()
         batch = source.read(min(_READ_SECONDS, left))
         if batch is not None:
-            count += writer.write(batch, most - count)
+            writer.write(batch, most)
             source.confirm(batch.position)
 
 

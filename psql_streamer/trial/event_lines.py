@@ -35,7 +35,7 @@ class EventWriter:
     """Writes the changes of tables as lines.
 
     put: takes a line, without its end. fits: whether the changes of a table (schema, table) are wanted. change: makes
-    another line of that of a change; it is given the change's relation.
+    another line of that of a change; it is given the change's relation. written: how many changes there were.
     """
 
     def __init__(
@@ -47,20 +47,21 @@ class EventWriter:
         self._put = put
         self._fits = fits
         self._change = change
+        self.written = 0
         self._source: SourceInfo | None = None
         self._relation: Relation | None = None
 
-    def write(self, batch: Batch, most: int) -> int:
-        """The changes of a batch, at most so many of them; how many it wrote."""
+    def write(self, batch: Batch, most: int) -> None:
+        """The changes of a batch, until so many are written in all."""
         wanted = [one for one in batch.changes if self._fits(one.relation.schema, one.relation.table)]
         lines = sorted(
-            ((order, one.relation, line) for one in wanted for order, line in _changes_to_lines(one, batch)),
+            ((order, one.relation, line) for one in wanted for order, line in changes_to_lines(one, batch)),
             key=lambda found: found[0],
         )
-        for _, relation, line in lines[:most]:
+        for _, relation, line in lines[: max(0, most - self.written)]:
             self._introduce(batch.source, relation)
             self._put_json(self._change(line, relation))
-        return min(most, len(lines))
+            self.written += 1
 
     def _introduce(self, source: SourceInfo, relation: Relation) -> None:
         if source != self._source:
@@ -94,7 +95,7 @@ def _source_to_json(source: SourceInfo) -> dict[str, Any]:
     return {name: getattr(source, name) for name in SourceInfo.__dataclass_fields__}
 
 
-def _changes_to_lines(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line]]:
+def changes_to_lines(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line]]:
     """(batch_order, line) of every change."""
     before, after = _images_to_json(changes, changes.before), _images_to_json(changes, changes.after)
     transactions = [transaction_to_json(batch.transactions, tx) for tx in range(len(batch.transactions))]

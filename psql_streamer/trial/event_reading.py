@@ -88,10 +88,10 @@ def read_events(path: Path) -> list[Batch]:
 
 def read_lines(lines: Iterable[str], name: str) -> list[Batch]:
     """The same of lines. name: what messages call them."""
-    reader = _Reader()
-    number = 0
+    reader, number = _Reader(), 0
     try:
-        for number, text in enumerate(lines, 1):
+        for text in lines:
+            number += 1
             if text.strip():
                 reader.take(json.loads(text))
         number = 0
@@ -256,4 +256,3 @@ def _image(relation: Relation, chosen: Sequence[_Change], side: str) -> Image:
         np.array(rows, np.int64),
         {at: gone for at, gone in absent.items() if gone.any()},
     )
-

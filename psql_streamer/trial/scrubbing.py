@@ -29,14 +29,17 @@ class Scrubber:
     def scrub(self, line: Line, relation: Relation) -> Line:
         """The line of a change with other values."""
         kinds = {column.name: column.type for column in relation.columns}
-        images = {
-            side: {name: value if name in self._keep else self._other(value, kinds[name]) for name, value in image.items()}
+        images: Line = {
+            side: {name: self._shown(name, value, kinds[name]) for name, value in line[side].items()}
             for side in ("before", "after")
-            if (image := line.get(side)) is not None
+            if side in line
         }
         # The UUID of a snapshot's row is made of its key.
         uuid = {"uuid": self._stand_ins.uuid(line["uuid"])} if "uuid" in line else {}
         return {**line, **uuid, **images}
+
+    def _shown(self, column: str, value: Any, kind: ColumnType) -> Any:
+        return value if column in self._keep else self._other(value, kind)
 
     def _other(self, value: Any, kind: ColumnType) -> Any:
         if value is None:

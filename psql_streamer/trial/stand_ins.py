@@ -207,9 +207,7 @@ def _interval(text: str, draw: Random) -> str:
 def _uuid(text: str, draw: Random) -> str:
     """Version and variant stay."""
     kept = (14, 19)
-    return "".join(
-        draw.choice(_HEX) if one in _HEX and at not in kept else one for at, one in enumerate(text.lower())
-    )
+    return "".join(draw.choice(_HEX) if one in _HEX and at not in kept else one for at, one in enumerate(text.lower()))
 
 
 def _hexadecimal(text: str, draw: Random) -> str:
@@ -286,16 +284,13 @@ _BY_LOGICAL: Mapping[Logical, tuple[str, _Make]] = {
     Logical.UUID: ("uuid", _uuid),
     Logical.XML: ("xml", _markup),
     **dict.fromkeys((Logical.INT2, Logical.INT4, Logical.INT8, Logical.OID, Logical.XID), ("integer", _integer)),
-    **dict.fromkeys((Logical.DATE, Logical.TIME, Logical.TIMETZ, Logical.TIMESTAMP, Logical.TIMESTAMPTZ), ("moment", _moment)),
+    **dict.fromkeys((Logical.DATE, Logical.TIME, Logical.TIMETZ), ("moment", _moment)),
+    **dict.fromkeys((Logical.TIMESTAMP, Logical.TIMESTAMPTZ), ("moment", _moment)),
 }
 _BY_NAME: Mapping[str, tuple[str, _Make]] = {
     **dict.fromkeys(("inet", "cidr"), ("address", _address)),
     **dict.fromkeys(("macaddr", "macaddr8"), ("mac", _hexadecimal)),
-    **{
-        kind.name: ("range", _range)
-        for kind in BY_OID.values()
-        if kind.name.endswith("range")
-    },
+    **{kind.name: ("range", _range) for kind in BY_OID.values() if kind.name.endswith("range")},
 }
 
 

@@ -79,6 +79,8 @@ def _arrow_to_json(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _arrow_of_json(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if all(value is None for value in values):
+        return pa.nulls(len(values), kind)
     if not any(isinstance(value, dict) for value in values):
         return pa.array([None if value is None else str(value) for value in values], pa.string()).cast(kind)
     parts = [pa.nulls(1, kind) if value is None else _one_of_json(value, kind) for value in values]

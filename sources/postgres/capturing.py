@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg2.extensions import connection as Connection  # noqa: N812 - a class
 from psycopg2.extensions import parse_dsn
 
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceRefused
 from psql_streamer.interfaces import CaptureRequest, Finding, Source
 from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.model import POSTGRESQL, Batch, Position, SnapshotRows, SourceInfo
