@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from psql_streamer import logs
 from psql_streamer.commands.trial_text import NARROWEST, WIDEST, describe, summary
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Batch
 from psql_streamer.trial.capturing import table_filter
 from psql_streamer.trial.event_reading import read_events
-from psql_streamer.trial.outcome_json import tried_to_json
+from psql_streamer.trial.outcome_json import indented, tried_to_json
 from psql_streamer.trial.trying import Trial, Tried
 
 
@@ -49,20 +47,13 @@ def _require_some(arguments: argparse.Namespace, batches: Sequence[Batch]) -> No
 def _print(arguments: argparse.Namespace, tried: Iterator[Tried]) -> None:
     if arguments.json:
         every = list(tried)
-        counts = Counter(one.outcome for one in every)
-        json.dump(
-            {"changes": [tried_to_json(one) for one in every], "outcomes": dict(counts)},
-            *(sys.stdout,),
-            ensure_ascii=False,
-            indent=2,
-        )
-        sys.stdout.write("\n")
+        outcomes = dict(Counter(one.outcome for one in every))
+        told = {"changes": [tried_to_json(one) for one in every], "outcomes": outcomes}
+        sys.stdout.write(f"{indented(told)}\n")
         return
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
-    counts = Counter()
+    counts = Counter[str]()
     for number, one in enumerate(tried, 1):
         counts[one.outcome] += 1
         sys.stdout.writelines(f"{line}\n" for line in describe(number, one, width))
     sys.stdout.write(f"{summary(counts)}\n")
-    if logs.is_json():
-        sys.stdout.flush()

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from psql_streamer.trial.outcome_json import parsed, shown
+import msgspec
+
+from psql_streamer.trial.outcome_json import as_json, indented, shown
 from psql_streamer.trial.trying import DeadLetter, Event, Tried
 
 NARROWEST, WIDEST = 60, 100
@@ -75,13 +77,13 @@ def _made(tried: Tried) -> Iterator[str]:
 
 def _event(event: Event) -> Iterator[str]:
     yield f"topic {event.topic or '(none)'}"
-    yield f"key {_compact(event.key)}"
-    for name, value in event.headers.items():
-        yield f"header {name} {shown(value)}"
+    yield f"key {'(none)' if event.key is None else _one_line(as_json(event.key))}"
+    if event.headers:
+        yield "headers " + ", ".join(f"{name}: {shown(value)}" for name, value in event.headers.items())
     if event.value is None:
         yield "no value (a tombstone)"
     else:
-        yield from json.dumps(parsed(event.value), ensure_ascii=False, indent=2).splitlines()
+        yield from indented(as_json(event.value)).splitlines()
 
 
 def _dead_letter(letter: DeadLetter) -> Iterator[str]:
@@ -91,8 +93,8 @@ def _dead_letter(letter: DeadLetter) -> Iterator[str]:
         yield f"column: {letter.column}"
 
 
-def _compact(data: bytes | None) -> str:
-    return "(none)" if data is None else json.dumps(parsed(data), ensure_ascii=False)
+def _one_line(given: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(given), indent=0).decode()
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:

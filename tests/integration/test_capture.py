@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.cli import main
 from psql_streamer.testing import check_batch
 from psql_streamer.trial.event_reading import read_lines
 from tests.database import Database
+from tests.event_topics import event, write
+from tests.kafka_sinks import create_topic
+from tests.mariadb import Schema
+from tests.mysql_source import read_until, streaming
+from tests.sql_sources import execute
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
@@ -197,3 +203,55 @@ def test_scrubbed_values_tell_nothing_and_kept_ones_stay(config: Path, shop: Dat
     text = json.dumps(lines)
     assert "Secret" not in text
     assert "example" not in text
+
+
+def test_a_topic_is_captured_in_no_group_and_nothing_is_committed(
+    kafka: str, topic_prefix: str, tmp_path: Path, run: Run
+) -> None:
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [event(1, note="old"), event(2, "other"), event(3)])
+    hosts = json.dumps(kafka.split(","))
+    config = _configured(
+        tmp_path, f'type = "kafka"\nhosts = {hosts}\ntopics = ["{topic_prefix}"]\ngroupID = "{topic_prefix}"\n'
+    )
+    code, lines, _ = run(config, "--table", "orders", "--existing")
+    assert code == 0
+    assert [one["after"] for one in _changes(lines)] == [{"id": "1", "note": "old"}, {"id": "3"}]
+    with _capturing(config, "--table", "orders", "-n", "1") as process:
+        write(kafka, topic_prefix, [event(4)])
+        assert [one["after"]["id"] for one in _changes(_captured(process))] == ["4"]
+    groups = AdminClient({"bootstrap.servers": kafka}).list_consumer_groups().result(30).valid
+    assert [one.group_id for one in groups if topic_prefix in one.group_id or "capture" in one.group_id] == []
+
+
+def test_a_binary_log_is_captured_from_now_on_and_beside_the_service(schema: Schema, tmp_path: Path, run: Run) -> None:
+    schema.execute(
+        "CREATE TABLE orders (id bigint unsigned PRIMARY KEY, note text)", "INSERT INTO orders VALUES (1, 'a')"
+    )
+    config = _configured(
+        tmp_path, f'type = "mysql"\ndsn = "{schema.dsn}"\ntables = ["{schema.name}.*"]\nserverId = 4711\n'
+    )
+    with streaming(schema, serverId=4711) as service, _capturing(config, "-t", "orders", "-n", "2") as process:
+        schema.execute("INSERT INTO orders VALUES (2, 'b')", "DELETE FROM orders WHERE id = 1")
+        inserted, deleted = _changes(_captured(process))
+        read_until(service, lambda batches: sum(map(len, batches)) == 2)
+    assert inserted["after"] == {"id": "2", "note": "b"}
+    assert deleted["before"] == {"id": "1", "note": "a"}
+    code, _, err = run(config, "-t", "orders", "--existing")
+    assert code == 1
+    assert "takes no snapshots" in err
+
+
+def test_rows_of_a_sql_source_are_captured_from_the_first_one_on(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "shop.db"
+    rows = [f"INSERT INTO orders VALUES ({number}, 'n')" for number in (1, 2, 3)]
+    execute(file, "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)", *rows)
+    execute(file, "CREATE TABLE other (id INTEGER PRIMARY KEY AUTOINCREMENT)", "INSERT INTO other VALUES (1)")
+    config = _configured(
+        tmp_path,
+        f'type = "sql"\nurl = "sqlite:///{file}"\ntables = ["other", "orders"]\nstartAt = "now"\nsettle = "0s"\n',
+    )
+    code, lines, _ = run(config, "--table", "orders", "-n", "3")
+    assert code == 0
+    assert [one["after"]["id"] for one in _changes(lines)] == ["1", "2", "3"]
+    assert [one["commit"] for one in _changes(lines)] == sorted(one["commit"] for one in _changes(lines))

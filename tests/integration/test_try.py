@@ -16,13 +16,17 @@ from tests.integration.conftest import MASTER
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 EVENTS = [
-    ('{"relation": {"table": "orders", "columns": [{"name": "id", "type": "bigint", "key": true},'
-    ' {"name": "amount", "type": "numeric(12,2)"}, {"name": "mail", "type": "text"},'
-    ' {"name": "body", "type": "text"}]}}'),
+    (
+        '{"relation": {"table": "orders", "columns": [{"name": "id", "type": "bigint", "key": true},'
+        ' {"name": "amount", "type": "numeric(12,2)"}, {"name": "mail", "type": "text"},'
+        ' {"name": "body", "type": "text"}]}}'
+    ),
     '{"op": "insert", "commit": 4096, "xid": 7, "after": {"id": 1, "amount": "10.00", "mail": "a@x.org", "body": "b"}}',
     '{"op": "insert", "commit": 4096, "xid": 7, "after": {"id": 2, "amount": "-1.00", "mail": "b@x.org", "body": ""}}',
-    ('{"op": "update", "commit": 8192, "xid": 8, "before": {"id": 1}, "after": {"id": 3, "amount": "5.00",'
-    ' "mail": "c@x.org"}}'),
+    (
+        '{"op": "update", "commit": 8192, "xid": 8, "before": {"id": 1}, "after": {"id": 3, "amount": "5.00",'
+        ' "mail": "c@x.org"}}'
+    ),
     '{"op": "delete", "commit": 9999, "xid": 9, "before": {"id": 3}}',
 ]
 
