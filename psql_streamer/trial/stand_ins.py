@@ -12,17 +12,16 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from random import Random
 
-from psql_streamer.pgtype import Logical, PgType
-from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.pgtype import JsonForm, Logical, PgType
 
 _ATTEMPTS = 200
 _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
-_INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807)
+_INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
 _FIRST_DAY, _DAYS = date(1970, 1, 1), 24_000
 
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
@@ -33,7 +32,10 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _HSTORE = re.compile(rf"({_QUOTED}\s*=>\s*)({_QUOTED})")
 _ARRAY_ELEMENT = re.compile(rf'({_QUOTED})|[^{{}},;"]+')
 _FIELD = re.compile(r'("(?:[^"\\]|\\.|"")*")|[^,()"]+')
-_RANGE = re.compile(r'([\[(])("?)([^",\[\]()]*)\2,("?)([^",\[\]()]*)\4([\])])')
+_BOUND = r'"(?:[^"\\]|\\.|"")*"|[^",\[\]()]*'
+_RANGE = re.compile(rf"([\[(])({_BOUND}),({_BOUND})([\])])")
+_RANGES = re.compile(rf"{{?(?:{_RANGE.pattern},?)*}}?|empty")
+_NO_NUMBERS = ("", "NaN", "Infinity", "-Infinity", "infinity", "-infinity")
 _TAG = re.compile(r"(<[^>]*>|&\w+;)")
 
 _Make = Callable[[str, Random], str]
@@ -96,7 +98,7 @@ class StandIns:
 
     def _of_quoted(self, quoted: str, kind: PgType | None) -> str:
         inner = re.sub(r"\\(.)|\"\"", lambda found: found[1] or '"', quoted[1:-1], flags=re.DOTALL)
-        return '"' + self.of(inner, kind).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return _quoted(self.of(inner, kind))
 
     def _of_array(self, text: str, element: PgType) -> str:
         bounds, braces, elements = text.partition("={") if text.startswith("[") else ("", "", text)
@@ -104,8 +106,7 @@ class StandIns:
         def other(found: re.Match[str]) -> str:
             if found[1]:
                 return self._of_quoted(found[1], element)
-            made = found[0] if found[0] == "NULL" else self.of(found[0], element)
-            return f'"{made}"' if made == "NULL" != found[0] else made
+            return found[0] if found[0] == "NULL" else _quoted_if_needed(self.of(found[0], element))
 
         return bounds + braces + _ARRAY_ELEMENT.sub(other, elements)
 
@@ -116,7 +117,10 @@ class StandIns:
             between = text[at : found.start()]
             place += between.count(",")
             attribute = kind.attributes[min(place, len(kind.attributes) - 1)].type
-            made += between + (self._of_quoted(found[1], attribute) if found[1] else self.of(found[0], attribute))
+            other = (
+                self._of_quoted(found[1], attribute) if found[1] else _quoted_if_needed(self.of(found[0], attribute))
+            )
+            made += between + other
             at = found.end()
         return made + text[at:]
 
@@ -135,6 +139,16 @@ class StandIns:
             return "true" if self._find(found[0][0], *_BOOLEAN) == "t" else "false"
 
         return _JSON.sub(other, text)
+
+
+def _quoted(text: str) -> str:
+    """An element of an array, or a field of a row."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _quoted_if_needed(text: str) -> str:
+    return _quoted(text) if text == "NULL" or re.search(r"[{}(),;\"\\\s]", text) else text
 
 
 def _characters(text: str, draw: Random) -> str:
@@ -173,7 +187,13 @@ def _number(text: str, draw: Random) -> str:
     mantissa, mark, exponent = text.partition("e")
     if not mark:
         return re.sub(r"\d+", lambda found: _whole_or_fraction(found, mantissa, draw), mantissa)
-    return re.sub(r"\d", "1", mantissa, count=1)[:2] + _characters(mantissa[2:], draw) + mark + exponent
+    if exponent.startswith("-"):  # it may be the type's last one, and so may the other
+        return "9".join(re.split(r"\d", _characters(mantissa, draw), maxsplit=1)) + mark + exponent
+    return (
+        re.sub(r"\d(\.\d)?", lambda found: "1.0" if found[1] else "1", _characters(mantissa, draw), count=1)
+        + mark
+        + exponent
+    )
 
 
 def _whole_or_fraction(found: re.Match[str], text: str, draw: Random) -> str:
@@ -199,7 +219,8 @@ def _interval(text: str, draw: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[1]:
             return f"{_characters(found[1], draw)}:{draw.randrange(60):02}:{draw.randrange(60):02}"
-        return _digits(found[0], draw)
+        most = len("178000000")  # years; a number as long may be the largest
+        return "10" + _characters(found[0][2:], draw) if len(found[0]) >= most else _digits(found[0], draw)
 
     return _INTERVAL.sub(other, text)
 
@@ -241,25 +262,45 @@ def _range(text: str, draw: Random) -> str:
     """Bounds in their order."""
 
     def other(found: re.Match[str]) -> str:
-        low, high = sorted((_bound(found[3], draw), _bound(found[5], draw)), key=_as_bound)
-        if not (found[3] and found[5]):
-            low, high = (low or high, "") if found[3] else ("", low or high)
-        return f"{found[1]}{found[2]}{low}{found[2]},{found[4]}{high}{found[4]}{found[6]}"
+        made = [_bound(bound, draw) for bound in (found[2], found[3])]
+        low, high = sorted(made, key=_place) if all(made) else made
+        return f"{found[1]}{low},{high}{found[4]}"
 
-    return _RANGE.sub(other, text)
+    return _RANGE.sub(other, text) if _RANGES.fullmatch(text) else _characters(text, draw)
 
 
-def _bound(text: str, draw: Random) -> str:
+def _bound(bound: str, draw: Random) -> str:
+    text, quote = (bound[1:-1], '"') if bound.startswith('"') else (bound, "")
+    if text in _NO_NUMBERS:
+        return bound
     if re.match(r"\d{4,}-\d\d-\d\d", text):
-        return _moment(text, draw)
-    return _integer(text, draw) if text.lstrip("-").isdigit() else _number(text, draw)
+        return quote + _moment(text, draw) + quote
+    number = _NUMBER.fullmatch(text)
+    make = _characters if number is None else _integer if text.lstrip("-").isdigit() else _number
+    return quote + make(text, draw) + quote
 
 
-def _as_bound(text: str) -> tuple[Decimal, str]:
-    try:
-        return Decimal(text), ""
-    except InvalidOperation:
-        return Decimal(0), text
+def _place(bound: str) -> tuple[Decimal, str]:
+    """Where a bound stands among others of its kind."""
+    text = bound.strip('"')
+    ends = {"-infinity": Decimal("-1e99"), "infinity": Decimal("1e99"), "nan": Decimal("2e99")}
+    if (end := ends.get(text.lower())) is not None:
+        return end, ""
+    return (Decimal(text), "") if _NUMBER.fullmatch(text) else (Decimal(0), text)
+
+
+def _figure(text: str, draw: Random) -> str:
+    """Points: a line must not have zeros alone."""
+    return _NUMBER.sub(lambda found: _number(found[0], draw), text)
+
+
+def _vector(text: str, draw: Random) -> str:
+    return _NUMBER.sub(lambda found: _integer(found[0], draw), text)
+
+
+def _money(text: str, draw: Random) -> str:
+    """As the locale writes it. The first digit is 1, so that the largest amount stays in its range."""
+    return re.sub(r"\d", "1", _characters(text, draw), count=1)
 
 
 def _bits(text: str, draw: Random) -> str:
@@ -281,6 +322,7 @@ _BY_LOGICAL: Mapping[Logical, tuple[str, _Make]] = {
     Logical.FLOAT8: _NUMERIC,
     Logical.NUMERIC: _NUMERIC,
     Logical.INTERVAL: ("interval", _interval),
+    Logical.MONEY: ("money", _money),
     Logical.UUID: ("uuid", _uuid),
     Logical.XML: ("xml", _markup),
     **dict.fromkeys((Logical.INT2, Logical.INT4, Logical.INT8, Logical.OID, Logical.XID), ("integer", _integer)),
@@ -290,7 +332,8 @@ _BY_LOGICAL: Mapping[Logical, tuple[str, _Make]] = {
 _BY_NAME: Mapping[str, tuple[str, _Make]] = {
     **dict.fromkeys(("inet", "cidr"), ("address", _address)),
     **dict.fromkeys(("macaddr", "macaddr8"), ("mac", _hexadecimal)),
-    **{kind.name: ("range", _range) for kind in BY_OID.values() if kind.name.endswith("range")},
+    **dict.fromkeys(("point", "lseg", "path", "box", "polygon", "line", "circle"), ("figure", _figure)),
+    **dict.fromkeys(("int2vector", "oidvector"), ("vector", _vector)),
 }
 
 
@@ -302,4 +345,8 @@ def _maker(kind: PgType | None) -> tuple[str, _Make]:
         return f"enum {kind.oid}", lambda _, draw: draw.choice(kind.labels)
     if kind.name in _BY_NAME:
         return _BY_NAME[kind.name]
+    if kind.name.endswith("range"):
+        return "range", _range
+    if kind.form is JsonForm.INTEGER:
+        return "integer", _integer
     return _BY_LOGICAL.get(kind.logical, ("text", _characters))
