@@ -163,7 +163,7 @@ class Source(ABC):
         """
 
     @property
-    def ended(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether `read` will give nothing more. A stream has no end; rows that are there, which are captured, have."""
         return False
 

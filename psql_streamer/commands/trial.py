@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from psql_streamer.commands.trial_text import NARROWEST, WIDEST, describe, summary
 from psql_streamer.config import Config
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     """
     fits = table_filter(arguments.table or "*.*")
     batches = [batch for path in arguments.events for batch in read_events(path)]
-    _require_some(arguments, batches)
+    _require_some(arguments, batches, fits)
     trial = Trial(config, arguments.sink)
     try:
         trial.start()
@@ -35,12 +35,11 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     return True
 
 
-def _require_some(arguments: argparse.Namespace, batches: Sequence[Batch]) -> None:
-    tables = sorted({str(changes.relation) for batch in batches for changes in batch.changes})
-    fits = table_filter(arguments.table or "*.*")
-    if not any(fits(*table.split(".", 1)) for table in tables):
+def _require_some(arguments: argparse.Namespace, batches: Sequence[Batch], fits: Callable[[str, str], bool]) -> None:
+    tables = {str(one.relation): one.relation for batch in batches for one in batch.changes}
+    if not any(fits(table.schema, table.table) for table in tables.values()):
         what = f'no change of "{arguments.table}"' if arguments.table else "no change"
-        known = f"; there are changes of {', '.join(tables)}" if tables else ""
+        known = f"; there are changes of {', '.join(sorted(tables))}" if tables else ""
         raise ConfigError([f"--events: {', '.join(map(str, arguments.events))}: {what}{known}"])
 
 

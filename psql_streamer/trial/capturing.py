@@ -50,7 +50,7 @@ def capture(source: Source, writer: EventWriter, most: int, timeout: float, tell
     waited for.
     """
     deadline = time.monotonic() + timeout
-    while writer.written < most and not source.ended:
+    while writer.written < most and not source.is_exhausted:
         left = deadline - time.monotonic()
         if left <= 0:
             return

@@ -86,7 +86,7 @@ class KafkaCapture(Source):
         return self._ready.popleft() if self._ready else None
 
     @property
-    def ended(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self._request.existing and not self._unread and not self._ready
 
     def stop(self) -> None:

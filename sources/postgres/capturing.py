@@ -106,7 +106,7 @@ class PostgresCapture(Source):
         return decoder.decode(block.data, np.frombuffer(block.offsets, np.uint32), time.monotonic())
 
     @property
-    def ended(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self._request.existing and not self._ready
 
     def interrupt(self) -> None:

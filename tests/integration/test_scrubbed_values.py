@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import psycopg2
@@ -106,6 +107,6 @@ def test_a_stand_in_of_an_array_has_as_many_elements(shared_database: Database, 
 
 @pytest.fixture(scope="module")
 def shared_database(postgres: str) -> Iterator[Database]:
-    with fresh_database(postgres, "scrubbed_values") as made:
+    with fresh_database(postgres, f"test_{uuid.uuid4().hex[:12]}") as made:
         made.execute(CUSTOM_TYPES)
         yield made
