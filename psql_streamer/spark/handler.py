@@ -51,6 +51,7 @@ class SparkHandler(Handler):
 
     Options: ClassVar[type[HandlerOptions]] = SparkOptions
     batches_at_once: ClassVar[int] = SPARK_BATCHES
+    _warms_up = True
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)
@@ -90,19 +91,15 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self.start_cold()
-        # A batch waits for an engine that is started again.
-        if self._pool is not None and self._session.take_fresh() and self._session.starts == 1:
-            warm_up(self._pool.spark)
-
-    def start_cold(self) -> None:
-        """As `start`, without the seconds that an engine needs to get fast."""
         self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
         if not self._options.tables:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
-        self._begin()
+        spark = self._begin()
+        # A batch waits for an engine that is started again.
+        if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
+            warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
@@ -127,6 +124,11 @@ class SparkHandler(Handler):
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
+
+    def start_cold(self) -> None:
+        """See Handler.start_cold: the JVM is not made fast before the first batch."""
+        self._warms_up = False
+        self.start()
 
     def interrupt(self) -> None:
         """See Handler.interrupt: between two attempts to find a row."""
