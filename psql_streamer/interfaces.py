@@ -9,7 +9,7 @@ is tried again and which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -47,6 +47,20 @@ class Status:
 
     ok: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """What is wanted of a source whose changes are captured.
+
+    fits: whether a table (schema, table) is wanted. rows: the most that are. existing: rows that are there, in place of
+    changes that come. on_wait: told in words what is waited for.
+    """
+
+    fits: Callable[[str, str], bool]
+    rows: int
+    existing: bool
+    on_wait: Callable[[str], None]
 
 
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
@@ -151,6 +165,11 @@ class Source(ABC):
         """
 
     @property
+    def is_exhausted(self) -> bool:
+        """Whether `read` will give nothing more. A stream has no end; rows that are there, which are captured, have."""
+        return False
+
+    @property
     def failure(self) -> SourceError | None:
         """What has ended the session since the last `read`, for sources that notice by themselves.
 
@@ -185,6 +204,17 @@ class Source(ABC):
         source began by itself has a request as soon as somebody wants something else of it than to run. One that has
         ended wants CANCEL, which changes nothing, but keeps a source whose position knows nothing of it from beginning.
         """
+
+    def make_capture(self, request: CaptureRequest) -> Source:  # noqa: ARG002 - for sources that can be read twice
+        """A source of its own that gives the same changes from its `start(None)` on, and more tables' if need be.
+
+        Nothing of it stays: no position, no slot, no offset; what `confirm` tells it ends with it. Does no I/O. Raises
+        SourceRefused where that cannot be.
+        """
+        raise SourceRefused(
+            f"source {self.name}: changes of a source of this type cannot be captured",
+            "write the events by hand: docs/capture.md describes the format",
+        )
 
     def snapshots(self) -> Sequence[SnapshotProgress]:
         """How far the snapshots are, those that have ended included; in the order in which they began or will.
@@ -286,6 +316,10 @@ class Handler(ABC):
     @abstractmethod
     def start(self) -> None:
         """Acquire the engine. May take seconds; is called before any batch is read."""
+
+    def start_cold(self) -> None:
+        """As `start`, for a few batches: without what pays later."""
+        self.start()
 
     @abstractmethod
     def handle(self, batch: Batch) -> Batch:

@@ -63,6 +63,7 @@ class SparkHandler(Handler):
 
     Options: ClassVar[type[HandlerOptions]] = SparkOptions
     batches_at_once: ClassVar[int] = SPARK_BATCHES
+    _warms_up = True
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)
@@ -146,7 +147,7 @@ class SparkHandler(Handler):
         self._interrupted.clear()
         spark = self._begin()
         # A batch waits for an engine that is started again.
-        if self._session.take_fresh() and self._session.starts == 1:
+        if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
             warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
@@ -177,6 +178,11 @@ class SparkHandler(Handler):
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
+
+    def start_cold(self) -> None:
+        """See Handler.start_cold: the JVM is not made fast before the first batch."""
+        self._warms_up = False
+        self.start()
 
     def interrupt(self) -> None:
         """See Handler.interrupt: jobs fail, also those that wait for an executor."""
