@@ -21,8 +21,9 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
-from sources.postgres.snapshot.news import News
-from sources.postgres.snapshot.schedule import Plan, Read, Schedule
+from sources.snapshot.news import News
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.work import Plan, Read
 
 RELATION = Relation("16400", "public", "t", (Column("id", PostgresType(23), key=True),), ReplicaIdentity.DEFAULT)
 FENCE = Fence(xmin=100, xmax=100, xip=(), lsn=5000, at_us=0)

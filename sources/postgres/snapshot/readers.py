@@ -42,9 +42,10 @@ from sources.postgres.snapshot.copying import (
 from sources.postgres.snapshot.hidden import committed_but_hidden
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
-from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
 from sources.postgres.snapshot.writers import Writers, still_there, writers_of
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.work import Nudge, Plan, Read, Task
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""

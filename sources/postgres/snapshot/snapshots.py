@@ -26,12 +26,12 @@ from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.news import News
 from sources.postgres.snapshot.options import SnapshotMode
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
-from sources.postgres.snapshot.schedule import Schedule
-from sources.postgres.snapshot.waker import Waker
+from sources.snapshot.news import News
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.waker import Waker
 
 _STATE = "snapshots"
 """The name of the state in positions, beside those of WalPosition."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from psql_streamer.cells import CellTable, Tabular
-from psql_streamer.few_rows import FewRows
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Changes, Relation
 from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
@@ -25,7 +21,9 @@ from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
-from sources.postgres.snapshot.news import News, describe
+from sources.snapshot.changes_of import changes_of
+from sources.snapshot.news import News, describe
+from sources.snapshot.work import Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_AT_ONCE = 1000
 """Rows that are read again with one query."""
@@ -38,69 +36,6 @@ _MOST_ENDED = 20
 
 _CHUNKS_AHEAD = 2
 """Chunks of the allowed size that may be held, for each reader."""
-
-
-@dataclass(slots=True, eq=False)
-class _Chunk:
-    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more."""
-
-    held: HeldChunk
-    keys: tuple[bytes, ...] | None = None
-    dropped: bool = False
-
-
-@dataclass(slots=True)
-class _TableWork:
-    """What of a table is not part of positions: reading is ahead of giving."""
-
-    began: float = field(default_factory=time.monotonic)
-    read_key: bytes | None = None
-    read_all: bool = False
-    chunks: deque[_Chunk] = field(default_factory=deque)
-
-    @property
-    def busy(self) -> bool:
-        return any(chunk.held.rows is None for chunk in self.chunks)
-
-    def drop_chunks(self, given: bytes | None) -> None:
-        """Read again from what was given on."""
-        for chunk in self.chunks:
-            chunk.dropped = True
-        self.chunks.clear()
-        self.read_key, self.read_all = given, False
-
-
-class Plan(NamedTuple):
-    """Look up the tables of a snapshot."""
-
-    run: SnapshotRun
-
-
-class Read(NamedTuple):
-    """Read rows of a table: those behind a key, or those with some keys. order: that the keys are of."""
-
-    run: SnapshotRun
-    table: TableRun
-    chunk: _Chunk
-    after: bytes | None
-    keys: tuple[bytes, ...] | None
-    order: str
-
-
-class Nudge(NamedTuple):
-    """Make the server write out its WAL up to the end that it has now."""
-
-
-Task: TypeAlias = Plan | Read | Nudge
-
-
-class GivenPiece(NamedTuple):
-    """A piece, and what it is of."""
-
-    run: SnapshotRun
-    table: TableRun
-    piece: Piece
-    fence: Fence
 
 
 _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
@@ -120,7 +55,7 @@ class Schedule:
         self._condition = threading.Condition()
         self._delivered = Delivered()
         self._runs: list[SnapshotRun] = []
-        self._work: dict[tuple[str, str], _TableWork] = {}
+        self._work: dict[tuple[str, str], TableWork] = {}
         self._planning: set[str] = set()
         self._durably_ended: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
@@ -413,8 +348,8 @@ class Schedule:
         for run in over[:-_MOST_ENDED]:
             self._runs.remove(run)
 
-    def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
-        return self._work.setdefault((run.id, table.table), _TableWork(read_key=table.key))
+    def _work_of(self, run: SnapshotRun, table: TableRun) -> TableWork:
+        return self._work.setdefault((run.id, table.table), TableWork(read_key=table.key))
 
     def _current(self) -> SnapshotRun | None:
         """The snapshot whose tables are read: one after the other."""
@@ -436,7 +371,7 @@ class Schedule:
             for table in run.tables or ():
                 self._work_of(run, table).drop_chunks(table.key)
 
-    def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, _TableWork]]:
+    def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
         run = self._current()
         for table in (run.tables or ()) if run is not None else ():
             if run is not None and table.state is TableState.READING:
@@ -477,12 +412,12 @@ class Schedule:
         if table.state is TableState.WAITING:
             table.state = TableState.READING
             self._changed()
-        chunk = _Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
+        chunk = Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
     def _note(self, batch: Batch, begun: _Begun) -> None:
-        for changes in _changes_of(batch, begun.keys()):
+        for changes in changes_of(batch, begun.keys()):
             self._note_changes(batch, changes, begun[changes.relation.id])
         for change in batch.schema_changes:
             for held in self._held(begun, change.relation):
@@ -514,7 +449,7 @@ class Schedule:
         return [chunk.held for each in begun.get(relation.id, ()) for chunk in self._work_of(*each).chunks]
 
     def _take(
-        self, run: SnapshotRun, table: TableRun, work: _TableWork, chunk: _Chunk, most_rows: int, most_bytes: int
+        self, run: SnapshotRun, table: TableRun, work: TableWork, chunk: Chunk, most_rows: int, most_bytes: int
     ) -> Piece | None:
         """The next rows of a chunk that the stream has reached; None where it is to be read again."""
         stale = chunk.held.stale
@@ -542,7 +477,7 @@ class Schedule:
         self._changed()
         return piece
 
-    def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: _TableWork) -> None:
+    def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: TableWork) -> None:
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
             table.state, table.reason = TableState.DONE, ""
             self._news.table_is_done(run, table, time.monotonic() - work.began)
@@ -605,17 +540,3 @@ class Schedule:
 
 
 _NO_XIDS = np.empty(0, np.uint32)
-
-
-def _changes_of(batch: Batch, relations: Any) -> Sequence[Changes]:
-    """The changes of some relations, without a look at the others."""
-    changes = batch.rows
-    if isinstance(changes, FewRows) and not any(
-        changes.shapes[row.shape].relation.id in relations for row in changes.each
-    ):
-        return ()
-    if not isinstance(changes, Tabular):
-        return [one for one in changes if one.relation.id in relations]
-    table: CellTable = changes.cells
-    wanted = np.array([shape.relation.id in relations for shape in table.shapes], np.bool_)
-    return table.views_of(wanted) if wanted.any() else ()
