@@ -9,15 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-import numpy as np
-
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Changes, Relation
 from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
-from psql_streamer.snapshot.delivered import Delivered
-from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
@@ -42,18 +38,23 @@ _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
 """Relation -> the snapshots that have begun to read it."""
 
 
-class Schedule:
+G = TypeVar("G", bound=Given)
+Answer = TypeVar("Answer")
+
+
+class Schedule(Generic[G]):
     """The snapshots of a source. most_bytes: what a chunk may hold. readers: how many there are.
 
-    wake_source: called when something may be given, from any thread. news: told what happens.
+    wake_source: called when something may be given, from any thread. news: told what happens. given: what the stream
+    has given, told here.
     """
 
-    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News) -> None:
+    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News, given: G) -> None:
         self._news = news
         self._most_held = most_bytes * readers * _CHUNKS_AHEAD
         self._wake_source = wake_source
         self._condition = threading.Condition()
-        self._delivered = Delivered()
+        self._given = given
         self._runs: list[SnapshotRun] = []
         self._work: dict[tuple[str, str], TableWork] = {}
         self._planning: set[str] = set()
@@ -119,7 +120,7 @@ class Schedule:
     def watch(self, batch: Batch) -> None:
         """A batch of the stream, before it is given."""
         with self._condition:
-            self._delivered.note(xids_of(batch.transactions) if len(batch.transactions) else _NO_XIDS)
+            self._given.note_batch(batch)
             begun: _Begun = {}
             for run in self._runs:
                 for table in (run.tables or ()) if not run.state.ended else ():
@@ -128,7 +129,7 @@ class Schedule:
             if begun:
                 self._note(batch, begun)
 
-    def next_piece(self, reached: Lsn, most_rows: int, most_bytes: int) -> GivenPiece | None:
+    def next_piece(self, reached: Any, most_rows: int, most_bytes: int) -> GivenPiece | None:
         """Rows that may be given where the stream has got; None for none. They count as given."""
         with self._condition:
             self._tick()
@@ -136,9 +137,9 @@ class Schedule:
             for run, table, work in self._begun():
                 while work.chunks and work.chunks[0].held.rows is not None:
                     chunk = work.chunks[0]
-                    if reached < chunk.held.lsn:
+                    if reached < chunk.held.mark:
                         waits = (
-                            f"waits until the stream reaches {chunk.held.lsn}, where rows of {table.table} were read"
+                            f"waits until the stream reaches {chunk.held.mark}, where rows of {table.table} were read"
                         )
                         break
                     piece = self._take(run, table, work, chunk, most_rows, most_bytes)
@@ -248,15 +249,10 @@ class Schedule:
             self._changed()
         self._wake_source()
 
-    def hidden(self, task: Read, fence: Fence) -> set[int]:
-        """Transactions that were given before the chunk was begun, and that the fence does not show. 64-bit xids."""
+    def ask_given(self, question: Callable[[G], Answer]) -> Answer:
+        """What the stream has given so far."""
         with self._condition:
-            return self._delivered.hidden_since(fence, task.chunk.held.turn, task.chunk.held.latest)
-
-    def unknown(self, fence: Fence, since: int) -> set[int]:
-        """See Delivered.unknown."""
-        with self._condition:
-            return self._delivered.unknown(fence, since)
+            return question(self._given)
 
     def bring(self, task: Read, rows: ReadRows, last_key: bytes | None, last: bool) -> None:
         """What was read. last_key: up to which; None where nothing was."""
@@ -412,7 +408,7 @@ class Schedule:
         if table.state is TableState.WAITING:
             table.state = TableState.READING
             self._changed()
-        chunk = Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
+        chunk = Chunk(HeldChunk(self._given.turn, self._given.latest), keys or None)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
@@ -441,7 +437,7 @@ class Schedule:
         if moved := moved_without_values(changes):
             for _, table in of:
                 if table.has_key_of(relation):
-                    table.again |= dict.fromkeys(moved, self._delivered.turn)
+                    table.again |= dict.fromkeys(moved, self._given.turn)
             self._changed()
 
     def _held(self, begun: _Begun, relation: Relation) -> list[HeldChunk]:
@@ -472,7 +468,7 @@ class Schedule:
             for key in chunk.keys or ():
                 if table.again.get(key, 0) <= chunk.held.turn:
                     table.again.pop(key, None)
-        table.again |= dict.fromkeys(again, self._delivered.turn)
+        table.again |= dict.fromkeys(again, self._given.turn)
         self._end_table_if_done(run, table, work)
         self._changed()
         return piece
@@ -537,6 +533,3 @@ class Schedule:
             if not waits_for and self._behind is not None and now - self._behind[1] > _NUDGE_SECONDS:
                 waits_for = self._behind[0]
         return run.show(now, state, waits_for)
-
-
-_NO_XIDS = np.empty(0, np.uint32)

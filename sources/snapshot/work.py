@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.fence import Line
 from psql_streamer.snapshot.held import HeldChunk, Piece
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
 
@@ -72,4 +72,4 @@ class GivenPiece(NamedTuple):
     run: SnapshotRun
     table: TableRun
     piece: Piece
-    fence: Fence
+    fence: Line

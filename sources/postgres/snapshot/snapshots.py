@@ -20,6 +20,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.progress import SnapshotRun, decode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 from sources.postgres.catalog import Catalog, Session
@@ -47,7 +48,7 @@ class Snapshots:
         self._waker = Waker()
         chosen = options.snapshot
         self._news = News(name)
-        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news)
+        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news, Delivered())
         self._readers = Readers(name, options, catalog, types, self._schedule)
         self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
