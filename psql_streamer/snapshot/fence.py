@@ -30,8 +30,8 @@ class Line(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The Line of PostgreSQL: the snapshot of a reading transaction (pg_current_snapshot()), and the end of the WAL after
-    it.
+    """The Line of PostgreSQL: the snapshot of a reading transaction (pg_current_snapshot()), and the end of the WAL
+    after it.
 
     xmin, xmax, xip: 64-bit transaction IDs of transactions, not of their subtransactions. lsn: every transaction that
     is visible has committed before it. at_us: when it was taken by the server's clock, microseconds since 1970-01-01
