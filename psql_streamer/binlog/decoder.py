@@ -30,7 +30,7 @@ from psql_streamer.binlog.statements import Statement, StatementKind, read_state
 from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
 from psql_streamer.errors import ProtocolError, SourceRefused
-from psql_streamer.model import Relation, SourceInfo
+from psql_streamer.model import Relation, SchemaChange, SourceInfo
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -104,6 +104,24 @@ class Decoder:
                 yield self._finish()
             self._read(header, body)
         yield self._finish()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun whose end has not come."""
+        return self._open is not None
+
+    @property
+    def reached(self) -> tuple[str, int]:
+        """Where the last event ended, outside of a transaction; else where the open one begins, or later."""
+        return self._stream.file, self._stream.at
+
+    def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
+        """A table's shape where the stream has got, as the catalog has it; with its version, and what is new about it.
+
+        The stream shows a table's shape with the next change of it. Rows of a snapshot may come before that.
+        """
+        relation, before, is_new = self._shapes.learn(shape)
+        return relation, SchemaChange(relation, before, 0, 0, 0) if is_new else None
 
     def _read(self, header: Header, body: bytes) -> None:
         if self._held is not None and header.type in _HELD:

@@ -91,6 +91,10 @@ class HeldChunk:
         """The stream gives a TRUNCATE of the table, of this transaction."""
         self._truncated.append(xid)
 
+    def note_altered(self) -> None:
+        """The stream gives a statement that may have made another table of it. The rows are read again."""
+        self.outdated = True
+
     def note_shape(self, shape: Relation) -> None:
         """The stream shows the table in this shape. Rows that were read in another one are read again."""
         if not self._shapes or self._shapes[-1] != shape:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from psql_streamer.binlog.decoded import Ddl, Decoded
 from psql_streamer.binlog.decoder import Decoder
+from psql_streamer.binlog.statements import Statement
 from psql_streamer.model import (
     MARIADB,
     NO_TRANSACTIONS,
     Batch,
     Relation,
+    SchemaChange,
     SourceInfo,
     batch_overhead,
 )
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import Wanted
+from sources.mysql.places import LogPlace, Place
 from sources.mysql.positions import BinlogPosition
 
 log = logging.getLogger(__name__)
@@ -53,6 +57,29 @@ class Origin:
         return found
 
 
+class AlteredTables:
+    """Tables that statements may have made others of, by Relation.id, since somebody looked and emptied it."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._all = False
+
+    def __bool__(self) -> bool:
+        return self._all or bool(self._ids)
+
+    def __contains__(self, relation: object) -> bool:
+        return self._all or relation in self._ids
+
+    def note(self, statement: Statement) -> None:
+        """The stream gives it."""
+        self._all = self._all or statement.words in ("DROP DATABASE", "DROP SCHEMA")
+        self._ids |= {f"{schema}.{name}" for schema, name in statement.tables}
+
+    def clear(self) -> None:
+        """They are known."""
+        self._ids, self._all = set(), False
+
+
 class BatchReader:
     """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
 
@@ -70,6 +97,9 @@ class BatchReader:
     ) -> None:
         self.at = resume
         self.row_bytes = _FIRST_ROW_BYTES
+        self.altered = AlteredTables()
+        self.source = origin.describe("")
+        self.commit = _last_commit(resume)
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
@@ -91,13 +121,29 @@ class BatchReader:
             if (batch := self._batch(decoded, received_at)) is not None:
                 yield batch
 
+    @property
+    def reached(self) -> LogPlace:
+        """Where the last event ended, whatever it was."""
+        return LogPlace.of(Place(*self._decoder.reached))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the last event was inside of a transaction."""
+        return self._decoder.in_transaction
+
+    def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
+        """See Decoder.learn."""
+        return self._decoder.learn(shape)
+
     def stand_still(self) -> Batch:
         """A batch that is the position alone."""
         return Batch(self._origin.describe(""), self.at.position, NO_TRANSACTIONS)
 
     def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
         """None where nothing has moved."""
-        self._log_ddl(decoded.ddl)
+        self._note_ddl(decoded.ddl)
+        if len(decoded.transactions):
+            self.source, self.commit = decoded.source, int(decoded.transactions.commit[-1])
         changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata
         before, self.at = self.at, self._position(decoded)
         if not (changes.rows or truncates or decoded.schema_changes or metadata) and self.at == before:
@@ -123,8 +169,18 @@ class BatchReader:
             self._executed_text = str(self._executed)
         return self.at.moved(decoded.standing, self._executed_text)
 
-    def _log_ddl(self, statements: Sequence[Ddl]) -> None:
+    def _note_ddl(self, statements: Sequence[Ddl]) -> None:
         for ddl in statements:
             statement = ddl.statement
             table = f" {statement.schema}.{statement.table}" if statement.table else ""
             log.info("source %s: %s%s", self._origin.name, statement.words, table)
+            self.altered.note(statement)
+
+
+def _last_commit(position: BinlogPosition) -> int:
+    """A commit number that is not less than those before a position: of rows that come before any transaction."""
+    numbers = re.findall(r"(\d+)(?=,|$)", position.executed or "")
+    if numbers:
+        return max(map(int, numbers))
+    place = LogPlace.of(position.place)
+    return place.number << 32 | place.offset

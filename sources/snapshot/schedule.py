@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from psql_streamer.model import Batch, Changes, Relation
@@ -40,6 +40,10 @@ _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
 
 G = TypeVar("G", bound=Given)
 Answer = TypeVar("Answer")
+
+
+_MOST_OUTDATED = 50
+"""Chunks of a table in a row that are read again because its shape is another one."""
 
 
 class Schedule(Generic[G]):
@@ -128,6 +132,15 @@ class Schedule(Generic[G]):
                         begun.setdefault(table.relation, []).append((run, table))
             if begun:
                 self._note(batch, begun)
+
+    def note_altered(self, relations: Container[str]) -> None:
+        """The stream has come to statements that may have made other tables of these. Before the batch they are in."""
+        with self._condition:
+            for run in self._runs:
+                for table in run.tables or ():
+                    if table.state is TableState.READING and table.relation in relations:
+                        for chunk in self._work_of(run, table).chunks:
+                            chunk.held.note_altered()
 
     def next_piece(self, reached: Any, most_rows: int, most_bytes: int) -> GivenPiece | None:
         """Rows that may be given where the stream has got; None for none. They count as given."""
@@ -453,8 +466,13 @@ class Schedule(Generic[G]):
         run.stale += chunk.held.stale - stale
         if chunk.held.outdated:
             work.drop_chunks(table.key)
+            work.outdated += 1
+            if work.outdated > _MOST_OUTDATED:
+                table.fail("the stream shows it in another shape than the server's catalog: report it")
+                self._end_if_done(run)
             self._changed()
             return None
+        work.outdated = 0
         piece = chunk.held.take(most_rows, most_bytes)
         table.rows += len(piece.keys)
         run.rates.note(time.monotonic(), len(piece.keys))

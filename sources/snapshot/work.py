@@ -29,6 +29,7 @@ class TableWork:
     read_key: bytes | None = None
     read_all: bool = False
     chunks: deque[Chunk] = field(default_factory=deque)
+    outdated: int = 0  # chunks in a row that the stream showed in another shape
 
     @property
     def busy(self) -> bool:

@@ -82,10 +82,15 @@ def snapshot_tables(session: Session, wanted: Callable[[str, str], bool]) -> lis
     return _tables(session, wanted, None)
 
 
-def describe_table(session: Session, schema: str, table: str) -> SnapshotTable | None:
-    """A table as it is now; None when it is gone, or not seen, or has a column that cannot be streamed."""
-    found = _tables(session, lambda *_: True, (schema, table))
-    return found[0] if found else None
+def describe_table(session: Session, relation: str) -> SnapshotTable | None:
+    """A table as it is now; None when it is gone, or not seen, or has a column that cannot be streamed.
+
+    relation: Relation.id, schema and table; either may have dots.
+    """
+    parts = relation.split(".")
+    names = [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
+    found = (table for name in names for table in _tables(session, lambda *_: True, name))
+    return next(found, None)
 
 
 def _tables(session: Session, wanted: Callable[[str, str], bool], only: tuple[str, str] | None) -> list[SnapshotTable]:

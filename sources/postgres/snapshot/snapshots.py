@@ -145,7 +145,8 @@ class Snapshots:
             self._position(decoder.position.position),
             replace(given.piece, relation=relation),
             SnapshotRows(given.run.id, given.run.on_demand),
-            decoder.reached,
+            # No commit record lies at the number before it, because WAL records are aligned.
+            decoder.reached - 1,
             self._first_seq(decoder.reached, len(given.piece.keys)),
             given.fence.at_us,
             () if change is None else (change,),
