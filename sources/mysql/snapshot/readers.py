@@ -66,7 +66,8 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         limit = self._chosen.chunk_time * _SLOWEST
         session = ReadingSession(self._connector, self._server, _LOCK_SECONDS, limit)
         try:
-            yield session
+            with self._connector.translated():
+                yield session
         finally:
             session.close()
 
