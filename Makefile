@@ -1,4 +1,4 @@
-# make demo [DURATION=30] [SOURCE=postgres] | test | soak | check | bench [QUICK=1] | image | lock | clean
+# make demo [DURATION=30] [SOURCE=postgres] | test [WORKERS=2] | soak | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
@@ -7,6 +7,7 @@ SHELL := /bin/bash
 .PHONY: help demo test soak check bench image lock clean java
 
 DURATION ?= 30
+WORKERS ?= 2
 SOURCE ?= postgres
 IMAGE ?= psql-streamer
 BIN := .venv/bin
@@ -14,7 +15,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone; SOURCE=mysql, sql, kafka: from there"
-	@echo "make test                 every test, on real servers; the slow ones last"
+	@echo "make test [WORKERS=2]     every test, on real servers, in so many processes"
 	@echo "make soak                 the tests that take long, or show on MySQL what others show on MariaDB"
 	@echo "make check                ruff, mypy, import directions"
 	@echo "make bench [QUICK=1]      rates, CPU, memory, latency, and how they grow with tables; QUICK: in three minutes"
@@ -25,8 +26,9 @@ help:
 demo: $(READY) java
 	@exec $(BIN)/psql-streamer demo --duration $(DURATION) --source $(SOURCE)
 
+# Files are shared out to workers, each with servers of its own.
 test: $(READY) java
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: $(READY) java
 	$(BIN)/pytest -q -m soak

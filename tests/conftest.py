@@ -58,8 +58,11 @@ def _name(version: int | None) -> str:
     return f"postgres{version}" if version else "given"
 
 
+_FOLDERS = ("unit", "integration", "system")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests last, so that a quick failure shows quickly.
+    """Quick tests first, so that a quick failure shows quickly.
 
     What a test shows on MariaDB it shows on MySQL in `make soak`; those of types are on both always.
     """
@@ -68,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_mysql = parameters is not None and parameters.params.get("every_schema") == "mysql"
         if on_mysql and item.path.name != "test_mysql_types.py":
             item.add_marker(pytest.mark.soak)
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, _FOLDERS.index(item.path.parent.name)))
 
 
 @pytest.fixture

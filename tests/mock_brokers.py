@@ -15,9 +15,6 @@ PRODUCE = 0
 INIT_PRODUCER_ID = 22
 """Numbers of requests: https://kafka.apache.org/protocol#protocol_api_keys."""
 
-NOBODY = -1
-"""In place of a broker that leads a partition."""
-
 _CLUSTER, _TOPIC, _NUMBER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
 
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -68,8 +65,16 @@ class MockBrokers:
         assert _C.rd_kafka_mock_topic_delete(self._cluster, topic.encode()) == 0
 
     def lead(self, topic: str, partition: int, broker: int) -> None:
-        """From now on this broker leads the partition, or NOBODY."""
+        """From now on this broker leads the partition."""
         assert _C.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, broker) == 0
+
+    def take_down_leader(self, topic: str, partition: int, leader: int) -> None:
+        """The broker that leads the partition goes away, and nobody leads it.
+
+        The mock cluster reads through a null pointer when records reach a broker for a partition without a leader.
+        """
+        self.take_down(leader)
+        self.lead(topic, partition, -1)
 
     def take_down(self, broker: int) -> None:
         """The broker closes its connections and takes none."""

@@ -22,6 +22,7 @@ from sources.postgres.dsn import session_dsn
 from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.server_errors import SlotInUse, from_psycopg2
+from sources.postgres.session_settings import lift_transaction_timeout
 
 ANSWER_SECONDS = 60.0
 """Seconds that the answer to a question may take."""
@@ -161,9 +162,10 @@ class Catalog:
             raise SourceUnavailable("the server was not reached in time", "check host and port in the dsn")
         try:
             connection = call.result()
+            connection.autocommit = True
+            lift_transaction_timeout(connection)
         except psycopg2.Error as error:
             raise from_psycopg2(error, self._dsn) from None
-        connection.autocommit = True
         return connection
 
 

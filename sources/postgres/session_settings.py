@@ -29,5 +29,11 @@ def settle(connection: psycopg2.extensions.connection) -> None:
     with connection.cursor() as cursor:
         for name in _IN_ENVIRONMENT:
             cursor.execute(f"SET {name} = '{TEXT_FORMS[name]}'")
-        if connection.server_version >= _TRANSACTION_TIMEOUT_RELEASE:
+    lift_transaction_timeout(connection)
+
+
+def lift_transaction_timeout(connection: psycopg2.extensions.connection) -> None:
+    """A limit that was made for others' transactions ends none of this session. psycopg2.Error."""
+    if connection.server_version >= _TRANSACTION_TIMEOUT_RELEASE:
+        with connection.cursor() as cursor:
             cursor.execute("SET transaction_timeout = 0")

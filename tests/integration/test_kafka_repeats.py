@@ -16,7 +16,7 @@ from psql_streamer.errors import SinkUnavailable
 from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, random_bytes, started, write_until_it_works
-from tests.mock_brokers import NOBODY, PRODUCE, MockBrokers
+from tests.mock_brokers import PRODUCE, MockBrokers
 
 ROWS: list[Row] = [("t", b"%d" % (i % 50), b"%d" % i) for i in range(500)]
 IMPATIENT: dict[str, Any] = {"timeout": "150ms", "maxAttempts": 2}
@@ -72,7 +72,7 @@ def test_while_one_broker_is_away_nothing_is_repeated_at_the_others(brokers: Moc
 @pytest.mark.behaviour("K3")
 def test_a_partition_without_a_leader_is_named_and_repeats_nothing(brokers: MockBrokers) -> None:
     with started(brokers.bootstrap, Canned(ROWS), **IMPATIENT) as sink:
-        brokers.lead("t", 1, NOBODY)
+        brokers.take_down_leader("t", 1, 2)
         fails(sink, 2, re.escape('not acknowledged, none for 0.3 s (partition 1 of topic "t" has no leader)'))
         assert not sink.status().ok
         brokers.lead("t", 1, 1)

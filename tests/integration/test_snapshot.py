@@ -601,3 +601,22 @@ def test_a_table_whose_name_another_one_has_taken_is_locked_before_it_is_read(
     finally:
         consumer.source.stop()
     assert consumer.fold.reads == 300
+
+
+def test_a_slot_is_made_however_short_transactions_must_be(database: Database) -> None:
+    if database.version < 17:
+        pytest.skip("transaction_timeout came with PostgreSQL 17")
+    database.execute(TABLE)
+    with database.session() as writer, writer.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1)")
+        database.execute(f"ALTER DATABASE \"{database.name}\" SET transaction_timeout = '200ms'")
+        ends = threading.Timer(1.0, writer.commit)
+        ends.start()
+        consumer = started(database)
+        ends.join()
+    try:
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.t")

@@ -96,7 +96,7 @@ class Readers:
         self._lock = threading.Lock()
         self._since = 0
         self._keyless: KeylessTables | None = None
-        self._tables: dict[str, SnapshotTable] = {}
+        self._tables: dict[str, SnapshotTable] = {}  # by relation, as they were when they were last looked at
         self._rows_at_once: dict[str, int] = {}
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
@@ -185,11 +185,13 @@ class Readers:
     def _plan(self, run: SnapshotRun, session: Session) -> None:
         self._types.load(session)
         keyless = self._keyless.tables if self._keyless is not None else ()
-        tables = plan_tables(session, run.requested, self._options.publications, self._types, keyless)
-        for table in tables:
+        found = plan_tables(session, run.requested, self._options.publications, self._types, keyless)
+        for table, shape in found:
             if table.state is TableState.FAILED:
                 log.error("source.%s: snapshot %s does not read %s: %s", self._name, run.id, table.table, table.reason)
-        self._schedule.plan(run, tables)
+            else:
+                self._tables[table.relation] = shape
+        self._schedule.plan(run, [table for table, _ in found])
 
     def _refuse(self, task: Task, error: SourceRefused) -> None:
         what = task.table.table if isinstance(task, Read) else "its tables"
@@ -225,7 +227,8 @@ class Readers:
             return
         finally:
             end(connection)
-        self._tables[task.table.relation] = table
+        if not chunk.complete:
+            self._tables[task.table.relation] = table
         keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)

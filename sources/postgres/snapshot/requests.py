@@ -38,20 +38,20 @@ def plan_tables(
     publications: Sequence[str],
     types: ServerTypes,
     keyless: Container[str],
-) -> list[TableRun]:
+) -> list[tuple[TableRun, SnapshotTable]]:
     """The tables of a snapshot; those that cannot be read have failed already, and say why.
 
     keyless: ids of relations without a key that can be read all the same.
     """
-    runs = []
+    found = []
     for table, where in find_tables(session, requested, publications, types):
         relation = table.relation.id
         run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
         if not run.keyless and (refused := _refusal(session, table)):
             run.fail(": ".join(refused))
-        runs.append(run)
-    return runs
+        found.append((run, table))
+    return found
 
 
 def find_keyless(
