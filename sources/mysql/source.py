@@ -41,7 +41,7 @@ from sources.mysql.snapshot.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
-_HEARTBEAT_SHARE, _HEARTBEAT_SECONDS = 1 / 3, 1.0
+_HEARTBEAT_SHARE, _HEARTBEAT_SECONDS = 1 / 3, 0.5
 """The share of receiveTimeout after which a server that has nothing to send sends a heartbeat, and the most seconds:
 it says how far the stream is where the binary log ends with events that are not sent, and rows of a snapshot wait for
 that.
@@ -223,8 +223,10 @@ class MysqlSource(Source):
     # At work.
 
     def _next(self, stream: Stream, reader: BatchReader, timeout: float) -> Batch | None:
-        if not self._waiting and not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(reader)):
-            return batch
+        if not self._waiting and not self._snapshots.stream_is_next:
+            batch = self._next_of_snapshots(reader)
+            if batch is not None:
+                return batch
         if not self._waiting and self._gather(stream, reader, timeout):
             self._decode(stream, reader)
         if self._waiting:
