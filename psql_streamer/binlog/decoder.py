@@ -55,6 +55,7 @@ class Decoder:
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
+    replayed: how many XA transactions were committed so far.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Decoder:
         self._done: list[Gtid] = []  # behind an XA transaction that is prepared
         self._prepared = PreparedTransactions(most_prepared)
         self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
+        self.replayed = 0
 
     def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
         """Whole events in their order, each without the OK byte in front of it.
@@ -264,6 +266,7 @@ class Decoder:
 
     def _replay(self, header: Header, held: HeldTransaction) -> None:
         """The rows of an XA transaction lie where it is committed."""
+        self.replayed += 1
         for one, body in held.events:
             self._read(one._replace(size=header.size), body)
 

@@ -84,8 +84,12 @@ class HeldChunk:
 
     def note(self, keys: ChangedKeys, shape: Relation) -> None:
         """The stream gives changes of the table, in this shape. Before the rows are there, and behind."""
-        self._notes.append(keys)
+        self.note_keys(keys)
         self.note_shape(shape)
+
+    def note_keys(self, keys: ChangedKeys) -> None:
+        """The same of changes that were given before, and that the reading may not see."""
+        self._notes.append(keys)
 
     def note_truncate(self, xid: int) -> None:
         """The stream gives a TRUNCATE of the table, of this transaction."""

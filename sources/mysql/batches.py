@@ -83,7 +83,8 @@ class AlteredTables:
 class BatchReader:
     """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
 
-    shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end.
+    shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end. xa_at: when
+    the last XA transaction was committed, as received_at; None before any.
     """
 
     def __init__(
@@ -98,11 +99,13 @@ class BatchReader:
         self.at = resume
         self.row_bytes = _FIRST_ROW_BYTES
         self.altered = AlteredTables()
+        self.xa_at: float | None = None
         self.source = origin.describe("")
         self.commit = _last_commit(resume)
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
+        self._replayed = 0
         self._decoder = Decoder(
             origin.describe,
             "mariadb" if origin.kind == MARIADB else "mysql",
@@ -118,6 +121,8 @@ class BatchReader:
     def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
         """What events hold. received_at: as Batch has it."""
         for decoded in self._decoder.decode(events):
+            if self._decoder.replayed > self._replayed:
+                self._replayed, self.xa_at = self._decoder.replayed, received_at
             if (batch := self._batch(decoded, received_at)) is not None:
                 yield batch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -24,12 +24,6 @@ _COLUMNS = """
     WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN ({}) {}
     ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION
 """
-_COLLATIONS = "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
-_FULL_COLLATIONS = (
-    "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
-)
-_MARIADB_FULL_COLLATIONS = (10, 10, 1)
-
 _INTEGERS = {
     "tinyint": FieldType.TINY,
     "smallint": FieldType.SHORT,
@@ -113,9 +107,7 @@ def catalog_tables(
     """The tables that are wanted and seen, by schema and name. refuse: told of those that cannot be read. only: schema
     and name of the one that is asked for.
     """
-    collations = {str(name): int(number) for name, number in session.rows(_COLLATIONS)}
-    if session.is_mariadb and session.numbers >= _MARIADB_FULL_COLLATIONS:
-        collations |= {str(name): int(number) for name, number in session.rows(_FULL_COLLATIONS)}
+    collations = session.collations
     for (schema, table), rows in groupby(_rows(session, only), key=lambda row: row[:2]):
         if not wanted(schema, table):
             continue
@@ -136,7 +128,7 @@ def _rows(session: Session, only: tuple[str, str] | None) -> list[tuple[Any, ...
     return session.rows(_COLUMNS.format(schemas, _ONE), *only)
 
 
-def _column(row: tuple[Any, ...], table: TableMap, collations: dict[str, int]) -> CatalogColumn:
+def _column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str, int]) -> CatalogColumn:
     name, kind, shown, octets, precision, scale, digits, collation, key = row
     field = _field(str(kind).lower(), str(shown), octets, precision, scale, digits)
     if field is None:

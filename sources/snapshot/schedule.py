@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from psql_streamer.model import Batch, Changes, Relation
-from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
+from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys, moved_without_values, xids_of
 from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
@@ -41,6 +42,9 @@ _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
 G = TypeVar("G", bound=Given)
 Answer = TypeVar("Answer")
 
+
+_LATE_SECONDS = 10.0
+"""For so long changes count that readings which begin later may not see."""
 
 _MOST_OUTDATED = 50
 """Chunks of a table in a row that are read again because its shape is another one."""
@@ -73,6 +77,7 @@ class Schedule(Generic[G]):
         self._behind: tuple[str, float] | None = None  # why nothing may be given, and since when
         self._last_ended: SnapshotRun | None = None
         self._nudge = False
+        self._late: deque[tuple[float, str, ChangedKeys]] = deque()
         self._ticked_at = time.monotonic()
 
     # For the source's thread.
@@ -121,9 +126,11 @@ class Schedule(Generic[G]):
         with self._condition:
             self._first = {run}
 
-    def watch(self, batch: Batch) -> None:
-        """A batch of the stream, before it is given."""
+    def watch(self, batch: Batch, *, late: bool = False) -> None:
+        """A batch of the stream, before it is given. late: readings that begin later may not see its changes yet."""
         with self._condition:
+            if late:
+                self._note_late(batch)
             self._given.note_batch(batch)
             begun: _Begun = {}
             for run in self._runs:
@@ -422,6 +429,8 @@ class Schedule(Generic[G]):
             table.state = TableState.READING
             self._changed()
         chunk = Chunk(HeldChunk(self._given.turn, self._given.latest), keys or None)
+        for changed in self._late_of(table.relation):
+            chunk.held.note_keys(changed)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
@@ -434,6 +443,20 @@ class Schedule(Generic[G]):
         for truncate in batch.truncates:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
+
+    def _note_late(self, batch: Batch) -> None:
+        now = time.monotonic()
+        for changes in batch.changes:
+            if changes.relation.key_columns:
+                keys = changed_keys(changes, batch.transactions)
+                self._late.append((now, changes.relation.id, keys))
+
+    def _late_of(self, relation: str) -> Iterator[ChangedKeys]:
+        """What a reading of a table that begins now may not see."""
+        oldest = time.monotonic() - _LATE_SECONDS
+        while self._late and self._late[0][0] < oldest:
+            self._late.popleft()
+        return (keys for _, of, keys in self._late if of == relation)
 
     def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
         """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import assert_never
 
 from psql_streamer.errors import SourceRefused
@@ -17,7 +17,7 @@ from psql_streamer.snapshots import TableState
 from sources.mysql.connection import Connector
 from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.snapshot.line import GivenBatches, Latest
-from sources.mysql.snapshot.reading import Chunk, ChunkTooSlow, LockNotFree, ReadingSession, TableGone
+from sources.mysql.snapshot.reading import Chunk, ChunkTooSlow, LockNotFree, ReadingSession, TableGone, TableRefused
 from sources.mysql.snapshot.requests import plan_tables
 from sources.mysql.snapshot.tables import SnapshotTable, describe_table
 from sources.snapshot.pace import Pace
@@ -55,8 +55,14 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         """Begin to read. server: of whom the stream is, as describe_server has it."""
         self.stop()
         self._server = server
+        self._tables.clear()
         self._connector = self._make_connector()
         self.start()
+
+    def forget(self, relations: Container[str]) -> None:
+        """These tables may be others than when they were looked up."""
+        for relation in [one for one in list(self._tables) if one in relations]:
+            self._tables.pop(relation, None)
 
     def interrupt(self) -> None:
         self._connector.interrupt()
@@ -109,16 +115,23 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         self._schedule.plan(run, tables)
 
     def _read(self, task: Read, session: ReadingSession, stopping: threading.Event) -> None:
-        known = self._tables.get(task.table.relation) or self._require_readable(task, session)
-        if not self._begin(task, known, session, stopping):
+        relation = task.table.relation
+        known = self._tables.get(relation)
+        if not self._begin(task, known or self._require_readable(task, session), session, stopping):
             self._schedule.give_up(task)
             return
-        table = self._tables[task.table.relation] = self._require_readable(task, session)
+        # Looked up under the table's lock: whoever alters it comes later, and is in the stream behind this.
+        table = known or self._tables.setdefault(relation, self._require_readable(task, session))
         if self._is_out_of_order(task, table):
             session.roll_back()
             return
         began = time.monotonic()
-        chunk = self._rows(task, table, session)
+        try:
+            chunk = self._rows(task, table, session)
+        except TableRefused as error:
+            if known is None:
+                raise
+            raise TableGone("the table may be another one than the one that was looked up") from error
         line = session.end()
         if task.keys is None and chunk.rows:
             self._pace.note(task.table.relation, time.monotonic() - began, chunk.size)

@@ -32,6 +32,13 @@ _FIRST_SEQ = 1_000_000_000
 """Of rows that are given behind a transaction: greater than that of any change of it."""
 
 
+_XA_SECONDS = 10.0
+"""For so long what is given counts for readings that begin later, where an XA transaction is among it: its end is in
+the binary log before the engine commits it, and nothing says when others see that (MariaDB source, handler.cc,
+ha_commit_or_rollback_by_xid).
+"""
+
+
 class Snapshots:
     """One thread, the source's, calls start, stamp, next_batch and stop; the others may be called from any thread."""
 
@@ -67,11 +74,12 @@ class Snapshots:
     def stamp(self, batch: Batch, reader: BatchReader) -> Batch:
         """A batch of the stream, which is given next; its position says how far the snapshots are."""
         if reader.altered:
-            # Before the batch is given that they are in, or one before it: a chunk is then read once more in vain.
+            # What was looked up goes first: a chunk that is begun behind this must not be read by it.
+            self._readers.forget(reader.altered)
             self._schedule.note_altered(reader.altered)
             reader.altered.clear()
         self._schedule.ask_given(lambda given: given.stand(reader.reached, reader.in_transaction))
-        self._schedule.watch(batch)
+        self._schedule.watch(batch, late=reader.xa_at is not None and time.monotonic() - reader.xa_at < _XA_SECONDS)
         self._stream_is_next = False
         return replace(batch, position=self._position(batch.position))
 
