@@ -38,6 +38,7 @@ from sources.mysql.server import session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
+from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,10 @@ class MysqlSource(Source):
     @property
     def position_override(self) -> Position | None:
         return override_position(self._settings.position_override)
+
+    @property
+    def gap_remedy(self) -> str:
+        return accept_gap(self.name)
 
     def move_position(self, stored: Position, override: Position) -> Position:
         return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
