@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +83,7 @@ class BatchReader:
     """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
 
     shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end. xa_at: when
-    the last XA transaction was committed, as received_at; None before any.
+    the last XA transaction was committed, as received_at; None before any. source, commit: of the last transaction.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class BatchReader:
         self.row_bytes = _FIRST_ROW_BYTES
         self.altered = AlteredTables()
         self.xa_at: float | None = None
-        self.source = origin.describe("")
-        self.commit = _last_commit(resume)
+        identity, self.commit = ("", 0) if executed is None else executed.last(origin.uuid)
+        self.source = origin.describe(identity)
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
@@ -180,12 +179,3 @@ class BatchReader:
             table = f" {statement.schema}.{statement.table}" if statement.table else ""
             log.info("source %s: %s%s", self._origin.name, statement.words, table)
             self.altered.note(statement)
-
-
-def _last_commit(position: BinlogPosition) -> int:
-    """A commit number that is not less than those before a position: of rows that come before any transaction."""
-    numbers = re.findall(r"(\d+)(?=,|$)", position.executed or "")
-    if numbers:
-        return max(map(int, numbers))
-    place = LogPlace.of(position.place)
-    return place.number << 32 | place.offset
