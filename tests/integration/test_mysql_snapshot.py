@@ -12,15 +12,17 @@ from typing import Any
 import pymysql
 import pytest
 
-from psql_streamer.errors import SourceRefused
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import RowOp
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, TableState, Wanted
 from tests.binlog_types import COLUMNS
 from tests.encoding import encoder_of
-from tests.mariadb import Schema
+from tests.mariadb import Schema, fresh_schema
 from tests.mysql_snapshots import Consumer, consuming, folded, rows_of
-from tests.mysql_source import seen, source_of, streaming
+from tests.mysql_source import read_until, seen, source_of, streaming
+from tests.started_source import started
 
 _SLOWLY = {"mode": "initial", "chunkRows": 10, "parallel": 1}
 
@@ -381,3 +383,54 @@ def test_what_is_prepared_is_read_as_it_was_and_streamed_when_it_is_committed(sc
         cursor.execute("XA COMMIT 'y'")
         consumer.until_level()
         assert folded(consumer.fold, schema, "t") == rows_of(schema, "t")
+
+
+def test_a_server_that_crashes_in_the_middle_delays_it(own_mariadb: EmbeddedMariadb) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "crash") as schema:
+        _numbered(schema)
+        with consuming(schema, _SLOWLY) as consumer:
+            consumer.until(lambda: len(_ids(consumer)) >= 30, "some chunks")
+            server.restart(kill=True)
+            schema.execute("UPDATE t SET v = 'changed' WHERE id > 90")
+            with pytest.raises(SourceUnavailable):
+                consumer.until_done()
+            consumer.source.stream_identity()
+            consumer.source.start(consumer.position)
+            consumer.until_done()
+            consumer.until_level()
+            assert folded(consumer.fold, schema, "t") == rows_of(schema, "t")
+            assert consumer.snapshots[0].rows == 100
+
+
+def test_a_gap_that_is_accepted_is_healed_by_a_request_for_all_tables(schema: Schema) -> None:
+    _numbered(schema, 3)
+    source = source_of(schema, snapshot="initial")
+    source.set_snapshots([SnapshotRequest("healed")])
+    with started(source) as source:
+        batches = read_until(source, lambda _: source.snapshots()[0].tables and source.snapshots()[0].rows == 3)
+        assert [snapshot.id for snapshot in source.snapshots()] == ["healed"]
+        assert len([row for row in seen(batches) if row.op == chr(RowOp.READ)]) == 3
+
+
+def test_rows_that_are_more_than_a_chunk_may_hold_come_in_several(schema: Schema) -> None:
+    with schema.session() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
+        for number in range(1, 6):
+            cursor.execute("INSERT INTO t VALUES (%s, REPEAT('x', 300000))", (number,))
+    with consuming(schema, {"mode": "initial", "chunkBytes": "500kB"}) as consumer:
+        consumer.until_done()
+        assert _ids(consumer) == [1, 2, 3, 4, 5]
+        assert consumer.snapshots[0].chunks >= 5
+        assert folded(consumer.fold, schema, "t") == rows_of(schema, "t")
+
+
+def test_a_lock_that_is_not_free_is_named_and_waited_for(schema: Schema) -> None:
+    _numbered(schema, 3)
+    with consuming(schema, "never") as consumer, schema.session() as cursor:
+        cursor.execute("LOCK TABLE t WRITE")
+        consumer.source.set_snapshots([SnapshotRequest("one")])
+        consumer.until(lambda: "waits for the lock of" in consumer.snapshots[0].reason, "what it waits for")
+        cursor.execute("UNLOCK TABLES")
+        consumer.until_done()
+        assert _ids(consumer) == [1, 2, 3]
