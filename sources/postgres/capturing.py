@@ -182,7 +182,7 @@ class PostgresCapture(Source):
         keys = row_keys([chunk.columns[one.column] for one in table.key]) if table.key else _numbers(chunk.rows)
         piece = Piece(relation, chunk.columns, keys, chunk.nbytes, None, ends_chunk=True)
         position = WalPosition(Lsn(fence.lsn)).position
-        return read_batch(source, position, piece, _SNAPSHOT, fence.lsn, first_seq, fence.at_us)
+        return read_batch(source, position, piece, _SNAPSHOT, fence.lsn - 1, first_seq, fence.at_us)
 
     def _read_rows(self, reader: Connection, table: SnapshotTable, rows: int) -> Chunk:
         where = self._settings.snapshot.condition_of(table.relation.schema, table.relation.table)

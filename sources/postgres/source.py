@@ -34,7 +34,6 @@ from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import findings
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
 from sources.postgres.primary_keys import PrimaryKeys
@@ -60,6 +59,7 @@ from sources.postgres.snapshot.hidden import next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 from sources.postgres.table_reader import PostgresTableReader
+from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
 
