@@ -88,16 +88,37 @@ _PART_STATS = (
     ),
     _PartStat(
         "handler",
+        "unaddressed",
+        CounterMetricFamily,
+        "handler_unaddressed",
+        "Rows that lack values of which a rule makes their topic, key or headers.",
+    ),
+    _PartStat(
+        "handler",
         "fields_left_out",
         CounterMetricFamily,
         "handler_fields_left_out",
         "Fields of JSON documents that the type of a rule does not name.",
     ),
     _PartStat(
+        "handler",
+        "nulled",
+        CounterMetricFamily,
+        "handler_nulled",
+        "Values that a rule could not compute and that became null, and conditions that let their rows pass.",
+    ),
+    _PartStat(
         "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not process."
     ),
     _PartStat(
         "handler", "engine_restarts", CounterMetricFamily, "handler_engine_restarts", "Engines that were started again."
+    ),
+    _PartStat(
+        "handler",
+        "executors",
+        GaugeMetricFamily,
+        "handler_executors",
+        "Executors that a Spark cluster gives at present.",
     ),
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
     _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),

@@ -233,10 +233,9 @@ class Pipeline(Service):
         return [*self._sources.values(), *self._sinks]
 
     def _sink(self, name: str, metrics: Metrics) -> SinkRunner:
-        handlers = [self._config.handlers[handler].build() for handler in self._config.handler_names(name)]
         return SinkRunner(
             self._config.sinks[name].build(),
-            handlers,
+            self._config.build_handlers(name),
             metrics,
             self._lifecycle,
             self._taken,

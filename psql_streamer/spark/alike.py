@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,21 +16,9 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
-from psql_streamer.spark.plan_tree import Node, join_type
-from psql_streamer.spark.rules import Rule
 
-_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View"}
-"""Nodes of plans that give each row by itself."""
-
-_ONE_BY_ONE_JOINS = {"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}
-"""Joins in which what becomes of a row of the left side does not depend on the others there."""
-
-_READS_OTHERS = {
-    *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
-    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID", "SparkPartitionID"),
-    *("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid"),
-}
-"""Expressions whose value depends on other rows, or on how many came before."""
+if TYPE_CHECKING:
+    from psql_streamer.spark.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +69,3 @@ def joined(members: Sequence[Changes]) -> Joined:
     one = replace(table, shapes=[Shape(first.relation, first.columns)], shape=np.zeros_like(table.shape))
     tables = Tables([shape.relation for shape in table.shapes], table.shape, table.batch_order)
     return Joined(tuple(members), one[0], tables)
-
-
-def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
-    """Whether a rule's plan gives each row by itself. sent: names of the columns of the table that was sent.
-
-    What a row is joined with may be anything that is not made of the changes.
-    """
-    if any(node.kind in _READS_OTHERS for node in plan.walk()):
-        return False
-    node = plan
-    while not _is_sent(node, sent):
-        if node.kind == "Join" and join_type(node) in _ONE_BY_ONE_JOINS:
-            if _has_sent(node.children[1], sent):
-                return False
-        elif node.kind not in _ROW_BY_ROW or len(node.children) != 1:
-            return False
-        node = node.children[0]
-    return True
-
-
-def _has_sent(plan: Node, sent: Sequence[str]) -> bool:
-    return any(_is_sent(node, sent) for node in plan.walk())
-
-
-def _is_sent(node: Node, sent: Sequence[str]) -> bool:
-    return not node.children and [one.name for one in node.listed("output")] == list(sent)

@@ -21,7 +21,7 @@ from psql_streamer import errors, launcher
 from psql_streamer.batching import READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
-from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
@@ -31,9 +31,9 @@ from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
 from sources.postgres import server_errors
 from sources.postgres.accepted_gaps import drop_unreadable_slot
+from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import findings
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
 from sources.postgres.primary_keys import PrimaryKeys
@@ -59,6 +59,7 @@ from sources.postgres.snapshot.hidden import next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 from sources.postgres.table_reader import PostgresTableReader
+from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
 
@@ -231,6 +232,9 @@ class PostgresSource(Source):
 
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         self._snapshots.set_requests(requests)
+
+    def make_capture(self, request: CaptureRequest) -> Source:
+        return PostgresCapture(self.name, self._settings, request)
 
     def snapshots(self) -> Sequence[SnapshotProgress]:
         return self._snapshots.show()

@@ -66,7 +66,7 @@ TIERS = [
         "psql_streamer.pipeline",
         "psql_streamer.preflight",
     },
-    {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing"},
+    {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing", "psql_streamer.trial"},
     {"psql_streamer.cli", "psql_streamer.commands"},
     {"psql_streamer.__main__"},
 ]
