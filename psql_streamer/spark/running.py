@@ -57,6 +57,8 @@ class Job:
     """Which relation each row is of, where these are the changes of several tables."""
     show_lookups: Callable[[SparkSession], None] | None = None
     """Makes the lookups that the rule uses views of its session."""
+    lookup_versions: tuple[int, ...] | None = None
+    """Numbers of what these views show; None where a plan over them is of no use for other batches."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -312,7 +314,9 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None or job.show_lookups is not None:
+        if self.prepared is None or job.rule.function is not None:
+            return None
+        if job.show_lookups is not None and job.lookup_versions is None:
             return None
         lineage = self._lineages.known(job.rule, sent)
         if lineage is None or lineage.facts is None:
@@ -328,7 +332,8 @@ class Runner:
         needs = Needs.of(lineage, facts, sent)
         if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
-        return sent, lineage, self._find_prepared(self.prepared, job, sent, lineage, needs).run(sent)
+        rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
+        return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None
 
     def _find_prepared(
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
@@ -345,7 +350,8 @@ class Runner:
                 lambda frame: self._led(self._applied(job, sent, frame), facts, masks),
             )
 
-        return prepared.find((job.rule.name, sent.schema, tuple(sorted(masks.items()))), prepare)
+        key = (job.rule.name, sent.schema, tuple(sorted(masks.items())))
+        return prepared.find(key, prepare, job.lookup_versions or ())
 
     def _led(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
         """A rule's result with `_row`, and with filters that let pass what they cannot judge."""
