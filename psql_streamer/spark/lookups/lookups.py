@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_VIEW = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\][^`]*`([^`]+)`")
 
-_QUIET_BATCHES = 8
+_QUIET_BATCHES = 2
 """A table that has not changed for so many batches is given to Spark as a whole, once; else a batch gets the rows that
 it needs."""
 
