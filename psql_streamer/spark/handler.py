@@ -304,7 +304,11 @@ class SparkHandler(Handler):
         """The job, or several where a lookup changes between its changes."""
         shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
         return [
-            replace(job if piece.rows is None else job.narrow(job.changes.take(piece.rows)), show_lookups=piece.show)
+            replace(
+                job if piece.rows is None else job.narrow(job.changes.take(piece.rows)),
+                show_lookups=piece.show,
+                lookups=piece.versions,
+            )
             for piece in shown
         ]
 

@@ -9,6 +9,7 @@ before, a shuffle or the result of a subquery.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ from psql_streamer.spark.row_tracking import Lineage, row_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_SHUFFLES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange|AdaptiveSparkPlan")
+"""What Spark's text of a physical plan calls shuffles, and a plan that changes while it runs."""
 
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
@@ -85,29 +89,40 @@ class PreparedRules:
 
     def __init__(self, inlets: Inlets) -> None:
         self._inlets = inlets
-        self._kept: OrderedDict[object, PreparedRule] = OrderedDict()
+        self._kept: OrderedDict[object, tuple[object, PreparedRule | None]] = OrderedDict()
         self._in_use = threading.Lock()
 
-    def find(self, key: object, prepare: Callable[[], PreparedRule]) -> PreparedRule:
-        """What was prepared under this key before, or is now."""
+    def find(self, key: object, lookups: object, prepare: Callable[[], PreparedRule | None]) -> PreparedRule | None:
+        """What was prepared under this key for the same lookups, or is now; None where that cannot be done."""
         with self._in_use:
-            found = self._kept.get(key)
-            if found is not None:
+            held, found = self._kept.get(key, (None, None))
+            if key in self._kept and held == lookups:
                 self._kept.move_to_end(key)
                 return found
         made = prepare()
         with self._in_use:
-            self._kept[key] = made
+            self._kept[key] = (lookups, made)
             while len(self._kept) > _MOST_PLANS:
                 self._kept.popitem(last=False)
         return made
 
-    def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
-        """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
+    def clear(self) -> None:
+        """Forget all: what rules read may have changed."""
+        with self._in_use:
+            self._kept.clear()
+
+    def prepare(
+        self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply
+    ) -> PreparedRule | None:
+        """None where the plan cannot run again.
+
+        schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`.
+        """
         inlet = self._inlets.make(spark, _chosen(schema, needs.travels), _named(sent.schema, needs.travels))
         result = apply(inlet.frame.select(*_columns(schema, needs.travels)))
         numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
-        return PreparedRule(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
+        chosen = numbered.select(*(f"c{at}" for at in needs.returns))
+        return PreparedRule(inlet, needs, chosen) if _runs_again(chosen) else None
 
 
 def prepared_rules(spark: SparkSession) -> PreparedRules | None:
@@ -135,6 +150,15 @@ class _Output:
         with _load_from_socket(self._serve(self._batches), NoOpSerializer()) as messages:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
         return pa.Table.from_batches(batches, self._schema)
+
+
+def _runs_again(result: DataFrame) -> bool:
+    """Whether the plan keeps nothing of a run that depends on the rows: a shuffle would give those of the run before.
+
+    A broadcast lookup is kept, and shall be.
+    """
+    jvm_frame: Any = result._jdf
+    return not _SHUFFLES.search(jvm_frame.queryExecution().executedPlan().toString())
 
 
 def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:

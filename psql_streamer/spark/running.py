@@ -25,6 +25,7 @@ from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import RowsFailed, Uncoercible, failure
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
+from psql_streamer.spark.lookups.lookups import LookupVersions
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.nested_columns import nested_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
@@ -33,7 +34,7 @@ from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, row_column, schema_of
 from psql_streamer.spark.rules import Rule
-from psql_streamer.spark.splitting import NEVER_SPLITS, Splitting
+from psql_streamer.spark.splitting import NEVER_SPLITS, UNKNOWN, Splitting
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.tolerating import FAILED, tolerate
 
@@ -57,6 +58,8 @@ class Job:
     """Which relation each row is of, where these are the changes of several tables."""
     show_lookups: Callable[[SparkSession], None] | None = None
     """Makes the lookups that the rule uses views of its session."""
+    lookups: LookupVersions | None = None
+    """Which they are; None where they are of this batch alone."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -210,6 +213,8 @@ class Runner:
         """A lookup may have other columns from now on."""
         self._lineages = Lineages()
         self._one_by_one.clear()
+        if self.prepared is not None:
+            self.prepared.clear()
 
     def uncoercible(self, job: Job) -> dict[int, Mask]:
         """Column -> images whose value cannot be coerced. One job finds them all."""
@@ -276,7 +281,7 @@ class Runner:
     def _through(self, job: Job, sent: Sent) -> Changes | None:
         ready = self._ready(job, sent)
         if ready is not None:
-            return self._received(job, *ready)
+            return self._received(job, *ready, lambda: UNKNOWN if job.lookups else NEVER_SPLITS)
         result, lineage = self._planned(job, sent)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
@@ -299,7 +304,7 @@ class Runner:
         sent: Sent,
         lineage: Lineage,
         result: Result,
-        splitting: Callable[[], Splitting] = lambda: NEVER_SPLITS,
+        splitting: Callable[[], Splitting],
     ) -> Changes | None:
         received = receive(sent, lineage, result, job.where, splitting)
         self._tell_of_unaddressed(job, received.unaddressed)
@@ -312,7 +317,7 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None or job.show_lookups is not None:
+        if self.prepared is None or job.rule.function is not None or job.lookups is None:
             return None
         lineage = self._lineages.known(job.rule, sent)
         if lineage is None or lineage.facts is None:
@@ -328,15 +333,16 @@ class Runner:
         needs = Needs.of(lineage, facts, sent)
         if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
-        return sent, lineage, self._find_prepared(self.prepared, job, sent, lineage, needs).run(sent)
+        ready = self._find_prepared(self.prepared, job, sent, lineage, needs)
+        return None if ready is None else (sent, lineage, ready.run(sent))
 
     def _find_prepared(
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
-    ) -> PreparedRule:
+    ) -> PreparedRule | None:
         facts = cast(Facts, lineage.facts)
         masks = _masks(facts, sent)
 
-        def prepare() -> PreparedRule:
+        def prepare() -> PreparedRule | None:
             return prepared.prepare(
                 job.spark,
                 self._schema(sent),
@@ -345,7 +351,7 @@ class Runner:
                 lambda frame: self._led(self._applied(job, sent, frame), facts, masks),
             )
 
-        return prepared.find((job.rule.name, sent.schema, tuple(sorted(masks.items()))), prepare)
+        return prepared.find((job.rule.name, sent.schema, tuple(sorted(masks.items()))), job.lookups, prepare)
 
     def _led(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
         """A rule's result with `_row`, and with filters that let pass what they cannot judge."""

@@ -38,16 +38,22 @@ it needs."""
 Show: TypeAlias = Callable[["SparkSession"], None]
 """Makes lookups views of a session."""
 
+LookupVersions: TypeAlias = tuple[tuple[str, int], ...]
+"""The versions of lookups, by name."""
+
 Planned: TypeAlias = tuple[Node, Sequence[str]]
 """A rule's analysed plan, and the names of the columns of the table that was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Some changes, and what makes the lookups that they see views. rows: of the changes; None for all."""
+    """Some changes, and what makes the lookups that they see views. rows: of the changes; None for all. versions: what
+    tells these lookups apart from others; None where they are of this batch alone.
+    """
 
     rows: Index | None
     show: Show | None
+    versions: LookupVersions | None = ()
 
 
 class Lookups:
@@ -156,13 +162,13 @@ class Lookups:
         """
         versions, kept = self._versions(rule), self._kept_of(rule)
         if not kept:
-            return [Shown(None, partial(self._show, versions) if versions else None)]
+            return [Shown(None, partial(self._show, versions) if versions else None, _numbers_of(versions))]
         uses = self._uses_of(rule, changes, kept, plan)
         moving = {name: self._moving[name] for name in kept}
         shown = []
         for piece in split(changes, moving, uses):
             some = changes if piece.rows is None else changes.take(piece.rows)
-            shown.append(Shown(piece.rows, partial(self._show_piece, versions, uses, some, piece)))
+            shown.append(Shown(piece.rows, partial(self._show_piece, versions, uses, some, piece), None))
         return shown
 
     def review(self, published: Published, spark: SparkSession) -> Iterator[Finding]:
@@ -247,3 +253,7 @@ class Lookups:
                 version = self._kept[name].whole(moving.state)
                 self._wholes[name] = (moving.state, version)
             return version
+
+
+def _numbers_of(versions: Mapping[str, Version]) -> LookupVersions:
+    return tuple((name, version.number) for name, version in versions.items())
