@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli
 
+from psql_streamer.batching import SPARK_FIRST_ROWS, SPARK_MADE_BYTES
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Changes, ReplicaIdentity, RowOp
 from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, batch, changes, column, only, values
@@ -212,6 +214,17 @@ def test_columns_that_a_rule_passes_on_leave_with_every_part_as_they_came(spark:
     )
     made = only(spark(lists={"sql": SPLIT.replace("id,", "id, at,")}).handle(batch(given)))
     assert values(made, "at") == [moment, moment, b"infinity"]
+
+
+def test_rules_that_make_much_of_a_row_ask_for_fewer_rows(spark: Any) -> None:
+    assert spark(lists={"sql": "SELECT *, length(items) AS n FROM changes"}).most_rows is None
+    handler = spark(lists={"sql": "SELECT *, explode(sequence(1, 500)) AS n FROM changes"})
+    assert handler.most_rows == SPARK_FIRST_ROWS
+    given = lists(*[(INSERT, "x" * 1000, None)] * 20)
+    result = handler.handle(replace(batch(given), nbytes=20_000))
+    assert result.nbytes > 20 * 500 * 1000
+    assert handler.most_rows == SPARK_MADE_BYTES * 20 // (result.nbytes - 20_000)
+    assert handler.most_rows < 100
 
 
 def test_the_example_of_the_documentation_works(spark: Any) -> None:
