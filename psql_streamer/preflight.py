@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from psql_streamer.api.listening import listen
@@ -50,9 +51,12 @@ def check(config: Config) -> Iterator[Report]:
     for name, source in config.sources.items():
         look = partial(_check_source, source, store.records.get(name), published)
         yield _report(f"source.{name}", source.options, look)
+    parts = {name: source.build() for name, source in config.sources.items()}
     sinks = [(sink.build(), config.build_handlers(name)) for name, sink in config.sinks.items()]
+    for one in chain.from_iterable(of_sink for _, of_sink in sinks):
+        one.attach(parts, None)
     for name, handler in config.handlers.items():
-        alone = [(sink, [one for one in of_sink if one.name == name]) for sink, of_sink in sinks]
+        alone = [(sink, [own for own in of_sink if own.name == name]) for sink, of_sink in sinks]
         yield _report(f"handler.{name}", handler.options, partial(_check_handler, name, alone, published))
     for sink, _ in sinks:
         yield _report(f"sink.{sink.name}", sink.options, partial(_check_sink, sink, published))

@@ -8,9 +8,10 @@ hold it (and Spark saw null).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +47,24 @@ LET_PASS = (
 """What to do about a rule that drops what it cannot judge."""
 
 
+class Result:
+    """What a job gave. place: where in the table each column of the result is, by its index; a column that has no place
+    did not travel, because the rule passes it on. None: all are there, in their order.
+    """
+
+    def __init__(self, table: pa.Table, place: Mapping[int, int] | None = None) -> None:
+        self._table = table
+        self._place = place
+
+    def stayed(self, at: int) -> bool:
+        """Whether the rule passes the column on, and it did not travel."""
+        return self._place is not None and at not in self._place
+
+    def column(self, at: int) -> pa.ChunkedArray:
+        """A column that travelled."""
+        return self._table.column(at if self._place is None else self._place[at])
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """changes: None when the rule left nothing. images: which came back or were put back, sorted. unaddressed: rows
@@ -58,7 +77,7 @@ class Received:
 
 
 def receive(
-    sent: Sent, lineage: Lineage, result: pa.Table, where: str, splitting: Callable[[], Splitting] = lambda: UNKNOWN
+    sent: Sent, lineage: Lineage, result: Result, where: str, splitting: Callable[[], Splitting] = lambda: UNKNOWN
 ) -> Received:
     """The changes that a rule's result stands for.
 
@@ -77,7 +96,11 @@ def receive(
     for at, field in enumerate(fields):
         if is_direction(field, sent.changes.columns):
             directions.append((field, *given.direction(field, came.taken(result, at), _reads(lineage, at))))
-        elif not _is_ours(sent, field):
+        elif _is_ours(sent, field):
+            continue
+        elif result.stayed(at):
+            survivors.append(given.stayed(field))
+        else:
             survivors.append(given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at)))
     said = directed(directions, len(images), where)
     if said.addresses is not None:
@@ -177,13 +200,13 @@ class _Came:
     numbers: Index | None
     by_rule: bool = False
 
-    def taken(self, result: pa.Table, at: int) -> pa.Array:
+    def taken(self, result: Result, at: int) -> pa.Array:
         """A column, sorted."""
         return _taken(result.column(at), self.order)
 
 
 def _order(
-    fields: Sequence[Field], sent: Sent, result: pa.Table, splitting: Callable[[], Splitting], where: str
+    fields: Sequence[Field], sent: Sent, result: Result, splitting: Callable[[], Splitting], where: str
 ) -> _Came:
     at = row_column(fields, len(sent.names) - 1)
     row = result.column(at)
@@ -319,7 +342,9 @@ class _Given:
         wanted = np.cumsum(~self.put_back) - 1
         came = values.take(pa.array(wanted, mask=self.put_back))
         source = field.source
-        if source is None or source >= self.sent.own_columns or not self.sent.typed[source].type.equals(values.type):
+        if source is None or source >= self.sent.own_columns:
+            return came
+        if not casts.arrow_type(self.sent.changes.columns[source].type).equals(values.type):
             return came
         return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
 
@@ -339,11 +364,28 @@ class _Given:
             return _made(field.name, False, values, absent)
         column = columns[source]
         key = _is_key(column, field, self.names)
-        kind = _kept_type(column, self.sent.typed[source].type, values.type, passed)
+        kind = _kept_type(column, casts.arrow_type(column.type), values.type, passed)
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
         return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
+
+    def stayed(self, field: Field) -> _Survivor:
+        """A column that the rule passes on and that did not travel."""
+        source, sent = cast(int, field.source), self.sent
+        if source >= sent.own_columns:
+            return _made(field.name, False, self._of_images(sent.column(source)), None)
+        column, absent = sent.changes.columns[source], self._absent_of_passed(source)
+        key = _is_key(column, field, self.names)
+        if source in sent.read:
+            return _made(field.name, key, self._of_images(sent.read[source]), absent)
+        kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
+        values = _null_absent(self._of_images(kept[source]), absent)
+        return _Survivor(replace(column, name=field.name, key=key), values, absent)
+
+    def _of_images(self, values: pa.Array) -> pa.Array:
+        are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
+        return values if are_all else values.take(pa.array(self.images))
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
@@ -367,7 +409,7 @@ class _Given:
         not hold. A rule that computes the column saw null there, and its null is meant.
         """
         sent = self.sent
-        every = len(self.images) == len(sent.typed[source]) and not np.any(self.images[1:] == self.images[:-1])
+        every = np.array_equal(self.images, np.arange(len(sent.row_ids)))
         originals = sent.texts[source] if passed else sent.seen[source]
         before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
         texts = originals if every else originals.take(pa.array(self.images))
@@ -383,12 +425,13 @@ def _source(sent: Sent, field: Field) -> int | None:
     """The column of the changes that a column of the result is, or takes the place of."""
     if field.source is not None and field.source < sent.own_columns:
         return field.source
-    return next((at for at, column in enumerate(sent.changes.columns) if column.name == field.name), None)
+    name = field.stands_for or field.name
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == name), None)
 
 
 def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     """A renamed key is still the key, unless the column is there under its own name as well."""
-    return column.key and (field.name == column.name or column.name not in names)
+    return column.key and (column.name in (field.name, field.stands_for) or column.name not in names)
 
 
 def _kept_type(

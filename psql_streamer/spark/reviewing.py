@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from psql_streamer.pgtypes import casts
 from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
+from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
@@ -24,6 +26,7 @@ from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.splitting import Splitting
+from psql_streamer.spark.steps import no_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,15 +66,37 @@ def review_names(
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 
-def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark: SparkSession) -> Iterator[Finding]:
+def review_rules(
+    rules: Rules, tables: Iterable[Relation], runner: Runner, lookups: Lookups, spark: SparkSession
+) -> Iterator[Finding]:
     """What Spark's analysis says of every rule over the columns of the tables that have it.
 
-    Tables that a rule sees alike are looked at once.
+    Tables that a rule sees alike are looked at once. A rule whose lookups are not there yet is not looked at.
     """
-    for group in _group_tables(rules, tables):
-        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE)
+    groups = list(_group_tables(rules, tables))
+    yield from _review_lenient(groups)
+    for group in groups:
+        if not lookups.has_all_of(group.rule):
+            continue
+        show = lookups.shower(group.rule)
+        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
         for finding in _review(job, runner):
-            yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
+            meant = lookups.nearest_to(finding.problem)
+            yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
+
+
+def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:
+    """Columns that none of the tables of an optional rule has: a misspelt one would go out unmasked."""
+    columns: dict[str, set[str]] = defaultdict(set)
+    rules: dict[str, Rule] = {}
+    for group in groups:
+        if group.rule.steps.lenient:
+            rules[group.rule.name] = group.rule
+            columns[group.rule.name].update(column.name for column in group.first.columns)
+    for name, rule in rules.items():
+        for step, missing in rule.steps.missing(columns[name]):
+            what = no_column(step, missing, columns[name]).removeprefix("there is no column ")
+            yield Finding(Severity.ERROR, f"no table of rule {name!r} has a column {what}", "correct its name")
 
 
 def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]:
@@ -91,10 +116,9 @@ def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]
 
 def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     names = [column.name for column in job.changes.columns]
-    missing = [name for name in job.rule.coerce if name not in names]
-    for name in missing:
-        problem = f"{job.where}: there is no column {name} to coerce{nearest(name, names)}"
-        yield Finding(Severity.ERROR, problem, "correct its name")
+    missing = [] if job.rule.steps.lenient else list(job.rule.steps.missing(names))
+    for step, name in missing:
+        yield Finding(Severity.ERROR, f"{job.where}: {no_column(step, name, names)}", "correct its name")
     if missing:
         return
     try:
@@ -106,6 +130,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     else:
         yield from _review_key(job, sent, lineage)
+        yield from _review_masked_key(job)
         yield from _review_drops(job, sent, lineage)
         yield from _review_directions(job, lineage, splitting)
 
@@ -117,6 +142,15 @@ def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
         if column not in kept:
             problem = f"{job.where}: the key column {name} is left out, so the key of events is not complete"
             yield Finding(Severity.WARNING, problem, f"add {name} to the columns of the rule")
+
+
+def _review_masked_key(job: Job) -> Iterator[Finding]:
+    for column in job.changes.relation.key_columns:
+        name = job.changes.columns[column].name
+        mask = job.rule.steps.mask.get(name)
+        if mask is not None and mask.how.method in ("null", "constant"):
+            problem = f"{job.where}: the mask of the key column {name} gives all rows the same key"
+            yield Finding(Severity.ERROR, problem, "use hash or tokenise, which keep keys apart")
 
 
 def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ class Lineages:
 
     def known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
-        return self._of_queries.get((rule.name, sent.table.schema)) if rule.function is None else None
+        return self._of_queries.get((rule.name, sent.schema)) if rule.function is None else None
 
     def find(
         self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame, thorough: bool = False
@@ -92,7 +92,12 @@ class Lineages:
         if lineage is None:
             lineage = Lineage(
                 tuple(
-                    Field(field.name, field.metadata.get(ORIGIN), field.dataType.simpleString())
+                    Field(
+                        field.name,
+                        field.metadata.get(ORIGIN),
+                        field.dataType.simpleString(),
+                        rule.steps.original(field.name),
+                    )
                     for field in result.schema.fields
                 )
             )
@@ -100,13 +105,13 @@ class Lineages:
         if wanted and lineage.facts is None:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
-            self._of_queries[rule.name, sent.table.schema] = lineage
+            self._of_queries[rule.name, sent.schema] = lineage
         return lineage
 
     def forget(self, rule: Rule, sent: Sent) -> None:
         """A query gave other columns than before: a table that it reads has changed."""
-        self._of_queries.pop((rule.name, sent.table.schema), None)
-        self._splitting.pop((rule.name, sent.table.schema, ""), None)
+        self._of_queries.pop((rule.name, sent.schema), None)
+        self._splitting.pop((rule.name, sent.schema, ""), None)
 
     def splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
         """How a result comes to several rows for one image; asked for when it has some, or when an update loses its new
@@ -114,7 +119,7 @@ class Lineages:
         """
         if catalyst is None:
             return UNKNOWN
-        key = (rule.name, sent.table.schema, "" if rule.function is None else catalyst.fingerprint(result))
+        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.fingerprint(result))
         if key not in self._splitting:
             if len(self._splitting) >= _MOST_PLANS:
                 self._splitting.clear()
@@ -133,7 +138,7 @@ class Lineages:
     def _facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
         if rule.function is None:
             return self._read(catalyst, sent, result)
-        key = (rule.name, sent.table.schema, catalyst.fingerprint(result))
+        key = (rule.name, sent.schema, catalyst.fingerprint(result))
         if key not in self._of_plans:
             if len(self._of_plans) >= _MOST_PLANS:
                 self._of_plans.clear()

@@ -86,6 +86,7 @@ HEALTHY = Running(
             "fields_left_out": 5,
             "dead_lettered": 4,
             "engine_restarts": 1,
+            "executors": 2,
         },
         "sink.kafka1": {
             "events": 7,
@@ -273,6 +274,7 @@ def test_parts_are_read_at_every_scrape() -> None:
     of_handlers |= {"engine_restarts": 1}
     for key, value in of_handlers.items():
         assert found[f"handler_{key}_total"] == {("spark",): value}
+    assert found["handler_executors"] == {("spark",): 2}
     assert found["queue_bytes"] == {("kafka1",): 20}
     assert found["queue_limit_bytes"] == {("kafka1",): 64}
     assert found["sink_skipped_total"] == {

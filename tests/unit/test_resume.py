@@ -24,9 +24,9 @@ from sources.mysql.options import MysqlOptions
 from sources.mysql.places import Place
 from sources.mysql.positions import BinlogPosition
 from sources.mysql.source import MysqlSource
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions
 from sources.postgres.source import PostgresSource
+from sources.snapshot.gap_remedies import accept_gap
 from sources.sql.options import SqlOptions
 from sources.sql.source import SqlSource
 
