@@ -370,7 +370,11 @@ class Runner:
         rows = sent.schema.empty_table() if empty else sent.table
         result = self._applied(job, sent, job.spark.createDataFrame(rows, self._schema(sent)))
         lineage = self._lineages.find(self.catalyst, job.rule, sent, result, thorough)
-        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        try:
+            refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        except HandlerRefused:
+            self._lineages.forget(job.rule, sent)  # or it would be taken for one that was looked at
+            raise
         facts = lineage.facts
         if facts is None:
             return result, lineage

@@ -29,8 +29,8 @@ class Splitting:
 UNKNOWN = Splitting(splits=False, ordered=False)
 """Where nobody sees the plan."""
 
-NEVER_SPLITS = Splitting(splits=False, ordered=True)
-"""Of a plan that gives each row by itself."""
+NEVER_SPLITS = Splitting(splits=False, ordered=False)
+"""Of a plan that gives each row by itself. A join may find several for one, in any order."""
 
 
 def splitting_of(plan: Node) -> Splitting:
