@@ -34,7 +34,7 @@ from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, row_column, schema_of
 from psql_streamer.spark.rules import Rule
-from psql_streamer.spark.splitting import NEVER_SPLITS, UNKNOWN, Splitting
+from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.tolerating import FAILED, tolerate
 
@@ -281,7 +281,7 @@ class Runner:
     def _through(self, job: Job, sent: Sent) -> Changes | None:
         ready = self._ready(job, sent)
         if ready is not None:
-            return self._received(job, *ready, lambda: UNKNOWN if job.lookups else NEVER_SPLITS)
+            return self._received(job, *ready)
         result, lineage = self._planned(job, sent)
         unknown = _unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
@@ -304,7 +304,7 @@ class Runner:
         sent: Sent,
         lineage: Lineage,
         result: Result,
-        splitting: Callable[[], Splitting],
+        splitting: Callable[[], Splitting] = lambda: UNKNOWN,
     ) -> Changes | None:
         received = receive(sent, lineage, result, job.where, splitting)
         self._tell_of_unaddressed(job, received.unaddressed)
@@ -376,7 +376,11 @@ class Runner:
         rows = sent.schema.empty_table() if empty else sent.table
         result = self._applied(job, sent, job.spark.createDataFrame(rows, self._schema(sent)))
         lineage = self._lineages.find(self.catalyst, job.rule, sent, result, thorough)
-        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        try:
+            refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        except HandlerRefused:
+            self._lineages.forget(job.rule, sent)  # or it would be taken for one that was looked at
+            raise
         facts = lineage.facts
         if facts is None:
             return result, lineage
