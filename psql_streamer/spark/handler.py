@@ -159,6 +159,8 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if not self._options.tables:
+            return batch
         if self._lookups.prepare(batch):
             self._runner.forget_plans()
         cells = cells_of(batch.changes)
@@ -314,7 +316,7 @@ class SparkHandler(Handler):
             replace(
                 job if piece.rows is None else job.narrow(job.changes.take(piece.rows)),
                 show_lookups=piece.show,
-                lookups=piece.versions,
+                lookup_versions=piece.versions,
             )
             for piece in shown
         ]

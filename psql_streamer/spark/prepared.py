@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SHUFFLES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange|AdaptiveSparkPlan")
-"""What Spark's text of a physical plan calls shuffles, and a plan that changes while it runs."""
+_KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b|\bAdaptiveSparkPlan\b")
+"""In the text of a physical plan: a shuffle, a broadcast of the side that has the changes, or a plan that is not final.
+The next run would see them again."""
 
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
@@ -65,13 +66,17 @@ class Needs:
 
 
 class PreparedRule:
-    """A rule that is planned for tables in one shape. From several threads, one batch at a time."""
+    """A rule that is planned for tables in one shape. From several threads, one batch at a time.
+
+    is_repeatable: whether its joins keep the other side alone. One that is not must not be run.
+    """
 
     def __init__(self, inlet: Inlet, needs: Needs, result: DataFrame) -> None:
         self._inlet = inlet
         self._needs = needs
         self._in_use = threading.Lock()
         self._output = _Output(result)
+        self.is_repeatable = not _KEEPS_CHANGES.search(self._output.plan)
 
     def run(self, sent: Sent) -> Result:
         """What the rule makes of the changes. Raises what Spark raises."""
@@ -89,40 +94,32 @@ class PreparedRules:
 
     def __init__(self, inlets: Inlets) -> None:
         self._inlets = inlets
-        self._kept: OrderedDict[object, tuple[object, PreparedRule | None]] = OrderedDict()
+        self._kept: OrderedDict[object, tuple[tuple[int, ...], PreparedRule]] = OrderedDict()
         self._in_use = threading.Lock()
 
-    def find(self, key: object, lookups: object, prepare: Callable[[], PreparedRule | None]) -> PreparedRule | None:
-        """What was prepared under this key for the same lookups, or is now; None where that cannot be done."""
+    def find(self, key: object, prepare: Callable[[], PreparedRule], versions: tuple[int, ...] = ()) -> PreparedRule:
+        """What was prepared under this key before, or is now.
+
+        versions: of what the plan keeps besides. A plan of others is let go, with what it has broadcast.
+        """
         with self._in_use:
-            held, found = self._kept.get(key, (None, None))
-            if key in self._kept and held == lookups:
+            of, found = self._kept.get(key, ((), None))
+            if found is not None and of == versions:
                 self._kept.move_to_end(key)
                 return found
         made = prepare()
         with self._in_use:
-            self._kept[key] = (lookups, made)
+            self._kept[key] = versions, made
             while len(self._kept) > _MOST_PLANS:
                 self._kept.popitem(last=False)
         return made
 
-    def clear(self) -> None:
-        """Forget all: what rules read may have changed."""
-        with self._in_use:
-            self._kept.clear()
-
-    def prepare(
-        self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply
-    ) -> PreparedRule | None:
-        """None where the plan cannot run again.
-
-        schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`.
-        """
+    def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
+        """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
         inlet = self._inlets.make(spark, _chosen(schema, needs.travels), _named(sent.schema, needs.travels))
         result = apply(inlet.frame.select(*_columns(schema, needs.travels)))
         numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
-        chosen = numbered.select(*(f"c{at}" for at in needs.returns))
-        return PreparedRule(inlet, needs, chosen) if _runs_again(chosen) else None
+        return PreparedRule(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
 
 
 def prepared_rules(spark: SparkSession) -> PreparedRules | None:
@@ -141,7 +138,9 @@ class _Output:
         jvm: Any = result.sparkSession._jvm
         self._serve = jvm.PythonRDD.collectAndServe
         frame: Any = result._jdf
-        self._batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan())
+        plan = frame.queryExecution().executedPlan()
+        self.plan = str(plan.toString())
+        self._batches = frame.toArrowBatchRdd(plan)
 
     def collect(self) -> pa.Table:
         from pyspark.serializers import NoOpSerializer
@@ -150,15 +149,6 @@ class _Output:
         with _load_from_socket(self._serve(self._batches), NoOpSerializer()) as messages:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
         return pa.Table.from_batches(batches, self._schema)
-
-
-def _runs_again(result: DataFrame) -> bool:
-    """Whether the plan keeps nothing of a run that depends on the rows: a shuffle would give those of the run before.
-
-    A broadcast lookup is kept, and shall be.
-    """
-    jvm_frame: Any = result._jdf
-    return not _SHUFFLES.search(jvm_frame.queryExecution().executedPlan().toString())
 
 
 def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:

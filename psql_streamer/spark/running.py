@@ -25,7 +25,6 @@ from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.failures import RowsFailed, Uncoercible, failure
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, bit_of, union
 from psql_streamer.spark.left_out import LeftOut, Named, named_by
-from psql_streamer.spark.lookups.lookups import LookupVersions
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.nested_columns import nested_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
@@ -58,8 +57,8 @@ class Job:
     """Which relation each row is of, where these are the changes of several tables."""
     show_lookups: Callable[[SparkSession], None] | None = None
     """Makes the lookups that the rule uses views of its session."""
-    lookups: LookupVersions | None = None
-    """Which they are; None where they are of this batch alone."""
+    lookup_versions: tuple[int, ...] | None = None
+    """Numbers of what these views show; None where a plan over them is of no use for other batches."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -213,8 +212,6 @@ class Runner:
         """A lookup may have other columns from now on."""
         self._lineages = Lineages()
         self._one_by_one.clear()
-        if self.prepared is not None:
-            self.prepared.clear()
 
     def uncoercible(self, job: Job) -> dict[int, Mask]:
         """Column -> images whose value cannot be coerced. One job finds them all."""
@@ -317,7 +314,9 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None or job.lookups is None:
+        if self.prepared is None or job.rule.function is not None:
+            return None
+        if job.show_lookups is not None and job.lookup_versions is None:
             return None
         lineage = self._lineages.known(job.rule, sent)
         if lineage is None or lineage.facts is None:
@@ -331,18 +330,18 @@ class Runner:
             sent = self._add_bits(job, sent, unknown)
         lineage = _with_row(lineage, sent)
         needs = Needs.of(lineage, facts, sent)
-        if not needs.has_work:
+        if not needs.has_work and not job.lookup_versions:  # a join may find several rows for one
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
-        ready = self._find_prepared(self.prepared, job, sent, lineage, needs)
-        return None if ready is None else (sent, lineage, ready.run(sent))
+        rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
+        return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None
 
     def _find_prepared(
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
-    ) -> PreparedRule | None:
+    ) -> PreparedRule:
         facts = cast(Facts, lineage.facts)
         masks = _masks(facts, sent)
 
-        def prepare() -> PreparedRule | None:
+        def prepare() -> PreparedRule:
             return prepared.prepare(
                 job.spark,
                 self._schema(sent),
@@ -351,7 +350,8 @@ class Runner:
                 lambda frame: self._led(self._applied(job, sent, frame), facts, masks),
             )
 
-        return prepared.find((job.rule.name, sent.schema, tuple(sorted(masks.items()))), job.lookups, prepare)
+        key = (job.rule.name, sent.schema, tuple(sorted(masks.items())))
+        return prepared.find(key, prepare, job.lookup_versions or ())
 
     def _led(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
         """A rule's result with `_row`, and with filters that let pass what they cannot judge."""
