@@ -106,13 +106,12 @@ class ApplicationCluster(Cluster):
             return f"{self._master} has ended the application: another one is started"
         self._count_executors()
         answers = self._line is None or self._line.holds()
-        alone = 0.0 if self._since is None else time.monotonic() - self._since
         if not answers:
             rest = "no executor is left" if self.executors == 0 else "the executors that are left go on"
             return f"the Spark master {self._master} does not answer, {rest}"
-        if self._line is not None and self._line.broken and alone > _REGISTER_AGAIN_SECONDS:
+        if self._line is not None and self._line.broken and self._alone_for(_REGISTER_AGAIN_SECONDS):
             self._lose("its master was started again, and knows nothing of the application")
-        return self._waiting() if alone > _WITHOUT_EXECUTORS_SECONDS else None
+        return self._waiting() if self._alone_for(_WITHOUT_EXECUTORS_SECONDS) else None
 
     def wait_for_executor(self, seconds: float) -> bool:
         """Whether there is one within this time, or none is needed before there is something to do."""
@@ -134,6 +133,10 @@ class ApplicationCluster(Cluster):
             self._since = None
         elif self._since is None:
             self._since = time.monotonic()
+
+    def _alone_for(self, seconds: float) -> bool:
+        """Whether there has been no executor for longer than this."""
+        return self._since is not None and time.monotonic() - self._since > seconds
 
     def _waiting(self) -> str:
         conf = self._context.getConf()
