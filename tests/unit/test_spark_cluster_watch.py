@@ -19,6 +19,7 @@ class Driver:
     """In place of a SparkSession: as many executors and jobs as it is told."""
 
     def __init__(self) -> None:
+        self.levels: list[tuple[str, int]] = []
         self.executors, self.jobs, self.stopped, self.cancelled = 1, 0, False, 0
         self.sparkContext = self  # pyspark's name
         self._jsc = SimpleNamespace(sc=lambda: self)
@@ -27,9 +28,11 @@ class Driver:
         return self.stopped
 
     def statusTracker(self) -> Any:  # noqa: N802 - Spark's name
-        return SimpleNamespace(
-            getExecutorInfos=lambda: ["driver", *range(self.executors)], getActiveJobsIds=lambda: [0] * self.jobs
-        )
+        infos = [SimpleNamespace(host=lambda: "h", port=lambda port=port: port) for port in range(self.executors + 1)]
+        return SimpleNamespace(getExecutorInfos=lambda: infos, getActiveJobsIds=lambda: [0] * self.jobs)
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
+        self.levels.append((level, self.executors))
 
     def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         return {"spark.executor.memory": "2g"}
@@ -49,7 +52,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def of(driver: Driver, master: str, grows: bool = False) -> ApplicationCluster:
     session: Any = driver
-    MADE.append(ApplicationCluster(session, master, grows))
+    MADE.append(ApplicationCluster(session, master, grows, "OFF"))
     return MADE[-1]
 
 
@@ -70,6 +73,7 @@ def test_without_executors_it_waits_and_says_for_what() -> None:
         driver.executors = 2
         assert cluster.look() is None
         assert cluster.executors == 2
+        assert driver.levels == [("OFF", 1), ("OFF", 2)], "every executor is told to be silent"
 
 
 def test_a_master_that_was_away_is_registered_with_again_when_its_executors_are_gone() -> None:
