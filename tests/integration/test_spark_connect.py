@@ -154,6 +154,7 @@ def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectS
     assert handler.stats()["engine_restarts"] == 1
 
 
+@pytest.mark.soak
 def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: ConnectServer) -> None:
     handler = remote(orders={"sql": "SELECT * FROM changes"})
     server.kill()
