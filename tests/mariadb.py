@@ -24,6 +24,11 @@ class Schema:
         """As a source's `dsn` takes it."""
         return f"mysql://root@{self.host}:{self.port}/"
 
+    @property
+    def on_mysql(self) -> bool:
+        """Whether the server is MySQL and no MariaDB."""
+        return "mariadb" not in str(self.value("SELECT VERSION()")).lower()
+
     def execute(self, *statements: str) -> None:
         """Run statements in one session, each a transaction of its own."""
         with self.session() as cursor:

@@ -15,8 +15,8 @@ from tests.started_source import started
 
 
 def source_of(schema: Schema, **options: Any) -> MysqlSource:
-    """A source of this schema's tables, not started."""
-    given = {"type": "mysql", "dsn": schema.dsn, "tables": [f"{schema.name}.*"]}
+    """A source of this schema's tables, not started; without a snapshot unless one is asked for."""
+    given = {"type": "mysql", "dsn": schema.dsn, "tables": [f"{schema.name}.*"], "snapshot": "never"}
     return MysqlSource("db1", MysqlOptions.model_validate(given | options))
 
 

@@ -23,8 +23,9 @@ def postgres_section(database: Database, **more: Any) -> str:
 
 
 def mysql_section(schema: Schema, **more: Any) -> str:
-    """Source db1: the tables of a schema. more: keys besides, or instead."""
-    return _section("source.db1", {"type": "mysql", "dsn": schema.dsn, "tables": [f"{schema.name}.*"]} | more)
+    """Source db1: the tables of a schema, no snapshot. more: keys besides, or instead."""
+    keys = {"type": "mysql", "dsn": schema.dsn, "tables": [f"{schema.name}.*"], "snapshot": "never"}
+    return _section("source.db1", keys | more)
 
 
 def kafka_section(kafka: str, topic_prefix: str, name: str = "k", **more: Any) -> str:

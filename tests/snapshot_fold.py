@@ -79,7 +79,7 @@ class Fold:
         else:
             gone = None
         if after is not None:
-            key = tuple(after[column] for column in columns)
+            key = tuple({**(before or {}), **after}[column] for column in columns)  # MINIMAL images have it once
             table[key] = self.shaped({**(gone or table.get(key) or {}), **after}, changes)
             touched[key] = {**(touched.get(key) or {}), **after}
 

@@ -254,6 +254,9 @@ def _compressed(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Fiel
 
     def made(field: Field, table: TableMap) -> ColumnForm:
         found = make(field, table)
+        if field.type is FieldType.VARCHAR_COMPRESSED:
+            # One byte more than the column has, for the one that says how a value is compressed.
+            found = replace(found, type=make(replace(field, size=field.size - 1), table).type)
         is_bytes = found.cell.kind is Kind.BYTES
         cell = replace(found.cell, kind=Kind.COMPRESSED_BYTES if is_bytes else Kind.COMPRESSED_CHARACTERS)
         return ColumnForm(cell, TextType(f"{found.type.native} compressed", found.type.like))

@@ -30,7 +30,7 @@ from psql_streamer.binlog.statements import Statement, StatementKind, read_state
 from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
 from psql_streamer.errors import ProtocolError, SourceRefused
-from psql_streamer.model import Relation, SourceInfo
+from psql_streamer.model import Relation, SchemaChange, SourceInfo
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -55,6 +55,7 @@ class Decoder:
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
+    replayed: how many XA transactions were committed so far.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Decoder:
         self._done: list[Gtid] = []  # behind an XA transaction that is prepared
         self._prepared = PreparedTransactions(most_prepared)
         self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
+        self.replayed = 0
 
     def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
         """Whole events in their order, each without the OK byte in front of it.
@@ -104,6 +106,24 @@ class Decoder:
                 yield self._finish()
             self._read(header, body)
         yield self._finish()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun whose end has not come."""
+        return self._open is not None
+
+    @property
+    def reached(self) -> tuple[str, int]:
+        """Where the last event ended, outside of a transaction; else where the open one begins, or later."""
+        return self._stream.file, self._stream.at
+
+    def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
+        """A table's shape where the stream has got, as the catalog has it; with its version, and what is new about it.
+
+        The stream shows a table's shape with the next change of it. Rows of a snapshot may come before that.
+        """
+        relation, before, is_new = self._shapes.learn(shape)
+        return relation, SchemaChange(relation, before, 0, 0, 0) if is_new else None
 
     def _read(self, header: Header, body: bytes) -> None:
         if self._held is not None and header.type in _HELD:
@@ -246,6 +266,7 @@ class Decoder:
 
     def _replay(self, header: Header, held: HeldTransaction) -> None:
         """The rows of an XA transaction lie where it is committed."""
+        self.replayed += 1
         for one, body in held.events:
             self._read(one._replace(size=header.size), body)
 

@@ -79,6 +79,15 @@ class TableShapes:
         self._current[relation.id] = relation
         return None if same else (relation, before)
 
+    def learn(self, shape: Relation) -> tuple[Relation, Relation | None, bool]:
+        """A table's shape as the catalog has it: with its version, the one before, and whether it is another one."""
+        before = self._current.get(shape.id) or self._remembered.get(shape.id)
+        if before is not None and before.columns == shape.columns:
+            return before, before, False
+        relation = replace(shape, version=before.version + 1 if before else 1)
+        self._current[shape.id] = relation
+        return relation, before, True
+
     def forget_old(self) -> None:
         """Once they are many, go on with another list. Batches keep theirs.
 

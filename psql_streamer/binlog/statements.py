@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class StatementKind(Enum):
 
 class Statement(NamedTuple):
     """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found. xid: of XA
-    statements.
+    statements. others: schema and name of the tables behind the first one, of DROP and RENAME.
     """
 
     kind: StatementKind
@@ -32,6 +33,12 @@ class Statement(NamedTuple):
     schema: str = ""
     table: str = ""
     xid: bytes = b""
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tables(self) -> tuple[tuple[str, str], ...]:
+        """Schema and name of every table that it names as what it changes."""
+        return ((self.schema, self.table), *self.others) if self.table else ()
 
 
 _BLANK = re.compile(rb"(?:\s+|--[ \t][^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?![!M])(?s:.*?)\*/|/\*M?!\d*|\*/)+")
@@ -114,8 +121,27 @@ def _about_table(
     found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
     if found is None:
         return Statement(kind, name)
+    others = tuple(_others(text, found.end(), schema)) if name in _OF_SEVERAL else ()
+    return Statement(kind, name, *_full_name(found, schema), others=others)
+
+
+_OF_SEVERAL = {"DROP TABLE", "RENAME TABLE"}
+_NEXT = re.compile(rb",|TO\b", re.IGNORECASE)
+
+
+def _others(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
+    """The tables behind the first one, which ends there."""
+    while between := _NEXT.match(text, _skip_blank(text, at)):
+        found = _TABLE.match(text, _skip_blank(text, between.end()))
+        if found is None:
+            return
+        yield _full_name(found, schema)
+        at = found.end()
+
+
+def _full_name(found: re.Match[bytes], schema: str) -> tuple[str, str]:
     parts = [_unquoted(found.groups()[:3]), _unquoted(found.groups()[3:])]
-    return Statement(kind, name, *((schema, parts[0]) if parts[1] is None else parts))
+    return (schema, parts[0] or "") if parts[1] is None else (parts[0] or "", parts[1])
 
 
 def _unquoted(found: tuple[bytes | None, ...]) -> str | None:

@@ -32,7 +32,9 @@ def server_ids(source: SourceInfo, transactions: Transactions) -> pa.Array:
     """The id of the server that each transaction was made on: MariaDB's GTIDs have it, domain-server-number."""
     if source.kind != MARIADB:
         return pa.array([b"%d" % source.server_id] * len(transactions), pa.binary())
-    return pa.array([gtid.split(b"-")[1] for gtid in transactions.id_texts().to_pylist()], pa.binary())
+    own = b"%d" % source.server_id  # of rows of a snapshot, which are of no transaction
+    ids = transactions.id_texts().to_pylist()
+    return pa.array([own if gtid is None else gtid.split(b"-")[1] for gtid in ids], pa.binary())
 
 
 def files(source: SourceInfo, places: NDArray[np.uint64]) -> pa.Array:

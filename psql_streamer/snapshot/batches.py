@@ -32,19 +32,19 @@ def read_batch(
     position: Position,
     piece: Piece,
     snapshot: SnapshotRows,
-    lsn: int,
+    commit: int,
     first_seq: int,
     moment: int,
     schema_changes: Sequence[SchemaChange] = (),
     transaction_metadata: TransactionMetadata | None = None,
     received_at: float = 0.0,
+    ids: pa.DataType | None = None,
 ) -> Batch:
     """The rows as changes between two transactions of the stream.
 
-    lsn: that the stream has reached. No commit record lies at the number before it, because WAL records are aligned; so
-    the rows' commit number is greater than that of every transaction before them, and less than of every one behind.
-    first_seq: of the rows, greater than of those that were given at the same LSN. moment: when they were read,
-    microseconds since 1970-01-01 UTC.
+    commit: not less than that of every transaction before them, and less than of every one behind. first_seq: of the
+    rows, greater than of those before them with the same commit number. moment: when they were read, microseconds since
+    1970-01-01 UTC. ids: of what type the source's ids of transactions are; PostgreSQL's if it is not said.
     """
     count = len(piece.keys)
     read = Changes.of_new_rows(piece.relation, piece.columns, np.zeros(count, np.int32), RowOp.READ)
@@ -54,7 +54,7 @@ def read_batch(
         source,
         position,
         Transactions(
-            np.array([lsn - 1], np.uint64), np.array([moment]), pa.array([None], pa.uint32()), snapshots={0: snapshot}
+            np.array([commit], np.uint64), np.array([moment]), pa.nulls(1, ids or pa.uint32()), snapshots={0: snapshot}
         ),
         changes,
         schema_changes=tuple(schema_changes),

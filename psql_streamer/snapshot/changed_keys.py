@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Image, Relation, RowOp, Transactions
+from psql_streamer.binary_columns import held_bytes
+from psql_streamer.model import Changes, ColumnType, Image, Relation, RowOp, TextType, Transactions
 from psql_streamer.pgtype import PostgresType
 
-_BETWEEN = b"\0"
-"""Between the columns of a key: no text of PostgreSQL's has this byte."""
+_BETWEEN, _ESCAPE = b"\0", b"\1"
+"""Between the columns of a key, and in front of what stands for these two bytes in a value. No text of PostgreSQL's has
+the first; texts of MySQL's may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +32,49 @@ def row_keys(columns: Sequence[pa.Array]) -> pa.Array:
     """The key of each row, as one `binary`. columns: text forms of the key's columns, not null."""
     if len(columns) == 1:
         return columns[0]
-    return pc.binary_join_element_wise(*columns, pa.scalar(_BETWEEN, pa.binary()))
+    return pc.binary_join_element_wise(*map(_escaped, columns), pa.scalar(_BETWEEN, pa.binary()))
 
 
-def key_values(key: bytes) -> tuple[str, ...]:
-    """The text forms of a key's columns."""
-    return tuple(part.decode("utf-8", "surrogateescape") for part in key.split(_BETWEEN))
+def key_values(key: bytes, columns: int) -> tuple[str, ...]:
+    """The text forms of a key's columns. columns: how many it has."""
+    parts = [key] if columns == 1 else [_unescaped(part) for part in key.split(_BETWEEN)]
+    return tuple(part.decode("utf-8", "surrogateescape") for part in parts)
 
 
-def describe_key(relation: Relation) -> list[tuple[str, int]]:
-    """Name and type (its OID) of the columns whose values row_keys has."""
+def _escaped(values: pa.Array) -> pa.Array:
+    if not (held_bytes(values) <= _ESCAPE[0]).any():
+        return values
+    return pa.array([None if one is None else _escaped_one(one) for one in values.to_pylist()], pa.binary())
+
+
+def _escaped_one(value: bytes) -> bytes:
+    return value.replace(_ESCAPE, _ESCAPE + b"\2").replace(_BETWEEN, _ESCAPE + b"\1")
+
+
+def _unescaped(part: bytes) -> bytes:
+    return part.replace(_ESCAPE + b"\1", _BETWEEN).replace(_ESCAPE + b"\2", _ESCAPE)
+
+
+def describe_key(relation: Relation) -> list[tuple[str, int | str]]:
+    """Name and type (its OID, or its name) of the columns whose values row_keys has."""
     columns = (relation.columns[column] for column in relation.key_columns)
-    return [(column.name, column.type.oid) for column in columns if isinstance(column.type, PostgresType)]
+    return [(column.name, _type_of(column.type)) for column in columns]
+
+
+def _type_of(column_type: ColumnType) -> int | str:
+    if isinstance(column_type, PostgresType):
+        return column_type.oid
+    return column_type.native if isinstance(column_type, TextType) else str(column_type)
 
 
 def changed_keys(changes: Changes, transactions: Transactions) -> ChangedKeys:
     """Every key that some row had before or has after these changes. The relation has a key."""
     xids = xids_of(transactions)[changes.tx]
-    parts = [_of_image(image, changes, xids) for image in (changes.after, changes.before)]
+    columns, nothing = changes.relation.key_columns, np.zeros(len(changes.before), np.bool_)
+    parts = [
+        _of_image(changes.after, _new_keys(changes), xids, _lacks(changes.after)),
+        _of_image(changes.before, _keys(changes.before, columns), xids, nothing),
+    ]
     return ChangedKeys(
         np.concatenate([part.xids for part in parts]),
         pa.concat_arrays([part.keys for part in parts]),
@@ -65,29 +92,43 @@ def moved_without_values(changes: Changes) -> list[bytes]:
     lacks = _lacks(updated.after)
     if not lacks.any():
         return []
-    keys = _keys(updated.after, columns)
+    keys = _new_keys(updated)
     same = pc.equal(keys, _keys(updated.before, columns))
     moved = lacks & ~pc.fill_null(same, True).to_numpy(zero_copy_only=False)
     return list(keys.filter(pa.array(moved)).to_pylist())
 
 
 def xids_of(transactions: Transactions) -> NDArray[np.uint32]:
-    """The xid of each transaction; 0 for what is none."""
-    assert transactions.ids is not None  # noqa: S101 - PostgreSQL's have one
+    """The xid of each transaction; 0 for what is none, and where a source has no such numbers."""
+    if transactions.ids is None or not pa.types.is_integer(transactions.ids.type):
+        return np.zeros(len(transactions), np.uint32)
     found: NDArray[np.uint32] = pc.fill_null(transactions.ids, 0).to_numpy(zero_copy_only=False)
     return found.astype(np.uint32)
 
 
-def _of_image(image: Image, changes: Changes, xids: NDArray[np.uint32]) -> ChangedKeys:
-    keys = _keys(image, changes.relation.key_columns)
-    lacks = _lacks(image) if image is changes.after else np.zeros(len(image), np.bool_)
+def _of_image(image: Image, keys: pa.Array, xids: NDArray[np.uint32], lacks: NDArray[np.bool_]) -> ChangedKeys:
     there = pc.is_valid(keys).to_numpy(zero_copy_only=False)
     return ChangedKeys(xids[image.rows][there], keys.filter(pa.array(there)), lacks[there])
 
 
 def _keys(image: Image, columns: Sequence[int]) -> pa.Array:
-    """Null where a column of the key is unchanged TOAST: then the old image has it."""
+    """Null where the image lacks a column of the key."""
     return row_keys([image.columns[column] for column in columns])
+
+
+def _new_keys(changes: Changes) -> pa.Array:
+    """Of the new rows. What these lack of the key, because the update left it alone, the old ones have."""
+    return row_keys([_new_values(changes, column) for column in changes.relation.key_columns])
+
+
+def _new_values(changes: Changes, column: int) -> pa.Array:
+    after, before = changes.after, changes.before
+    values, absent = after.columns[column], after.absent.get(column)
+    if absent is None or not absent.any() or not len(before):
+        return values
+    at = np.minimum(np.searchsorted(before.rows, after.rows), len(before) - 1)
+    from_before = absent & (before.rows[at] == after.rows)
+    return pc.if_else(pa.array(from_before), before.columns[column].take(pa.array(at)), values)
 
 
 def _lacks(image: Image) -> NDArray[np.bool_]:

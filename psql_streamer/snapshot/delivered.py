@@ -1,14 +1,31 @@
-"""Which transactions the stream has given, and since when."""
+"""What the stream has given, and since when."""
 
 from __future__ import annotations
+
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.model import Batch
+from psql_streamer.snapshot.changed_keys import xids_of
 from psql_streamer.snapshot.fence import Fence
 
 _REMEMBERED = 1 << 18
 """Transactions that are remembered: the last ones, by xid."""
+
+
+class Given(Protocol):
+    """What a stream has given. turn: how many batches. latest: what a chunk that is begun now must see, if anything.
+
+    Not for several threads: the caller has a lock.
+    """
+
+    turn: int
+    latest: Any
+
+    def note_batch(self, batch: Batch) -> None:
+        """The next batch is given."""
 
 
 class Delivered:
@@ -26,6 +43,10 @@ class Delivered:
         self.latest: int | None = None  # of the xids that were given, the greatest; 32 bits
         self._xid = np.zeros(_REMEMBERED, np.uint32)  # 0 is no transaction's (InvalidTransactionId)
         self._turn = np.zeros(_REMEMBERED, np.int64)
+
+    def note_batch(self, batch: Batch) -> None:
+        """See Given.note_batch."""
+        self.note(xids_of(batch.transactions))
 
     def note(self, xids: NDArray[np.uint32]) -> None:
         """The next batch has changes of these transactions."""

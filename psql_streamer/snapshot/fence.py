@@ -1,18 +1,37 @@
-"""Which transactions a reading transaction sees: the line between the rows of a chunk and the changes of the stream."""
+"""The line between the rows of a chunk and the changes of the stream: which of these the rows have already."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.lsn import Lsn
+
 _EPOCH = 1 << 32
+
+
+class Line(Protocol):
+    """What a chunk was read behind."""
+
+    @property
+    def at_us(self) -> int:
+        """When it was read by the server's clock, microseconds since 1970-01-01 UTC."""
+
+    @property
+    def mark(self) -> Any:
+        """Where the stream must have got before the rows are given; places of a source compare with each other."""
+
+    def newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Of changes, each by its transaction (changed_keys.xids_of), which may be newer than what was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The snapshot of a transaction that reads, as pg_current_snapshot() has it, and the end of the WAL after it.
+    """The Line of PostgreSQL: the snapshot of a reading transaction (pg_current_snapshot()), and the end of the WAL
+    after it.
 
     xmin, xmax, xip: 64-bit transaction IDs of transactions, not of their subtransactions. lsn: every transaction that
     is visible has committed before it. at_us: when it was taken by the server's clock, microseconds since 1970-01-01
@@ -24,6 +43,15 @@ class Fence:
     xip: tuple[int, ...]
     lsn: int
     at_us: int
+
+    @property
+    def mark(self) -> Lsn:
+        """See Line.mark."""
+        return Lsn(self.lsn)
+
+    def newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """See Line.newer. transactions: xids, 32 bits."""
+        return ~self.visible(self.widen(transactions))
 
     def is_visible(self, xid: int) -> bool:
         """Whether the reading transaction sees what a committed transaction did. xid: 64 bits."""

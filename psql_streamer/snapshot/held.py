@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.model import Relation
 from psql_streamer.snapshot.changed_keys import ChangedKeys
-from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.fence import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class ReadRows:
     row, as row_keys has them. size: bytes. order: what says in which order the table's rows are read.
     """
 
-    fence: Fence
+    fence: Line
     relation: Relation
     columns: Sequence[pa.Array]
     keys: pa.Array
@@ -65,10 +66,10 @@ class Piece:
 class HeldChunk:
     """One chunk: from before its fence is made until its last row is given. Not for several threads.
 
-    turn, latest: of Delivered when noting began, without the transaction that was open then.
+    turn, latest: of Given when noting began, without the transaction that was open then.
     """
 
-    def __init__(self, turn: int, latest: int | None) -> None:
+    def __init__(self, turn: int, latest: Any) -> None:
         self.turn = turn
         self.latest = latest
         self.stale = 0
@@ -83,12 +84,20 @@ class HeldChunk:
 
     def note(self, keys: ChangedKeys, shape: Relation) -> None:
         """The stream gives changes of the table, in this shape. Before the rows are there, and behind."""
-        self._notes.append(keys)
+        self.note_keys(keys)
         self.note_shape(shape)
+
+    def note_keys(self, keys: ChangedKeys) -> None:
+        """The same of changes that were given before, and that the reading may not see."""
+        self._notes.append(keys)
 
     def note_truncate(self, xid: int) -> None:
         """The stream gives a TRUNCATE of the table, of this transaction."""
         self._truncated.append(xid)
+
+    def note_altered(self) -> None:
+        """The stream gives a statement that may have made another table of it. The rows are read again."""
+        self.outdated = True
 
     def note_shape(self, shape: Relation) -> None:
         """The stream shows the table in this shape. Rows that were read in another one are read again."""
@@ -107,10 +116,10 @@ class HeldChunk:
         return self.rows.size if self.rows else 0
 
     @property
-    def lsn(self) -> int:
-        """The WAL that the stream must have reached before it can be given."""
+    def mark(self) -> Any:
+        """Where the stream must have got before it can be given."""
         assert self.rows is not None  # noqa: S101 - asked behind `fill`
-        return self.rows.fence.lsn
+        return self.rows.fence.mark
 
     def take_out_changed(self) -> list[bytes]:
         """Take out what has changed so far; the keys that are to be read again."""
@@ -141,13 +150,13 @@ class HeldChunk:
             end == count,
         )
 
-    def _take_out_keys(self, fence: Fence) -> list[bytes]:
+    def _take_out_keys(self, fence: Line) -> list[bytes]:
         notes, self._notes = self._notes, []
-        hidden = ~fence.visible(fence.widen(np.concatenate([note.xids for note in notes])))
-        if not hidden.any():
+        newer = fence.newer(np.concatenate([note.xids for note in notes]))
+        if not newer.any():
             return []
-        keys = pa.concat_arrays([note.keys for note in notes]).filter(pa.array(hidden))
-        lacks = np.concatenate([note.lacks for note in notes])[hidden]
+        keys = pa.concat_arrays([note.keys for note in notes]).filter(pa.array(newer))
+        lacks = np.concatenate([note.lacks for note in notes])[newer]
         gone = self._take_out(pc.is_in(self._keys, value_set=keys).to_numpy(zero_copy_only=False))
         if not lacks.any():
             return []
@@ -157,9 +166,9 @@ class HeldChunk:
         )
         return list(again.to_pylist())
 
-    def _take_out_truncated(self, fence: Fence) -> None:
+    def _take_out_truncated(self, fence: Line) -> None:
         xids, self._truncated = self._truncated, []
-        if not fence.visible(fence.widen(np.array(xids, np.uint32))).all():
+        if fence.newer(np.array(xids, np.uint32)).any():
             self._take_out(np.ones(len(self._left), np.bool_))
 
     def _take_out(self, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:

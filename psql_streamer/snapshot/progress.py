@@ -61,6 +61,11 @@ class TableRun:
         """Whether the keys by which it is read are those of a relation, as far as is known."""
         return not self.order or json.loads(self.order)[0] == [list(column) for column in describe_key(relation)]
 
+    @property
+    def _key_width(self) -> int:
+        """How many columns the key has."""
+        return len(json.loads(self.order)[0]) if self.order else 0
+
     def begin_anew(self) -> None:
         """Its rows have another order: the key says nothing any more, and neither do the others."""
         self.key, self.order = None, ""
@@ -115,7 +120,7 @@ class TableRun:
             self.rows,
             self.estimated_rows,
             self.chunks,
-            () if self.key is None or self.keyless else key_values(self.key),
+            () if self.key is None or self.keyless else key_values(self.key, self._key_width),
             self.reason,
         )
 

@@ -6,7 +6,11 @@ and the whole message only where it was found while the query was analysed, befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.spark.executors import executors_died, explained
@@ -19,6 +23,9 @@ _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
+
+# What the expressions of masks have of their secret.
+_LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
 
 _ENGINE_END_SECONDS = 3.0
 """The time that a JVM may take to end after the error of the job that fails with it."""
@@ -38,6 +45,15 @@ class EngineLost(HandlerUnavailable):
 
 class RowsFailed(HandlerRefused):
     """A job failed on the rows that it was given; with others it may work."""
+
+
+class RowsRefused(RowsFailed):
+    """What a rule made of some rows cannot be used. rows: which of the changes. column: of the rule's result."""
+
+    def __init__(self, what: str, remedy: str, rows: NDArray[np.bool_], column: str) -> None:
+        super().__init__(what, remedy)
+        self.rows = rows
+        self.column = column
 
 
 class Uncoercible(RowsFailed):
@@ -92,4 +108,4 @@ def _first_lines(error: Exception) -> str:
     """An analysis message without the plan and the caret picture that follow it."""
     lines = [line.strip() for line in str(error).split(";\n")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(("==", "^", "'", "+-", "-"))]
-    return " ".join(kept[:3]).rstrip(".;")
+    return _LONG_BYTES.sub("X'***'", " ".join(kept[:3]).rstrip(".;"))

@@ -82,7 +82,7 @@ class Search:
         return sort_out_large(job.changes, attempt, EngineLost)
 
     def _note(self, row: Job, error: EngineLost) -> None:
-        """Remember it, also when the engine does not start again; the first of a rule that stops is enough."""
+        """Remember it, also when the engine does not start again; the first is enough if the rule puts none aside."""
         self.trouble.culprits[identity(row.changes, row.transactions)[0]] = error
-        if row.rule.on_error == "stop":
+        if row.rule.on_error != "dead-letter":
             dispose_of_fatal(row, error, self.memory())

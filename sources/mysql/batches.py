@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 
 from psql_streamer.binlog.decoded import Ddl, Decoded
 from psql_streamer.binlog.decoder import Decoder
+from psql_streamer.binlog.statements import Statement
 from psql_streamer.model import (
     MARIADB,
     NO_TRANSACTIONS,
     Batch,
     Relation,
+    SchemaChange,
     SourceInfo,
     batch_overhead,
 )
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import Wanted
+from sources.mysql.places import LogPlace, Place
 from sources.mysql.positions import BinlogPosition
 
 log = logging.getLogger(__name__)
@@ -53,10 +56,34 @@ class Origin:
         return found
 
 
+class AlteredTables:
+    """Tables that statements may have made others of, by Relation.id, since somebody looked and emptied it."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._all = False
+
+    def __bool__(self) -> bool:
+        return self._all or bool(self._ids)
+
+    def __contains__(self, relation: object) -> bool:
+        return self._all or relation in self._ids
+
+    def note(self, statement: Statement) -> None:
+        """The stream gives it."""
+        self._all = self._all or statement.words in ("DROP DATABASE", "DROP SCHEMA")
+        self._ids |= {f"{schema}.{name}" for schema, name in statement.tables}
+
+    def clear(self) -> None:
+        """They are known."""
+        self._ids, self._all = set(), False
+
+
 class BatchReader:
     """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
 
-    shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end.
+    shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end. xa_at: when
+    the last XA transaction was committed, as received_at; None before any. source, commit: of the last transaction.
     """
 
     def __init__(
@@ -70,9 +97,14 @@ class BatchReader:
     ) -> None:
         self.at = resume
         self.row_bytes = _FIRST_ROW_BYTES
+        self.altered = AlteredTables()
+        self.xa_at: float | None = None
+        identity, self.commit = ("", 0) if executed is None else executed.last(origin.uuid)
+        self.source = origin.describe(identity)
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
+        self._replayed = 0
         self._decoder = Decoder(
             origin.describe,
             "mariadb" if origin.kind == MARIADB else "mysql",
@@ -88,8 +120,24 @@ class BatchReader:
     def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
         """What events hold. received_at: as Batch has it."""
         for decoded in self._decoder.decode(events):
+            if self._decoder.replayed > self._replayed:
+                self._replayed, self.xa_at = self._decoder.replayed, received_at
             if (batch := self._batch(decoded, received_at)) is not None:
                 yield batch
+
+    @property
+    def reached(self) -> LogPlace:
+        """Where the last event ended, whatever it was."""
+        return LogPlace.of(Place(*self._decoder.reached))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the last event was inside of a transaction."""
+        return self._decoder.in_transaction
+
+    def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
+        """See Decoder.learn."""
+        return self._decoder.learn(shape)
 
     def stand_still(self) -> Batch:
         """A batch that is the position alone."""
@@ -97,7 +145,9 @@ class BatchReader:
 
     def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
         """None where nothing has moved."""
-        self._log_ddl(decoded.ddl)
+        self._note_ddl(decoded.ddl)
+        if len(decoded.transactions):
+            self.source, self.commit = decoded.source, int(decoded.transactions.commit[-1])
         changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata
         before, self.at = self.at, self._position(decoded)
         if not (changes.rows or truncates or decoded.schema_changes or metadata) and self.at == before:
@@ -123,8 +173,9 @@ class BatchReader:
             self._executed_text = str(self._executed)
         return self.at.moved(decoded.standing, self._executed_text)
 
-    def _log_ddl(self, statements: Sequence[Ddl]) -> None:
+    def _note_ddl(self, statements: Sequence[Ddl]) -> None:
         for ddl in statements:
             statement = ddl.statement
             table = f" {statement.schema}.{statement.table}" if statement.table else ""
             log.info("source %s: %s%s", self._origin.name, statement.words, table)
+            self.altered.note(statement)

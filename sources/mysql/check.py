@@ -15,6 +15,7 @@ from sources.mysql.published_tables import unreadable_tables
 from sources.mysql.replication import register
 from sources.mysql.server import Session, session
 from sources.mysql.server_errors import from_pymysql
+from sources.mysql.snapshot.findings import snapshot_findings
 
 _SHORTEST_RETENTION_SECONDS = 24 * 3600
 
@@ -85,6 +86,7 @@ def findings(options: MysqlOptions, connector: Connector, wanted: Wanted, server
             yield from _privileges(asking, connector, server_id)
             yield from _server_ids(asking, options.server_id)
             yield from _tables(asking, wanted)
+            yield from snapshot_findings(asking, options.snapshot, wanted)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 

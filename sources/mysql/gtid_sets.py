@@ -42,6 +42,13 @@ class Executed(ABC):
         """How many transactions of `other` do not lie behind."""
 
     @abstractmethod
+    def last(self, server: str) -> tuple[str, int]:
+        """What numbers of a server's transactions count in (SourceInfo.identity), and the last one that lies behind.
+
+        server: its uuid, empty for MariaDB's, of which the first domain is meant.
+        """
+
+    @abstractmethod
     def __str__(self) -> str:
         """As the server writes it."""
 
@@ -88,6 +95,10 @@ class GtidSet(Executed):
             for source, intervals in other._of.items()
             for first, last in intervals
         )
+
+    def last(self, server: str) -> tuple[str, int]:
+        held = self._of.get(server)
+        return server, held[-1][1] if held else 0
 
     def minus(self, other: GtidSet) -> GtidSet:
         """What the other lacks."""
@@ -176,6 +187,10 @@ class DomainPositions(Executed):
     def holds(self, source: str, number: int) -> bool:
         held = self._last.get(int(source.partition("-")[0]))
         return held is not None and held[1] >= number
+
+    def last(self, server: str) -> tuple[str, int]:  # noqa: ARG002 - see Executed.last
+        domain = min(self._last, default=None)
+        return ("", 0) if domain is None else (str(domain), self._last[domain][1])
 
     def lacking(self, other: DomainPositions) -> int:
         return sum(max(0, number - self._last.get(domain, (0, 0))[1]) for domain, (_, number) in other._last.items())

@@ -11,6 +11,7 @@ from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
 from psql_streamer.table_patterns import TablePatterns
 from sources.mysql.dsn import Address, parse_dsn
 from sources.mysql.places import parse_override
+from sources.mysql.snapshot.options import SnapshotOption, SnapshotOptions
 
 _MOST_EVENTS = 100_000_000
 _MOST_SERVER_ID = 2**32 - 1
@@ -52,7 +53,7 @@ class MysqlOptions(SourceOptions):
     among its replicas; 0: one is made up at every start of the service. batch_size, batch_bytes: upper bounds of a
     micro-batch in events and bytes of the binary log. receive_timeout: seconds after which a server that sends nothing,
     not even a heartbeat, counts as lost. position_override: start here and not at the stored position, once for each
-    value.
+    value. snapshot: what is read of the rows that the tables have already.
     """
 
     dsn: Annotated[SecretStr, AfterValidator(_dsn)] = Field(min_length=1)
@@ -65,6 +66,7 @@ class MysqlOptions(SourceOptions):
     batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     position_override: Annotated[str, AfterValidator(_override)] = ""
+    snapshot: SnapshotOption = SnapshotOptions()
 
     @property
     def address(self) -> Address:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
 
@@ -19,6 +19,27 @@ class Place:
 
     file: str
     offset: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+_NUMBER = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogPlace:
+    """A place in the binary log of one server: the number of the file, and the bytes before it there."""
+
+    number: int
+    offset: int
+    file: str = field(compare=False, default="")
+
+    @classmethod
+    def of(cls, place: Place) -> LogPlace:
+        """What a server says."""
+        found = _NUMBER.search(place.file)
+        return cls(int(found[1]) if found else 0, place.offset, place.file)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}"

@@ -14,6 +14,7 @@ from psql_streamer.model import Position
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.places import Place, parse_executed, parse_override
 from sources.mysql.server import Session
+from sources.snapshot.gap_remedies import accept_gap
 
 _NUMBER = re.compile(r"(\d+)$")
 
@@ -178,7 +179,4 @@ def _require_place(source: str, stored: BinlogPosition, asking: Session) -> None
 
 
 def _choices(source: str) -> str:
-    return (
-        "take a new copy of the tables and set positionOverride to the GTIDs that it holds; or forget the stored "
-        f"position (psql-streamer position forget {source}), start at the end of the binary log, and take the copy then"
-    )
+    return f"{accept_gap(source)}; or set positionOverride to the GTIDs that a new copy of the tables holds"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from psql_streamer.binlog.cell_types import form_of
+from psql_streamer.binlog.cell_types import CellType, form_of
 from psql_streamer.binlog.charsets import BINARY
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
 from psql_streamer.errors import ProtocolError
@@ -20,15 +21,9 @@ _COLUMNS = """
         c.NUMERIC_PRECISION, c.NUMERIC_SCALE, c.DATETIME_PRECISION, c.COLLATION_NAME, c.COLUMN_KEY
     FROM information_schema.COLUMNS c
     JOIN information_schema.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
-    WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN ({})
+    WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN ({}) {}
     ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION
 """
-_COLLATIONS = "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
-_FULL_COLLATIONS = (
-    "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
-)
-_MARIADB_FULL_COLLATIONS = (10, 10, 1)
-
 _INTEGERS = {
     "tinyint": FieldType.TINY,
     "smallint": FieldType.SHORT,
@@ -37,11 +32,46 @@ _INTEGERS = {
     "bigint": FieldType.LONGLONG,
 }
 _BLOBS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_GEOMETRY = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"}
-_GEOMETRY |= {"geometrycollection", "geomcollection"}
+_GEOMETRY = {
+    "geometry": 0,
+    "point": 1,
+    "linestring": 2,
+    "polygon": 3,
+    "multipoint": 4,
+    "multilinestring": 5,
+    "multipolygon": 6,
+    "geometrycollection": 7,
+    "geomcollection": 7,
+}
+_UTF8 = 45
+"""utf8mb4_general_ci."""
 _FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
+_COMPRESSED = {FieldType.VARCHAR: FieldType.VARCHAR_COMPRESSED, FieldType.BLOB: FieldType.BLOB_COMPRESSED}
 _TEMPORAL = {"datetime": FieldType.DATETIME2, "timestamp": FieldType.TIMESTAMP2, "time": FieldType.TIME2}
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+_ONE = "AND c.TABLE_SCHEMA = %s AND c.TABLE_NAME = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """A column, and how the binary log has its cells. data_type, shown, collation: of
+    information_schema.COLUMNS."""
+
+    column: Column
+    cell: CellType
+    data_type: str
+    shown: str
+    collation: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as the catalog has it now."""
+
+    relation: Relation
+    columns: tuple[CatalogColumn, ...]
 
 
 def published_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[Relation]:
@@ -49,13 +79,13 @@ def published_tables(session: Session, wanted: Callable[[str, str], bool]) -> li
 
     A table with a column whose type cannot be read is left out: `check` and the stream name it.
     """
-    return list(_relations(session, wanted, lambda _: None))
+    return [table.relation for table in catalog_tables(session, wanted, lambda _: None)]
 
 
 def unreadable_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[ProtocolError]:
     """What keeps tables from being streamed."""
     found: list[ProtocolError] = []
-    for _ in _relations(session, wanted, found.append):
+    for _ in catalog_tables(session, wanted, found.append):
         pass
     return found
 
@@ -68,14 +98,17 @@ def tables_seen(session: Session) -> set[tuple[str, str]]:
     return {(str(schema), str(table)) for schema, table in rows}
 
 
-def _relations(
-    session: Session, wanted: Callable[[str, str], bool], refuse: Callable[[ProtocolError], None]
-) -> Iterator[Relation]:
-    schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
-    collations = {str(name): int(number) for name, number in session.rows(_COLLATIONS)}
-    if session.is_mariadb and session.numbers >= _MARIADB_FULL_COLLATIONS:
-        collations |= {str(name): int(number) for name, number in session.rows(_FULL_COLLATIONS)}
-    for (schema, table), rows in groupby(session.rows(_COLUMNS.format(schemas)), key=lambda row: row[:2]):
+def catalog_tables(
+    session: Session,
+    wanted: Callable[[str, str], bool],
+    refuse: Callable[[ProtocolError], None],
+    only: tuple[str, str] | None = None,
+) -> Iterator[CatalogTable]:
+    """The tables that are wanted and seen, by schema and name. refuse: told of those that cannot be read. only: schema
+    and name of the one that is asked for.
+    """
+    collations = session.collations
+    for (schema, table), rows in groupby(_rows(session, only), key=lambda row: row[:2]):
         if not wanted(schema, table):
             continue
         shown = TableMap(schema, table)
@@ -84,18 +117,31 @@ def _relations(
         except ProtocolError as error:
             refuse(error)
         else:
-            yield Relation(f"{schema}.{table}", schema, table, columns)
+            relation = Relation(f"{schema}.{table}", schema, table, tuple(one.column for one in columns))
+            yield CatalogTable(relation, columns)
 
 
-def _column(row: tuple[Any, ...], table: TableMap, collations: dict[str, int]) -> Column:
+def _rows(session: Session, only: tuple[str, str] | None) -> list[tuple[Any, ...]]:
+    schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
+    if only is None:
+        return session.rows(_COLUMNS.format(schemas, ""))
+    return session.rows(_COLUMNS.format(schemas, _ONE), *only)
+
+
+def _column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str, int]) -> CatalogColumn:
     name, kind, shown, octets, precision, scale, digits, collation, key = row
     field = _field(str(kind).lower(), str(shown), octets, precision, scale, digits)
     if field is None:
         raise ProtocolError(f"column {name!r} of {table} has the type {shown}, which cannot be read")
+    if "compressed" in str(shown).lower() and field.type in _COMPRESSED:
+        field.type, field.size = _COMPRESSED[field.type], field.size + (field.type is FieldType.VARCHAR)
     field.name, field.key = str(name), key == "PRI"
     if field.collation is None and collation is not None:
         field.collation = collations.get(str(collation))
-    return Column(field.name, form_of(field, table).type, field.key)
+    form = form_of(field, table)
+    return CatalogColumn(
+        Column(field.name, form.type, field.key), form.cell, str(kind).lower(), str(shown), str(collation or "")
+    )
 
 
 def _field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digits: Any) -> Field | None:
@@ -130,11 +176,14 @@ def _field_of_texts(kind: str, shown: str, octets: Any) -> Field | None:
         labels = tuple(label.replace("''", "'").encode() for label in _LABEL.findall(shown))
         many = len(labels) > 255 if kind == "enum" else False
         return Field(
-            FieldType[kind.upper()], (2 if many else 1) if kind == "enum" else _set_bytes(labels), labels=labels
+            FieldType[kind.upper()],
+            (2 if many else 1) if kind == "enum" else _set_bytes(labels),
+            collation=_UTF8,  # the catalog shows labels in it, whatever the column's character set
+            labels=labels,
         )
     if kind in ("json", "vector"):
         return Field(FieldType[kind.upper()], 4)
-    return Field(FieldType.GEOMETRY, 4) if kind in _GEOMETRY else None
+    return Field(FieldType.GEOMETRY, 4, geometry=_GEOMETRY[kind]) if kind in _GEOMETRY else None
 
 
 def _set_bytes(labels: tuple[bytes, ...]) -> int:

@@ -11,7 +11,7 @@ import ssl
 import time
 from dataclasses import dataclass
 from struct import pack
-from typing import Any
+from typing import Any, Protocol
 
 from psql_streamer.batching import SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import SourceUnavailable
@@ -35,6 +35,13 @@ class Start:
     executed: Executed | None
     file: str = ""
     place: int = _FIRST_EVENT
+
+
+class HasFileno(Protocol):
+    """What can be selected on."""
+
+    def fileno(self) -> int:
+        """Its number."""
 
 
 class Stream:
@@ -68,15 +75,15 @@ class Stream:
         if connection is not None:
             self._connector.close(connection)
 
-    def wait(self, seconds: float) -> bool:
-        """Whether something has come within so many seconds; it is then in the buffer."""
+    def wait(self, seconds: float, also: HasFileno | None = None) -> bool:
+        """Whether something has come within so many seconds; it is then in the buffer. also: what ends the waiting."""
         if self.receive():
             return True
         try:
-            readable = select.select([self._socket], [], [], seconds)[0]
+            readable = select.select([self._socket, *([] if also is None else [also])], [], [], seconds)[0]
         except (OSError, ValueError):
             raise self._lost("it was closed") from None
-        return bool(readable) and self.receive() > 0
+        return self._socket in readable and self.receive() > 0
 
     def receive(self) -> int:
         """Take what is there off the socket, at most one piece; the bytes that came. Waits for nothing."""

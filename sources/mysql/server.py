@@ -17,6 +17,12 @@ from sources.mysql.places import Place
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
+_COLLATIONS = "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
+_FULL_COLLATIONS = (
+    "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
+)
+_MARIADB_FULL_COLLATIONS = (10, 10, 1)
+
 _ACCESS_DENIED = {1227, 1142, 1044, 1045}
 
 
@@ -70,6 +76,14 @@ class Session:
     def settings(self) -> Mapping[str, str]:
         """The global variables, by name."""
         return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
+
+    @cached_property
+    def collations(self) -> Mapping[str, int]:
+        """Their numbers by name."""
+        rows = self.rows(_COLLATIONS)
+        if self.is_mariadb and self.numbers >= _MARIADB_FULL_COLLATIONS:
+            rows += self.rows(_FULL_COLLATIONS)
+        return {str(name): int(number) for name, number in rows}
 
     @property
     def has_gtids(self) -> bool:

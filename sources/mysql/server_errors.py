@@ -82,7 +82,9 @@ def _from_dump(message: str) -> SourceError:
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
         return PositionRefused(
-            message, "take a new copy of the tables and set positionOverride to the GTIDs that it holds"
+            message,
+            "stop the service and accept the gap (psql-streamer snapshot start --accept-gap): the next start sends all "
+            "rows anew; or set positionOverride to the GTIDs that a new copy of the tables holds",
         )
     return SourceRefused(message, "see the server's error log")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from psql_streamer.binlog.events import EventType
-from psql_streamer.errors import SourceError, SourceUnavailable
-from psql_streamer.interfaces import Finding, Severity, Source, Status
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import CaptureRequest, Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
     MARIADB,
@@ -24,21 +24,29 @@ from psql_streamer.model import (
     Stats,
 )
 from psql_streamer.options import SourceOptions
+from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.mysql.batches import BatchReader, Origin
 from sources.mysql.check import findings
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import MysqlOptions, Wanted
+from sources.mysql.places import LogPlace
 from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream
 from sources.mysql.server import session
 from sources.mysql.server_watch import ServerWatch
+from sources.mysql.snapshot.reading import describe_server
+from sources.mysql.snapshot.snapshots import Snapshots
+from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
 
-_HEARTBEAT_SHARE = 1 / 3
-"""The share of receiveTimeout after which a server that has nothing to send sends a heartbeat."""
+_HEARTBEAT_SHARE, _HEARTBEAT_SECONDS = 1 / 3, 0.5
+"""The share of receiveTimeout after which a server that has nothing to send sends a heartbeat, and the most seconds:
+it says how far the stream is where the binary log ends with events that are not sent, and rows of a snapshot wait for
+that.
+"""
 
 _LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
 """Of ids that are made up: people number their servers from 1 on."""
@@ -55,10 +63,6 @@ class MysqlSource(Source):
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
     override_key = "positionOverride"
     first_start = "at the end of the binary log"
-    no_snapshots: ClassVar[str] = (
-        "copy the tables by other means (mysqldump --single-transaction --source-data) and set positionOverride to the "
-        "GTIDs of the copy; or read their rows once with a source of the type sql"
-    )
 
     def __init__(self, name: str, options: MysqlOptions) -> None:
         super().__init__(name, options)
@@ -68,6 +72,7 @@ class MysqlSource(Source):
         # One that is made up is another one in every process: of two clients with the same the server ends the elder.
         self._server_id = options.server_id or _LEAST_SERVER_ID + secrets.randbelow(_MOST_SERVER_ID - _LEAST_SERVER_ID)
         self._server = ServerWatch(self._connector)
+        self._snapshots = Snapshots(name, options, self._connector, self._wanted)
         self._linger = Linger(options.batch_size, options.batch_flush_interval)
         self._shapes: dict[str, Relation] = {}
         self._stream: Stream | None = None
@@ -82,6 +87,13 @@ class MysqlSource(Source):
     @property
     def position_override(self) -> Position | None:
         return override_position(self._settings.position_override)
+
+    @property
+    def gap_remedy(self) -> str:
+        return accept_gap(self.name)
+
+    def move_position(self, stored: Position, override: Position) -> Position:
+        return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings, self._connector, self._wanted, self._server_id)
@@ -128,8 +140,8 @@ class MysqlSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            origin, resume, executed = self._prepare(position)
-            heartbeat = self._settings.receive_timeout * _HEARTBEAT_SHARE
+            origin, resume, executed, end, server = self._prepare(position)
+            heartbeat = min(self._settings.receive_timeout * _HEARTBEAT_SHARE, _HEARTBEAT_SECONDS)
             self._stream = Stream(self._connector, self._server_id, heartbeat)
             self._stream.open(Start(executed, resume.place.file, resume.place.offset))
         except SourceError as error:
@@ -143,32 +155,49 @@ class MysqlSource(Source):
             self._waiting.append(self._reader.stand_still())
         self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
         self._server.start()
+        self._snapshots.start(position, resume.position, end, server)
 
     def read(self, timeout: float) -> Batch | None:
         if self._stream is None or self._reader is None:
             raise SourceUnavailable("the source is not started")
         try:
-            if not self._waiting and self._gather(self._stream, self._reader, timeout):
-                self._decode(self._stream, self._reader)
-            elif not self._waiting:
-                self._require_a_living_stream(self._stream)
+            return self._next(self._stream, self._reader, timeout)
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
-        return self._give() if self._waiting else None
 
     def confirm(self, position: Position) -> None:
         """The server keeps its binary log for as long as it is set to, whatever was read: nothing is told."""
         self._durable = read_position(self.name, position)
+        self._snapshots.note_stored(position)
+
+    def review_snapshot(self, request: SnapshotRequest) -> None:
+        self._snapshots.review(request)
+
+    def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
+        self._snapshots.set_requests(requests)
+
+    def snapshots(self) -> Sequence[SnapshotProgress]:
+        return self._snapshots.show()
+
+    def make_capture(self, request: CaptureRequest) -> Source:
+        """From the end of the binary log. Another client with the same server id would end this source's session."""
+        if request.existing:
+            raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+        of_its_own = {"position_override": "", "server_id": 0}
+        return MysqlSource(self.name, self._settings.model_copy(update=of_its_own))
 
     def interrupt(self) -> None:
         self._connector.interrupt()
+        self._snapshots.interrupt()
 
     def stop(self) -> None:
         self._leave()
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
+        if self._status.ok and (snapshot := self._snapshots.describe()):
+            return Status(True, f"{self._status.reason}; {snapshot}")
         return self._status
 
     def stats(self) -> Stats:
@@ -181,31 +210,58 @@ class MysqlSource(Source):
             "reconnects": max(0, self._starts - 1),
         }
 
-    def _prepare(self, position: Position | None) -> tuple[Origin, BinlogPosition, Executed | None]:
-        """Look at what streaming needs: the server, where to start, and the same as a set of transactions."""
+    def _prepare(self, position: Position | None) -> tuple[Origin, BinlogPosition, Executed | None, LogPlace, str]:
+        """Look at what streaming needs: the server, where to start, and the same as a set of transactions; where the
+        binary log ends, and what tells the server from others.
+        """
         with session(self._connector) as asking:
             asking.require_binary_log()
             resume = resume_position(self.name, position, asking)
             if self._durable is None or resume.server != asking.uuid:
                 # After a failover the place is one of the server before; the next that is confirmed is this one's.
                 self._durable = resume if resume.server == asking.uuid else None
+            end, server = asking.end(), describe_server(asking)
             origin = Origin(
                 MARIADB if asking.is_mariadb else MYSQL,
                 self.name,
                 self._connector.address.host,
                 asking.uuid,
                 int(asking.settings.get("server_id", 0)),
-                asking.end().file.rpartition(".")[0],
+                end.file.rpartition(".")[0],
             )
             executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
-        return origin, replace(resume, server=origin.uuid), executed
+        return origin, replace(resume, server=origin.uuid), executed, LogPlace.of(end), server
 
     # At work.
+
+    def _next(self, stream: Stream, reader: BatchReader, timeout: float) -> Batch | None:
+        if not self._waiting and not self._snapshots.stream_is_next:
+            batch = self._next_of_snapshots(reader)
+            if batch is not None:
+                return batch
+        if not self._waiting and self._gather(stream, reader, timeout):
+            self._decode(stream, reader)
+        if self._waiting:
+            return self._give(reader)
+        if (batch := self._next_of_snapshots(reader)) is not None:
+            return batch
+        self._require_a_living_stream(stream)
+        return None
+
+    def _next_of_snapshots(self, reader: BatchReader) -> Batch | None:
+        """Where the stream stands: behind everything that was decoded."""
+        chosen = self._settings
+        batch = self._snapshots.next_batch(reader, chosen.batch_size, chosen.batch_bytes, self._wants_transactions)
+        if batch is not None:
+            self._note_shapes(batch)
+        return batch
 
     def _gather(self, stream: Stream, reader: BatchReader, timeout: float) -> bool:
         """Whether there are events to be decoded. In a fast stream more are waited for: batches become large."""
         buffer = stream.buffer
-        if not buffer.events and (buffer.failure is not None or not stream.wait(timeout) or not buffer.events):
+        if not buffer.events and (
+            buffer.failure is not None or not stream.wait(timeout, self._snapshots) or not buffer.events
+        ):
             return False
         self._buffered_since = max(self._buffered_since, stream.heard_at)
         while buffer.failure is None:
@@ -236,11 +292,14 @@ class MysqlSource(Source):
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(events, stream.heard_at))
 
-    def _give(self) -> Batch:
+    def _give(self, reader: BatchReader) -> Batch:
         batch = self._waiting.popleft()
-        # Another session begins where this one ended.
+        self._note_shapes(batch)
+        return self._snapshots.stamp(batch, reader)
+
+    def _note_shapes(self, batch: Batch) -> None:
+        """Another session begins where this one ended."""
         self._shapes |= {change.relation.id: change.relation for change in batch.schema_changes}
-        return batch
 
     def _require_a_living_stream(self, stream: Stream) -> None:
         if stream.buffer.failure is not None:
@@ -253,6 +312,7 @@ class MysqlSource(Source):
             )
 
     def _leave(self) -> None:
+        self._snapshots.stop()
         with contextlib.suppress(SourceError):
             self._server.stop()
         stream, self._stream = self._stream, None

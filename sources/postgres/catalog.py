@@ -19,10 +19,10 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
 from sources.postgres.dsn import session_dsn
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.server_errors import SlotInUse, from_psycopg2
 from sources.postgres.session_settings import lift_transaction_timeout
+from sources.snapshot.gap_remedies import accept_gap
 
 ANSWER_SECONDS = 60.0
 """Seconds that the answer to a question may take."""

@@ -10,8 +10,8 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres.catalog import Catalog, Slot
-from sources.postgres.gap_remedies import accept_gap, send_anew
 from sources.postgres.options import PostgresOptions
+from sources.snapshot.gap_remedies import accept_gap, send_anew
 
 
 def resume_position(

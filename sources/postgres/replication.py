@@ -26,11 +26,11 @@ from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.postgres.dsn import session_dsn
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
 from sources.postgres.server_errors import from_fields, from_psycopg2, gap
 from sources.postgres.session_settings import TEXT_FORMS, settle
+from sources.snapshot.gap_remedies import accept_gap
 
 _POSTGRES_EPOCH_SECONDS = 946_684_800
 _FRAME_HEAD = struct.Struct(">cI")

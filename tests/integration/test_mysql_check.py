@@ -174,3 +174,32 @@ def test_a_plugin_whose_library_is_missing_is_named(schema: Schema, monkeypatch:
     monkeypatch.setattr("pymysql.connect", connect)
     with pytest.raises(SourceRefused, match=r"pynacl.*install it, or use mysql_native_password"):
         source_of(schema).start(None)
+
+
+def test_what_keeps_tables_from_being_read_is_told_before_the_start(schema: Schema) -> None:
+    account = f"check{schema.name[-8:]}"
+    schema.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "CREATE TABLE hidden (id INT PRIMARY KEY)",
+        "CREATE TABLE keyless (v INT)",
+        "CREATE TABLE isam (id INT PRIMARY KEY) ENGINE = MyISAM",
+        f"CREATE USER {account}@'%' IDENTIFIED BY 'x'",
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}@'%'",
+        f"GRANT SELECT ON {schema.name}.t TO {account}@'%'",
+        f"GRANT INSERT ON {schema.name}.hidden TO {account}@'%'",
+        f"GRANT SELECT ON {schema.name}.keyless TO {account}@'%'",
+        f"GRANT SELECT ON {schema.name}.isam TO {account}@'%'",
+    )
+    snapshot = {"where": {"t": "nothing > 1", "typo": "true"}}
+    try:
+        found = findings(schema, dsn=dsn_of(schema, account, "x"), snapshot=snapshot)
+        of_all = "\n".join(findings(schema, dsn=dsn_of(schema, account, "x"), snapshot="never"))
+    finally:
+        schema.execute(f"DROP USER {account}@'%'")
+    told = "\n".join(found)
+    assert 'warning: snapshot.where has "typo", which is no table' in told
+    assert re.search(rf"GRANT SELECT ON `{schema.name}`.`hidden` TO '{account}'@'%'", told)
+    assert f"{schema.name}.keyless has no primary key: nothing tells its rows" in told
+    assert "isam is of the engine MyISAM" in told
+    assert re.search(r"error: the server refuses the condition of \S+\.t \(error 1054\)", told)
+    assert "snapshot" not in of_all

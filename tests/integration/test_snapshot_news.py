@@ -11,7 +11,7 @@ import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest, Wanted
-from sources.postgres.snapshot import news
+from sources.snapshot import news
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.source_at_work import wait_for

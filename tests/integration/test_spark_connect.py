@@ -14,6 +14,7 @@ from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from tests.connect_server import ConnectServer
+from tests.database import Database
 from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, column, lacking, names, only, shop, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -47,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 @pytest.fixture
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes handlers with the rules given; stops them afterwards."""
+    """Makes handlers with the rules given, and with these keys of [spark] besides; stops them afterwards."""
     monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
     monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
     made: list[SparkHandler] = []
@@ -90,6 +91,38 @@ def test_what_cannot_be_judged_is_put_back(remote: Any) -> None:
     assert values(result, "id", "before") == [b"9"]
     assert lacking(result) == {"n": [True]}
     assert handler.stats()["passed_unknown"] == 1
+
+
+def test_what_the_steps_of_a_rule_read_is_known(remote: Any) -> None:
+    rows: dict[int, Texts] = {0: [b"1", b"a", b"abc"], 1: [b"2", b"b", None], 2: [b"3", b"c", b"d"]}
+    given = changes(
+        [INSERT, UPDATE, INSERT], rows, {1: [b"9", None, None]}, DOCS, {2: [False, True, False]}, "docs", BY_KEY
+    )
+    rule = {
+        "mask": {"id": "hash", "body": {"method": "partial", "keep_last": 1}, "title": {"method": "constant"}},
+        "rename": {"id": "doc"},
+        "where": "title = '***' AND doc <> ''",
+        "sql": "SELECT * FROM changes",
+        "mask_secret": "a secret of the test, long enough",
+    }
+    for steps in (rule, {**rule, "sql": None}):
+        result = only(remote(docs=steps).handle(batch(given)))
+        assert [one.name for one in result.columns if one.key] == ["doc"]
+        assert result.seq.tolist() == [0, 1, 2]
+        assert values(result, "body")[0] == b"**c"
+        assert lacking(result) == {"body": [False, True, False]}
+        assert lacking(result, "before") == {"title": [True], "body": [True]}
+
+
+def test_rows_that_fail_go_out_with_nulls(remote: Any) -> None:
+    rows: dict[int, Texts] = {at: [b"%d" % at, b"x" if at == 3 else b"1", None] for at in range(8)}
+    sql = "SELECT *, CAST(title AS INT) AS n FROM changes"
+    handler = remote(docs={"sql": sql, "on_error": "null"})
+    result = handler.handle(batch(changes([INSERT] * 8, rows, {}, DOCS, table="docs")))
+    found = sorted(
+        (seq, n) for part in result.changes for seq, n in zip(part.seq.tolist(), values(part, "n"), strict=True)
+    )
+    assert found == [(at, None if at == 3 else b"1") for at in range(8)]
 
 
 def test_a_computed_row_is_refused(remote: Any) -> None:
@@ -166,3 +199,32 @@ def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: Conn
     server.start()
     handler.start()
     assert len(handler.handle(batch(shop()))) == 4
+
+
+def test_rows_are_split_and_sent_elsewhere_as_on_a_local_engine(remote: Any) -> None:
+    """Nobody sees the plan: parts are numbered by their values, unless the rule does so."""
+    columns = (column("id", 23, key=True), column("items", 25))
+    given = changes([INSERT, UPDATE], {0: [b"0", b"b,a"], 1: [b"1", b"c"]}, {1: [b"1", b"c,d"]}, columns)
+    sql = "SELECT *, item AS _key, 'own' AS _topic FROM changes LATERAL VIEW posexplode(split(items, ',')) AS at, item"
+    for rule in (sql, sql.replace("AS at", "AS _part")):
+        made = only(remote(orders={"sql": rule}).handle(batch(given)))
+        assert made.part is not None
+        assert made.part.tolist() == [(0, 2), (1, 2)] * 2
+        assert made.after.addresses is not None
+        assert made.after.addresses.field("topic").to_pylist() == [b"own"] * 3
+
+
+def test_lookups_are_views_there_too(remote: Any, tmp_path: Path, database: Database) -> None:
+    path = tmp_path / "segments.csv"
+    path.write_text("name,segment\nann,gold\n")
+    database.execute("CREATE TABLE tiers (name text, tier int); INSERT INTO tiers VALUES ('ann', 7)")
+    lookups = {
+        "segments": {"kind": "csv", "path": str(path), "options": {"header": True}, "refresh": "change"},
+        "tiers": {"kind": "postgres", "url": database.dsn, "table": "tiers"},
+    }
+    sql = """SELECT c.id, s.segment, t.tier, c._row FROM changes c LEFT JOIN segments s ON s.name = c.customer
+        LEFT JOIN tiers t ON t.name = c.customer"""
+    handler = remote({"lookups": lookups}, orders={"sql": sql})
+    result = only(handler.handle(batch(shop())))
+    assert values(result, "segment") == [b"gold", None, None]
+    assert values(result, "tier") == [b"7", None, None]

@@ -123,7 +123,8 @@ def test_the_status_tells_the_engine_the_last_batch_and_why_one_failed(spark: An
     handler.handle(batch(shop()))
     assert handler.status().ok
     assert handler.stats() == {
-        "batches": 2, "rows": 8, "passed_unknown": 0, "fields_left_out": 0, "dead_lettered": 0, "engine_restarts": 0,
+        "batches": 2, "rows": 8, "passed_unknown": 0, "unaddressed": 0, "fields_left_out": 0,
+            "dead_lettered": 0, "engine_restarts": 0,
     }  # fmt: skip
 
 

@@ -82,6 +82,7 @@ HEALTHY = Running(
             "batches": 3,
             "rows": 60,
             "passed_unknown": 2,
+            "unaddressed": 3,
             "fields_left_out": 5,
             "dead_lettered": 4,
             "engine_restarts": 1,
@@ -269,7 +270,8 @@ def test_parts_are_read_at_every_scrape() -> None:
     assert found["sink_batches_total"] == {("kafka1",): 3}
     assert found["dead_lettered_total"] == {("kafka1",): 1}
     assert found["sink_nulled_total"] == {("public.orders.at", "kafka1"): 3}
-    of_handlers = {"rows": 60, "passed_unknown": 2, "fields_left_out": 5, "dead_lettered": 4, "engine_restarts": 1}
+    of_handlers = {"rows": 60, "passed_unknown": 2, "unaddressed": 3, "fields_left_out": 5, "dead_lettered": 4}
+    of_handlers |= {"engine_restarts": 1}
     for key, value in of_handlers.items():
         assert found[f"handler_{key}_total"] == {("spark",): value}
     assert found["handler_executors"] == {("spark",): 2}

@@ -13,9 +13,7 @@ from sources.sql.source import SqlSource
 
 
 @pytest.mark.behaviour("N39")
-@pytest.mark.parametrize(
-    ("source", "option"), [(SqlSource, "startAt"), (MysqlSource, "positionOverride"), (KafkaSource, "--reset-offsets")]
-)
+@pytest.mark.parametrize(("source", "option"), [(SqlSource, "startAt"), (KafkaSource, "--reset-offsets")])
 def test_a_source_without_snapshots_names_what_it_has_in_their_place(source: type[Source], option: str) -> None:
     assert not takes_snapshots(source)
     assert option in source.no_snapshots
@@ -23,5 +21,6 @@ def test_a_source_without_snapshots_names_what_it_has_in_their_place(source: typ
         assert option in {field.alias for field in source.Options.model_fields.values()}
 
 
-def test_a_postgresql_source_takes_snapshots() -> None:
-    assert takes_snapshots(PostgresSource)
+@pytest.mark.parametrize("source", [PostgresSource, MysqlSource])
+def test_sources_that_read_a_log_take_snapshots(source: type[Source]) -> None:
+    assert takes_snapshots(source)

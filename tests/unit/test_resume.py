@@ -24,9 +24,9 @@ from sources.mysql.options import MysqlOptions
 from sources.mysql.places import Place
 from sources.mysql.positions import BinlogPosition
 from sources.mysql.source import MysqlSource
-from sources.postgres.gap_remedies import accept_gap
 from sources.postgres.options import PostgresOptions
 from sources.postgres.source import PostgresSource
+from sources.snapshot.gap_remedies import accept_gap
 from sources.sql.options import SqlOptions
 from sources.sql.source import SqlSource
 
@@ -80,7 +80,7 @@ FORGET = "forget the position (psql-streamer position forget shop) to start "
     ("source", "remedy"),
     [
         (POSTGRES, accept_gap("shop") + OR_SET.format("walPositionOverride")),
-        (MYSQL, FORGET + "at the end of the binary log" + OR_SET.format("positionOverride")),
+        (MYSQL, accept_gap("shop") + OR_SET.format("positionOverride")),
         (SQL, FORGET + "at startAt"),
         (KAFKA, FORGET + "at the offsets of its group, and of partitions that have none at startAt"),
     ],

@@ -18,20 +18,22 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
-from sources.postgres.snapshot.news import News
-from sources.postgres.snapshot.schedule import Plan, Read, Schedule
+from sources.snapshot.news import News
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.work import Plan, Read
 
 RELATION = Relation("16400", "public", "t", (Column("id", PostgresType(23), key=True),), ReplicaIdentity.DEFAULT)
 FENCE = Fence(xmin=100, xmax=100, xip=(), lsn=5000, at_us=0)
 LATER = 100
 
 
-def scheduled() -> tuple[Schedule, Read]:
+def scheduled() -> tuple[Schedule[Delivered], Read]:
     """With the first task of one table."""
-    schedule = Schedule(1 << 20, 1, lambda: None, News("db1"))
+    schedule = Schedule(1 << 20, 1, lambda: None, News("db1"), Delivered())
     schedule.add(SnapshotRun("one", False, 0.0))
     plan = schedule.wait_for_task(0)
     assert isinstance(plan, Plan)
@@ -45,17 +47,17 @@ def texts(*values: int) -> pa.Array:
     return pa.array([str(value).encode() for value in values], pa.binary())
 
 
-def bring(schedule: Schedule, task: Read, *ids: int, last: bool = False) -> None:
+def bring(schedule: Schedule[Delivered], task: Read, *ids: int, last: bool = False) -> None:
     keys = texts(*ids)
-    schedule.bring(task, ReadRows(FENCE, RELATION, [keys], keys, 100, "order"), keys[-1].as_py(), last)
+    schedule.bring(task, ReadRows(FENCE, RELATION, [keys], keys, 100, '[[["id", 23]], []]'), keys[-1].as_py(), last)
 
 
-def given(schedule: Schedule, reached: int = 5000) -> list[int]:
+def given(schedule: Schedule[Delivered], reached: int = 5000) -> list[int]:
     found = schedule.next_piece(reached, 100, 1 << 20)  # type: ignore[arg-type]
     return [] if found is None else [int(key) for key in found.piece.keys.to_pylist()]
 
 
-def stream(schedule: Schedule, xid: int, *ids: int, truncates: bool = False) -> None:
+def stream(schedule: Schedule[Delivered], xid: int, *ids: int, truncates: bool = False) -> None:
     """A batch of the stream: a transaction that inserts rows, or truncates the table."""
     transactions = Transactions(np.array([6000], np.uint64), np.array([0]), pa.array([xid], pa.uint32()))
     changes = [Changes.of_new_rows(RELATION, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []

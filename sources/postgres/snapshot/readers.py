@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from typing import assert_never
 
 import psycopg2
@@ -17,8 +18,9 @@ import pyarrow as pa
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.snapshot.changed_keys import key_values, row_keys
+from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
-from psql_streamer.snapshot.held import ReadRows
+from psql_streamer.snapshot.held import HeldChunk, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun
 from psql_streamer.snapshots import TableState
 from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
@@ -42,9 +44,10 @@ from sources.postgres.snapshot.copying import (
 from sources.postgres.snapshot.hidden import committed_but_hidden
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
-from sources.postgres.snapshot.schedule import Nudge, Plan, Read, Schedule, Task
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
 from sources.postgres.snapshot.writers import Writers, still_there, writers_of
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.work import Nudge, Plan, Read, Task
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
@@ -80,7 +83,7 @@ class Readers:
     """Threads that take tasks from a schedule, from start to stop."""
 
     def __init__(
-        self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes, schedule: Schedule
+        self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes, schedule: Schedule[Delivered]
     ) -> None:
         self._name = name
         self._options = options
@@ -313,8 +316,7 @@ class Readers:
         since = time.monotonic()
         while not stopping.is_set() and not task.chunk.dropped:
             fence = begin(connection, table, _LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
-            hidden = self._schedule.hidden(task, fence)
-            unknown = self._schedule.unknown(fence, self._since)
+            hidden, unknown = self._schedule.ask_given(partial(self._not_seen, task.chunk.held, fence))
             if unknown or fence.xmax < self._since:
                 hidden |= committed_but_hidden(session, unknown, fence, self._since)
             if not hidden:
@@ -325,14 +327,17 @@ class Readers:
             stopping.wait(_HIDDEN_PAUSE_SECONDS)
         return None
 
+    def _not_seen(self, held: HeldChunk, fence: Fence, given: Delivered) -> tuple[set[int], set[int]]:
+        return given.hidden_since(fence, held.turn, held.latest), given.unknown(fence, self._since)
+
     def _copy(self, task: Read, table: SnapshotTable, connection: psycopg2.extensions.connection) -> Chunk:
-        most_bytes = self._options.snapshot.chunk_bytes
+        most_bytes, where, width = self._options.snapshot.chunk_bytes, task.table.where, len(table.key)
         if task.keys is not None:
-            return read_keys(connection, table, [key_values(key) for key in task.keys], task.table.where, most_bytes)
-        after = None if task.after is None else key_values(task.after)
+            return read_keys(connection, table, [key_values(key, width) for key in task.keys], where, most_bytes)
+        after = None if task.after is None else key_values(task.after, width)
         rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
         most = min(rows, self._options.snapshot.chunk_rows)  # _FIRST_ROWS may be more
-        return read_chunk(connection, table, after, task.table.where, most, most_bytes)
+        return read_chunk(connection, table, after, where, most, most_bytes)
 
     def _read_fewer(self, task: Read) -> None:
         """A condition may fit few rows, which the server looks for in many."""

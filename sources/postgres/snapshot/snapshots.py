@@ -20,18 +20,19 @@ from psql_streamer.model import (
 )
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.progress import SnapshotRun, decode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.news import News
 from sources.postgres.snapshot.options import SnapshotMode
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
-from sources.postgres.snapshot.schedule import Schedule
-from sources.postgres.snapshot.waker import Waker
+from sources.snapshot.news import News
+from sources.snapshot.schedule import Schedule
+from sources.snapshot.waker import Waker
 
 _STATE = "snapshots"
 """The name of the state in positions, beside those of WalPosition."""
@@ -47,7 +48,7 @@ class Snapshots:
         self._waker = Waker()
         chosen = options.snapshot
         self._news = News(name)
-        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news)
+        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news, Delivered())
         self._readers = Readers(name, options, catalog, types, self._schedule)
         self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
@@ -144,7 +145,8 @@ class Snapshots:
             self._position(decoder.position.position),
             replace(given.piece, relation=relation),
             SnapshotRows(given.run.id, given.run.on_demand),
-            decoder.reached,
+            # No commit record lies at the number before it, because WAL records are aligned.
+            decoder.reached - 1,
             self._first_seq(decoder.reached, len(given.piece.keys)),
             given.fence.at_us,
             () if change is None else (change,),

@@ -9,23 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
-import numpy as np
-
-from psql_streamer.cells import CellTable, Tabular
-from psql_streamer.few_rows import FewRows
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Changes, Relation
-from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
-from psql_streamer.snapshot.delivered import Delivered
-from psql_streamer.snapshot.fence import Fence
+from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys, moved_without_values, xids_of
+from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
-from sources.postgres.snapshot.news import News, describe
+from sources.snapshot.changes_of import changes_of
+from sources.snapshot.news import News, describe
+from sources.snapshot.work import Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_AT_ONCE = 1000
 """Rows that are read again with one query."""
@@ -40,87 +35,36 @@ _CHUNKS_AHEAD = 2
 """Chunks of the allowed size that may be held, for each reader."""
 
 
-@dataclass(slots=True, eq=False)
-class _Chunk:
-    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more."""
-
-    held: HeldChunk
-    keys: tuple[bytes, ...] | None = None
-    dropped: bool = False
-
-
-@dataclass(slots=True)
-class _TableWork:
-    """What of a table is not part of positions: reading is ahead of giving."""
-
-    began: float = field(default_factory=time.monotonic)
-    read_key: bytes | None = None
-    read_all: bool = False
-    chunks: deque[_Chunk] = field(default_factory=deque)
-
-    @property
-    def busy(self) -> bool:
-        return any(chunk.held.rows is None for chunk in self.chunks)
-
-    def drop_chunks(self, given: bytes | None) -> None:
-        """Read again from what was given on."""
-        for chunk in self.chunks:
-            chunk.dropped = True
-        self.chunks.clear()
-        self.read_key, self.read_all = given, False
-
-
-class Plan(NamedTuple):
-    """Look up the tables of a snapshot."""
-
-    run: SnapshotRun
-
-
-class Read(NamedTuple):
-    """Read rows of a table: those behind a key, or those with some keys. order: that the keys are of."""
-
-    run: SnapshotRun
-    table: TableRun
-    chunk: _Chunk
-    after: bytes | None
-    keys: tuple[bytes, ...] | None
-    order: str
-
-
-class Nudge(NamedTuple):
-    """Make the server write out its WAL up to the end that it has now."""
-
-
-Task: TypeAlias = Plan | Read | Nudge
-
-
-class GivenPiece(NamedTuple):
-    """A piece, and what it is of."""
-
-    run: SnapshotRun
-    table: TableRun
-    piece: Piece
-    fence: Fence
-
-
 _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
 """Relation -> the snapshots that have begun to read it."""
 
 
-class Schedule:
+G = TypeVar("G", bound=Given)
+Answer = TypeVar("Answer")
+
+
+_LATE_SECONDS = 10.0
+"""For so long changes count that readings which begin later may not see."""
+
+_MOST_OUTDATED = 50
+"""Chunks of a table in a row that are read again because its shape is another one."""
+
+
+class Schedule(Generic[G]):
     """The snapshots of a source. most_bytes: what a chunk may hold. readers: how many there are.
 
-    wake_source: called when something may be given, from any thread. news: told what happens.
+    wake_source: called when something may be given, from any thread. news: told what happens. given: what the stream
+    has given, told here.
     """
 
-    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News) -> None:
+    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News, given: G) -> None:
         self._news = news
         self._most_held = most_bytes * readers * _CHUNKS_AHEAD
         self._wake_source = wake_source
         self._condition = threading.Condition()
-        self._delivered = Delivered()
+        self._given = given
         self._runs: list[SnapshotRun] = []
-        self._work: dict[tuple[str, str], _TableWork] = {}
+        self._work: dict[tuple[str, str], TableWork] = {}
         self._planning: set[str] = set()
         self._durably_ended: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
@@ -133,6 +77,7 @@ class Schedule:
         self._behind: tuple[str, float] | None = None  # why nothing may be given, and since when
         self._last_ended: SnapshotRun | None = None
         self._nudge = False
+        self._late: deque[tuple[float, str, ChangedKeys]] = deque()
         self._ticked_at = time.monotonic()
 
     # For the source's thread.
@@ -181,10 +126,12 @@ class Schedule:
         with self._condition:
             self._first = {run}
 
-    def watch(self, batch: Batch) -> None:
-        """A batch of the stream, before it is given."""
+    def watch(self, batch: Batch, *, late: bool = False) -> None:
+        """A batch of the stream, before it is given. late: readings that begin later may not see its changes yet."""
         with self._condition:
-            self._delivered.note(xids_of(batch.transactions) if len(batch.transactions) else _NO_XIDS)
+            if late:
+                self._note_late(batch)
+            self._given.note_batch(batch)
             begun: _Begun = {}
             for run in self._runs:
                 for table in (run.tables or ()) if not run.state.ended else ():
@@ -193,7 +140,16 @@ class Schedule:
             if begun:
                 self._note(batch, begun)
 
-    def next_piece(self, reached: Lsn, most_rows: int, most_bytes: int) -> GivenPiece | None:
+    def note_altered(self, relations: Container[str]) -> None:
+        """The stream has come to statements that may have made other tables of these. Before the batch they are in."""
+        with self._condition:
+            for run in self._runs:
+                for table in run.tables or ():
+                    if table.state is TableState.READING and table.relation in relations:
+                        for chunk in self._work_of(run, table).chunks:
+                            chunk.held.note_altered()
+
+    def next_piece(self, reached: Any, most_rows: int, most_bytes: int) -> GivenPiece | None:
         """Rows that may be given where the stream has got; None for none. They count as given."""
         with self._condition:
             self._tick()
@@ -201,9 +157,9 @@ class Schedule:
             for run, table, work in self._begun():
                 while work.chunks and work.chunks[0].held.rows is not None:
                     chunk = work.chunks[0]
-                    if reached < chunk.held.lsn:
+                    if reached < chunk.held.mark:
                         waits = (
-                            f"waits until the stream reaches {chunk.held.lsn}, where rows of {table.table} were read"
+                            f"waits until the stream reaches {chunk.held.mark}, where rows of {table.table} were read"
                         )
                         break
                     piece = self._take(run, table, work, chunk, most_rows, most_bytes)
@@ -313,15 +269,10 @@ class Schedule:
             self._changed()
         self._wake_source()
 
-    def hidden(self, task: Read, fence: Fence) -> set[int]:
-        """Transactions that were given before the chunk was begun, and that the fence does not show. 64-bit xids."""
+    def ask_given(self, question: Callable[[G], Answer]) -> Answer:
+        """What the stream has given so far."""
         with self._condition:
-            return self._delivered.hidden_since(fence, task.chunk.held.turn, task.chunk.held.latest)
-
-    def unknown(self, fence: Fence, since: int) -> set[int]:
-        """See Delivered.unknown."""
-        with self._condition:
-            return self._delivered.unknown(fence, since)
+            return question(self._given)
 
     def bring(self, task: Read, rows: ReadRows, last_key: bytes | None, last: bool) -> None:
         """What was read. last_key: up to which; None where nothing was."""
@@ -413,8 +364,8 @@ class Schedule:
         for run in over[:-_MOST_ENDED]:
             self._runs.remove(run)
 
-    def _work_of(self, run: SnapshotRun, table: TableRun) -> _TableWork:
-        return self._work.setdefault((run.id, table.table), _TableWork(read_key=table.key))
+    def _work_of(self, run: SnapshotRun, table: TableRun) -> TableWork:
+        return self._work.setdefault((run.id, table.table), TableWork(read_key=table.key))
 
     def _current(self) -> SnapshotRun | None:
         """The snapshot whose tables are read: one after the other."""
@@ -436,7 +387,7 @@ class Schedule:
             for table in run.tables or ():
                 self._work_of(run, table).drop_chunks(table.key)
 
-    def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, _TableWork]]:
+    def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
         run = self._current()
         for table in (run.tables or ()) if run is not None else ():
             if run is not None and table.state is TableState.READING:
@@ -477,12 +428,14 @@ class Schedule:
         if table.state is TableState.WAITING:
             table.state = TableState.READING
             self._changed()
-        chunk = _Chunk(HeldChunk(self._delivered.turn, self._delivered.latest), keys or None)
+        chunk = Chunk(HeldChunk(self._given.turn, self._given.latest), keys or None)
+        for changed in self._late_of(table.relation):
+            chunk.held.note_keys(changed)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
     def _note(self, batch: Batch, begun: _Begun) -> None:
-        for changes in _changes_of(batch, begun.keys()):
+        for changes in changes_of(batch, begun.keys()):
             self._note_changes(batch, changes, begun[changes.relation.id])
         for change in batch.schema_changes:
             for held in self._held(begun, change.relation):
@@ -490,6 +443,20 @@ class Schedule:
         for truncate in batch.truncates:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
+
+    def _note_late(self, batch: Batch) -> None:
+        now = time.monotonic()
+        for changes in batch.changes:
+            if changes.relation.key_columns:
+                keys = changed_keys(changes, batch.transactions)
+                self._late.append((now, changes.relation.id, keys))
+
+    def _late_of(self, relation: str) -> Iterator[ChangedKeys]:
+        """What a reading of a table that begins now may not see."""
+        oldest = time.monotonic() - _LATE_SECONDS
+        while self._late and self._late[0][0] < oldest:
+            self._late.popleft()
+        return (keys for _, of, keys in self._late if of == relation)
 
     def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
         """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""
@@ -506,7 +473,7 @@ class Schedule:
         if moved := moved_without_values(changes):
             for _, table in of:
                 if table.has_key_of(relation):
-                    table.again |= dict.fromkeys(moved, self._delivered.turn)
+                    table.again |= dict.fromkeys(moved, self._given.turn)
             self._changed()
 
     def _held(self, begun: _Begun, relation: Relation) -> list[HeldChunk]:
@@ -514,7 +481,7 @@ class Schedule:
         return [chunk.held for each in begun.get(relation.id, ()) for chunk in self._work_of(*each).chunks]
 
     def _take(
-        self, run: SnapshotRun, table: TableRun, work: _TableWork, chunk: _Chunk, most_rows: int, most_bytes: int
+        self, run: SnapshotRun, table: TableRun, work: TableWork, chunk: Chunk, most_rows: int, most_bytes: int
     ) -> Piece | None:
         """The next rows of a chunk that the stream has reached; None where it is to be read again."""
         stale = chunk.held.stale
@@ -522,8 +489,13 @@ class Schedule:
         run.stale += chunk.held.stale - stale
         if chunk.held.outdated:
             work.drop_chunks(table.key)
+            work.outdated += 1
+            if work.outdated > _MOST_OUTDATED:
+                table.fail("the stream shows it in another shape than the server's catalog: report it")
+                self._end_if_done(run)
             self._changed()
             return None
+        work.outdated = 0
         piece = chunk.held.take(most_rows, most_bytes)
         table.rows += len(piece.keys)
         run.rates.note(time.monotonic(), len(piece.keys))
@@ -537,12 +509,12 @@ class Schedule:
             for key in chunk.keys or ():
                 if table.again.get(key, 0) <= chunk.held.turn:
                     table.again.pop(key, None)
-        table.again |= dict.fromkeys(again, self._delivered.turn)
+        table.again |= dict.fromkeys(again, self._given.turn)
         self._end_table_if_done(run, table, work)
         self._changed()
         return piece
 
-    def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: _TableWork) -> None:
+    def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: TableWork) -> None:
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
             table.state, table.reason = TableState.DONE, ""
             self._news.table_is_done(run, table, time.monotonic() - work.began)
@@ -602,20 +574,3 @@ class Schedule:
             if not waits_for and self._behind is not None and now - self._behind[1] > _NUDGE_SECONDS:
                 waits_for = self._behind[0]
         return run.show(now, state, waits_for)
-
-
-_NO_XIDS = np.empty(0, np.uint32)
-
-
-def _changes_of(batch: Batch, relations: Any) -> Sequence[Changes]:
-    """The changes of some relations, without a look at the others."""
-    changes = batch.rows
-    if isinstance(changes, FewRows) and not any(
-        changes.shapes[row.shape].relation.id in relations for row in changes.each
-    ):
-        return ()
-    if not isinstance(changes, Tabular):
-        return [one for one in changes if one.relation.id in relations]
-    table: CellTable = changes.cells
-    wanted = np.array([shape.relation.id in relations for shape in table.shapes], np.bool_)
-    return table.views_of(wanted) if wanted.any() else ()

@@ -1,0 +1,83 @@
+"""What `check` says of the snapshot that a `mysql` source is to take; nothing is changed on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pymysql
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.table_patterns import TablePatterns
+from sources.mysql.server import Session
+from sources.mysql.snapshot.options import SnapshotOptions
+from sources.mysql.snapshot.requests import GRANT, SEES_NOTHING, Wanted, may_read, require_states
+from sources.mysql.snapshot.selects import select_condition, select_nothing
+from sources.mysql.snapshot.tables import SnapshotTable, snapshot_tables
+from sources.snapshot.options import SnapshotMode
+
+_DENIED = {1142, 1143, 1044, 1370}
+
+
+def snapshot_findings(asking: Session, options: SnapshotOptions, wanted: Wanted) -> Iterator[Finding]:
+    """What would keep tables from being read; nothing where no snapshot is to be taken."""
+    if options.mode is SnapshotMode.NEVER:
+        return
+    try:
+        require_states(asking)
+    except SourceRefused as error:
+        yield Finding(Severity.WARNING, f"{error.what}: no snapshot is taken", error.remedy)
+        return
+    streamed = snapshot_tables(asking, wanted)
+    if not streamed and not may_read(asking):
+        yield Finding(Severity.WARNING, f"{SEES_NOTHING}: the snapshot is of none", GRANT)
+        return
+    yield from _entries_for_nothing(options, streamed)
+    for table in streamed:
+        if options.wants(table.relation.schema, table.relation.table):
+            yield from _of_table(asking, options, table)
+
+
+def _entries_for_nothing(options: SnapshotOptions, streamed: Sequence[SnapshotTable]) -> Iterator[Finding]:
+    for key, entries in (("tables", options.tables), ("where", options.where)):
+        for entry in entries:
+            fits = TablePatterns({entry: None}).find
+            if not any(fits(table.relation.schema, table.relation.table) for table in streamed):
+                yield Finding(
+                    Severity.WARNING,
+                    f'snapshot.{key} has "{entry}", which is no table that is streamed and that the account sees',
+                    f"correct the name, or {GRANT}",
+                )
+
+
+def _of_table(asking: Session, options: SnapshotOptions, table: SnapshotTable) -> Iterator[Finding]:
+    if table.refusal:
+        what, remedy = table.refusal
+        yield Finding(Severity.WARNING, f"{what}: the snapshot leaves the table out", remedy)
+        return
+    try:
+        asking.rows(select_nothing(table))
+    except pymysql.Error as error:
+        if error.args[0] not in _DENIED:
+            raise
+        account = str(asking.value("SELECT CURRENT_USER()")).replace("@", "'@'")
+        yield Finding(
+            Severity.WARNING,
+            f"the account may not read {table.relation}: the snapshot leaves the table out",
+            f"GRANT SELECT ON {table.name} TO '{account}'",
+        )
+        return
+    condition = options.condition_of(table.relation.schema, table.relation.table)
+    if condition:
+        yield from _condition(asking, table, condition)
+
+
+def _condition(asking: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
+    try:
+        asking.rows(f"EXPLAIN {select_condition(table, condition)}")
+    except pymysql.Error as error:
+        yield Finding(
+            Severity.ERROR,
+            f"the server refuses the condition of {table.relation} (error {error.args[0]}): {error.args[-1]}",
+            "correct snapshot.where",
+        )

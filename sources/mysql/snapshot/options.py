@@ -1,0 +1,25 @@
+"""The option `snapshot` of a `mysql` source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, field_validator
+
+from sources.mysql.snapshot.conditions import require_condition
+from sources.snapshot import options
+from sources.snapshot.options import mode_alone, require_conditions
+
+
+class SnapshotOptions(options.SnapshotOptions):
+    """[source.NAME.snapshot] of a `mysql` source."""
+
+    @field_validator("where")
+    @classmethod
+    def _require(cls, where: Mapping[str, str]) -> Mapping[str, str]:
+        return require_conditions(where, require_condition)
+
+
+SnapshotOption = Annotated[SnapshotOptions, BeforeValidator(mode_alone)]
+"""A table, or its mode alone: `snapshot = "never"`."""

@@ -1,0 +1,96 @@
+"""What a request means in the server: which tables, and why one cannot be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.snapshot.progress import TableRun
+from psql_streamer.snapshots import SnapshotRequest, TableRequest
+from psql_streamer.table_patterns import TablePatterns, is_pattern
+from sources.mysql.server import Session
+from sources.mysql.snapshot.conditions import require_condition
+from sources.mysql.snapshot.tables import SnapshotTable, snapshot_tables
+
+Wanted = Callable[[str, str], bool]
+
+_MAY_READ = re.compile(r"GRANT .*\b(SELECT|ALL PRIVILEGES)\b.* ON ", re.IGNORECASE)
+
+SEES_NOTHING = "the account sees none of the tables that are streamed"
+GRANT = "GRANT SELECT ON the tables TO the account of the dsn"
+
+
+def find_tables(asking: Session, requested: Sequence[TableRequest], wanted: Wanted) -> list[tuple[SnapshotTable, str]]:
+    """The tables that are asked for, each with its condition. No request stands for every table."""
+    patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
+    found = []
+    for table in snapshot_tables(asking, wanted):
+        fit = patterns.find(table.relation.schema, table.relation.table)
+        if fit is not None:
+            found.append((table, fit.value))
+    return found
+
+
+def plan_tables(asking: Session, requested: Sequence[TableRequest], wanted: Wanted) -> list[TableRun]:
+    """The tables of a snapshot; those that cannot be read have failed already, and say why.
+
+    SourceRefused when none can be, whichever it is.
+    """
+    require_states(asking)
+    found = find_tables(asking, requested, wanted)
+    if not found and not may_read(asking):
+        raise SourceRefused(SEES_NOTHING, GRANT)
+    runs = []
+    for table, where in found:
+        run = TableRun(str(table.relation), table.relation.id, where, estimated_rows=table.estimated_rows)
+        if table.refusal:
+            run.fail(": ".join(table.refusal))
+        runs.append(run)
+    return runs
+
+
+def require_states(asking: Session) -> None:
+    """SourceRefused when the server cannot say which transactions a reading sees."""
+    if not asking.has_gtids:
+        raise SourceRefused(
+            f"gtid_mode is {asking.settings.get('gtid_mode', 'OFF')}: nothing says which transactions a reading sees",
+            "turn GTIDs on (gtid_mode = ON, enforce_gtid_consistency = ON) and forget the position, or read the rows "
+            "once with a source of the type sql",
+        )
+
+
+def may_read(asking: Session) -> bool:
+    """Whether the account has SELECT on anything, as far as it can be seen."""
+    return any(_MAY_READ.search(str(grant)) for (grant,) in asking.rows("SHOW GRANTS"))
+
+
+def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:
+    """SourceRefused when the request names a table that is not streamed, or one that cannot be read, or has a condition
+    that is none.
+    """
+    for one in request.tables:
+        _require_condition(one)
+    require_states(asking)
+    found = find_tables(asking, request.tables, wanted)
+    names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
+    for one in request.tables:
+        if not is_pattern(one.table) and one.table not in names:
+            raise SourceRefused(
+                f"{one.table} is not streamed, or is not there, or the account does not see it",
+                f"name a table that the options tables and excludeTables let through; or {GRANT}",
+            )
+    if not found:
+        raise SourceRefused("none of these tables is streamed and seen", f"name others, or {GRANT}")
+    for table, _ in found:
+        exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
+        if exactly and table.refusal:
+            raise SourceRefused(*table.refusal)
+
+
+def _require_condition(one: TableRequest) -> None:
+    """It comes from outside, and must not reach out of the query."""
+    try:
+        require_condition(one.where or "true")
+    except ValueError as error:
+        raise SourceRefused(f"the condition of {one.table} {error}", "write one SQL condition") from None

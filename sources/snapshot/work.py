@@ -1,0 +1,76 @@
+"""What readers are asked for, and what of a table is being read."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from psql_streamer.snapshot.fence import Line
+from psql_streamer.snapshot.held import HeldChunk, Piece
+from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more."""
+
+    held: HeldChunk
+    keys: tuple[bytes, ...] | None = None
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class TableWork:
+    """What of a table is not part of positions: reading is ahead of giving."""
+
+    began: float = field(default_factory=time.monotonic)
+    read_key: bytes | None = None
+    read_all: bool = False
+    chunks: deque[Chunk] = field(default_factory=deque)
+    outdated: int = 0  # chunks in a row that the stream showed in another shape
+
+    @property
+    def busy(self) -> bool:
+        return any(chunk.held.rows is None for chunk in self.chunks)
+
+    def drop_chunks(self, given: bytes | None) -> None:
+        """Read again from what was given on."""
+        for chunk in self.chunks:
+            chunk.dropped = True
+        self.chunks.clear()
+        self.read_key, self.read_all = given, False
+
+
+class Plan(NamedTuple):
+    """Look up the tables of a snapshot."""
+
+    run: SnapshotRun
+
+
+class Read(NamedTuple):
+    """Read rows of a table: those behind a key, or those with some keys. order: that the keys are of."""
+
+    run: SnapshotRun
+    table: TableRun
+    chunk: Chunk
+    after: bytes | None
+    keys: tuple[bytes, ...] | None
+    order: str
+
+
+class Nudge(NamedTuple):
+    """Make the server write out its WAL up to the end that it has now."""
+
+
+Task: TypeAlias = Plan | Read | Nudge
+
+
+class GivenPiece(NamedTuple):
+    """A piece, and what it is of."""
+
+    run: SnapshotRun
+    table: TableRun
+    piece: Piece
+    fence: Line
