@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -152,6 +153,8 @@ class SparkHandler(Handler):
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
+        with suppress(EngineNeeded), connect_mode(self._options.remote is not None):
+            self._load_rules()  # what is wrong with them need not wait for an engine
         spark = self._begin()
         # A batch waits for an engine that is started again.
         if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
