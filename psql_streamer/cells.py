@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes, offsets
 from psql_streamer.model import (
+    ADDRESS,
+    PART,
     ArrowType,
     BatchChanges,
     Changes,
@@ -34,8 +36,8 @@ from psql_streamer.model import (
 
 Made = TypeVar("Made")
 
-NO_PLACE, UNCOUNTED, NO_UUID = np.uint64(2**64 - 1), -1, b""
-"""In place of a row's place, of its table_seq, and of its UUID, where others of the table have them."""
+NO_PLACE, UNCOUNTED, NO_UUID, UNPARTED = np.uint64(2**64 - 1), -1, b"", np.zeros((), PART)[()]
+"""In place of a row's place, of its table_seq, of its UUID, and of its part, where others of the table have them."""
 
 _NO_CELLS = pa.array([], pa.binary())
 
@@ -71,6 +73,7 @@ class Tuples:
     values: `binary`, PostgreSQL's text forms; null is SQL NULL, or what `absent` says.
     absent: for each cell whether the image lacks it (a key-only old row, unchanged TOAST); None: no image lacks any.
     typed: cells of columns of Arrow's types, by their number among these.
+    addresses: of each tuple, as Image has them.
     """
 
     rows: Index
@@ -78,6 +81,7 @@ class Tuples:
     values: pa.Array
     absent: NDArray[np.bool_] | None = None
     typed: tuple[ArrowCells, ...] = ()
+    addresses: pa.StructArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -113,6 +117,7 @@ class Tuples:
             self.values.take(pa.array(cells)),
             _none_if_false(None if self.absent is None else self.absent[cells]),
             tuple(typed.chosen(cells) for typed in self.typed),
+            None if self.addresses is None else self.addresses.take(pa.array(chosen)),
         )
 
     def slice(self, begin: int, end: int) -> Tuples:
@@ -125,6 +130,7 @@ class Tuples:
             self.values[low:high],
             _none_if_false(None if self.absent is None else self.absent[low:high]),
             tuple(_between(typed, low, high) for typed in self.typed),
+            None if self.addresses is None else self.addresses[first:last],
         )
 
     @classmethod
@@ -146,6 +152,7 @@ class Tuples:
                 for part, before in zip(parts, cells_before, strict=False)
                 for typed in part.typed
             ),
+            _joined_addresses([(part.addresses, len(part)) for part in parts]),
         )
 
 
@@ -188,6 +195,7 @@ class CellTable(Tabular):
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
     uuid: NDArray[np.bytes_] | None = None
+    part: NDArray[np.void] | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -286,6 +294,7 @@ class CellTable(Tabular):
             known(self.place, rows, NO_PLACE),
             known(self.table_seq, rows, UNCOUNTED),
             known(self.uuid, rows, NO_UUID),
+            known(self.part, rows, UNPARTED),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
@@ -335,7 +344,7 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid")
+_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part")
 """The fields of CellTable that hold an element a row."""
 
 _TABLE_OBJECTS = 8192
@@ -392,7 +401,12 @@ def _joined(parts: Sequence[tuple[NDArray[Any] | None, int]], name: str) -> Any:
     return np.concatenate([np.full(rows, _UNKNOWN[name]) if array is None else array for array, rows in parts])
 
 
-_UNKNOWN: dict[str, Any] = {"place": NO_PLACE, "table_seq": np.int64(UNCOUNTED), "uuid": np.bytes_(NO_UUID)}
+_UNKNOWN: dict[str, Any] = {
+    "place": NO_PLACE,
+    "table_seq": np.int64(UNCOUNTED),
+    "uuid": np.bytes_(NO_UUID),
+    "part": UNPARTED,
+}
 
 
 def ragged(firsts: Index, begins: Index) -> Index:
@@ -423,6 +437,7 @@ def _reordered(image: Tuples, order: Index) -> Tuples:
         image.values.take(pa.array(cells)),
         None if image.absent is None else image.absent[cells],
         tuple(_reordered_cells(typed, cells) for typed in image.typed),
+        None if image.addresses is None else image.addresses.take(pa.array(tuples)),
     )
 
 
@@ -470,6 +485,12 @@ def _joined_flags(parts: Sequence[tuple[NDArray[np.bool_] | None, int]]) -> NDAr
     return np.concatenate([np.zeros(length, np.bool_) if flags is None else flags for flags, length in parts])
 
 
+def _joined_addresses(parts: Sequence[tuple[pa.StructArray | None, int]]) -> pa.StructArray | None:
+    if all(addresses is None for addresses, _ in parts):
+        return None
+    return pa.concat_arrays([pa.nulls(size, ADDRESS) if some is None else some for some, size in parts])
+
+
 def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
     """The tuples of rows of one relation, as columns."""
     at = np.searchsorted(tuples.rows, rows)
@@ -482,7 +503,12 @@ def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
         arrays.append(_column(tuples, cells, column))
         if tuples.absent is not None and (gone := tuples.absent[cells]).any():
             absent[number] = gone
-    return Image(tuple(arrays), np.flatnonzero(there), absent)
+    addresses = None if tuples.addresses is None else tuples.addresses.take(pa.array(at[there]))
+    return Image(tuple(arrays), np.flatnonzero(there), absent, _unless_null(addresses))
+
+
+def _unless_null(addresses: pa.StructArray | None) -> pa.StructArray | None:
+    return None if addresses is None or addresses.null_count == len(addresses) else addresses
 
 
 def _column(tuples: Tuples, cells: Index, column: Column) -> pa.Array:
@@ -521,7 +547,10 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             if number in image.absent:
                 absent[cells] = image.absent[number]
     values = _scattered(texts, total, pa.binary())
-    return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed))
+    addresses = _joined_addresses([(image.addresses, len(image)) for image in images])
+    if addresses is not None:
+        addresses = addresses.take(pa.array(order))
+    return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed), addresses)
 
 
 def group_by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:

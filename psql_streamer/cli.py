@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from psql_streamer import __version__, logs
-from psql_streamer.commands import snapshot_arguments
+from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_arguments
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
@@ -30,7 +30,8 @@ INTERRUPTED = 130
 _EPILOG = """\
 exit codes:
   0  success, or the service stopped on request
-  1  the service failed, or refused what was asked; or a snapshot that was waited for did not end well
+  1  the service failed, or refused what was asked; a snapshot that was waited for did not end well; nothing was
+     captured; a rule that is tried stops the service
   2  the configuration or the command line cannot be used
   3  check or validate found errors
 
@@ -136,6 +137,22 @@ def _snapshot(arguments: argparse.Namespace, _verbosity: int) -> int:
     return OK if snapshot.run(arguments, _load(arguments)) else FAILED
 
 
+def _capture(arguments: argparse.Namespace, verbosity: int) -> int:
+    from psql_streamer.commands import capture
+
+    config = _load(arguments)
+    logs.configure(_log_options(config.log, arguments), verbosity)
+    return OK if capture.run(arguments, config) else FAILED
+
+
+def _try(arguments: argparse.Namespace, verbosity: int) -> int:
+    from psql_streamer.commands import trial
+
+    config = _load(arguments)
+    logs.configure(_log_options(config.log, arguments), verbosity)
+    return OK if trial.run(arguments, config) else FAILED
+
+
 def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
@@ -158,6 +175,8 @@ _COMMANDS = {
     "validate": _validate,
     "position": _position,
     "snapshot": _snapshot,
+    "capture": _capture,
+    "try": _try,
     "demo": _demo,
     "version": _version,
 }
@@ -181,11 +200,13 @@ def _parser() -> argparse.ArgumentParser:
         "validate": "check the configuration alone",
         "position": "show the stored positions, or forget one; the service must not be running",
         "snapshot": "ask the running service for snapshots of tables, see, pause and cancel them",
+        "capture": "print changes of a table as lines of JSON, without moving a position",
+        "try": "print what the rules make of captured changes, without sending anything",
         "demo": "set up a database, Kafka and Spark on this machine and stream between them",
         "version": "print the versions of psql-streamer and its libraries",
     }.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if name in ("run", "check", "validate", "position"):
+        if name in ("run", "check", "validate", "position", "capture", "try"):
             _add_common(command)
         if name in ("check", "validate"):
             command.add_argument("--json", action="store_true", help="print the findings as one JSON object")
@@ -193,6 +214,10 @@ def _parser() -> argparse.ArgumentParser:
             _add_forget(command)
         if name == "snapshot":
             snapshot_arguments.add_arguments(command, _add_common)
+        if name == "capture":
+            capture_arguments.add_arguments(command)
+        if name == "try":
+            trial_arguments.add_arguments(command)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
             command.add_argument("--source", choices=DEMO_SOURCES, default="postgres", help="default: postgres")

@@ -9,15 +9,17 @@ is tried again and which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
 from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from psql_streamer.table_rows import TableReader
 
 
 class Severity(Enum):
@@ -45,6 +47,20 @@ class Status:
 
     ok: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """What is wanted of a source whose changes are captured.
+
+    fits: whether a table (schema, table) is wanted. rows: the most that are. existing: rows that are there, in place of
+    changes that come. on_wait: told in words what is waited for.
+    """
+
+    fits: Callable[[str, str], bool]
+    rows: int
+    existing: bool
+    on_wait: Callable[[str], None]
 
 
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
@@ -149,6 +165,11 @@ class Source(ABC):
         """
 
     @property
+    def is_exhausted(self) -> bool:
+        """Whether `read` will give nothing more. A stream has no end; rows that are there, which are captured, have."""
+        return False
+
+    @property
     def failure(self) -> SourceError | None:
         """What has ended the session since the last `read`, for sources that notice by themselves.
 
@@ -184,6 +205,17 @@ class Source(ABC):
         ended wants CANCEL, which changes nothing, but keeps a source whose position knows nothing of it from beginning.
         """
 
+    def make_capture(self, request: CaptureRequest) -> Source:  # noqa: ARG002 - for sources that can be read twice
+        """A source of its own that gives the same changes from its `start(None)` on, and more tables' if need be.
+
+        Nothing of it stays: no position, no slot, no offset; what `confirm` tells it ends with it. Does no I/O. Raises
+        SourceRefused where that cannot be.
+        """
+        raise SourceRefused(
+            f"source {self.name}: changes of a source of this type cannot be captured",
+            "write the events by hand: docs/capture.md describes the format",
+        )
+
     def snapshots(self) -> Sequence[SnapshotProgress]:
         """How far the snapshots are, those that have ended included; in the order in which they began or will.
 
@@ -191,6 +223,15 @@ class Source(ABC):
         Once it says of one that it has ended, the position of every batch that is read from then on says so, too.
         """
         return ()
+
+    def table_reader(self) -> TableReader | None:
+        """Reads tables of its database beside the stream, also before the start; None where that is not possible."""
+        return None
+
+    @classmethod
+    def table_reader_at(cls, url: str) -> TableReader | None:  # noqa: ARG003 - for sources that are databases
+        """The same of a database that is none of a source's. SourceRefused for an address that cannot be one."""
+        return None
 
     @abstractmethod
     def stop(self) -> None:
@@ -213,6 +254,9 @@ class Source(ABC):
 class Handler(ABC):
     """Turns a batch into a batch: coercion, enrichment, filtering. Has a thread of its own.
 
+    Every sink that names a handler has an instance of its own.
+
+    sink: the sink that it works for, and sources: those of the sink; see `serve`.
     batches_at_once: how many batches that wait may be merged into one before `handle` gets them; more than one where
     a batch costs much, whatever its size.
     """
@@ -223,6 +267,21 @@ class Handler(ABC):
     def __init__(self, name: str, options: HandlerOptions) -> None:
         self.name = name
         self.options = options
+        self.sink: str | None = None
+        self.sources: Sequence[str] = ()
+
+    def serve(self, sink: str, sources: Sequence[str]) -> None:
+        """Told once, before anything else is called, for which sink it works, and of which sources its batches are.
+
+        It is not called for a handler that somebody uses by itself, as a test may.
+        """
+        self.sink = sink
+        self.sources = sources
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """Whether it does the same for every sink that has it: then one instance is reviewed for all of them."""
+        return True
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:
@@ -231,22 +290,45 @@ class Handler(ABC):
     def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002 - for handlers that have rules
         """What of the options does not fit the tables; an ERROR keeps the service from starting.
 
-        Called when the service starts, behind `start`, and by `check` without it; `stop` follows. Raises what `start`
-        raises.
+        published: by the sources of all sinks that have the handler. Called when the service starts, behind `start`,
+        and by `check` without it; `stop` follows. Raises what `start` raises.
         """
         return ()
+
+    def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
+        """The sources, by name, whose tables it may read. Called before anything else, and once.
+
+        folder: for what it keeps beside positions, of this instance alone; it may not exist. None: keep nothing.
+        """
+
+    def begin_stream(self, source: str, position: Position | None) -> None:
+        """A source begins to stream behind a position, for the first time since the start of the service.
+
+        From any thread, before the first batch of the source.
+        """
+
+    def note_durable(self, source: str, position: Position) -> None:
+        """Everything up to a position is durable in every sink. Called before it is stored, from any thread.
+
+        Must not take long.
+        """
 
     @abstractmethod
     def start(self) -> None:
         """Acquire the engine. May take seconds; is called before any batch is read."""
+
+    def start_cold(self) -> None:
+        """As `start`, for a few batches: without what pays later."""
+        self.start()
 
     @abstractmethod
     def handle(self, batch: Batch) -> Batch:
         """The transformed batch, with the same position, in the same order.
 
         Rows may be dropped and columns changed; batch_order, seq, place and tx of what stays must not change. An update
-        whose new row is dropped may stay as the delete of its old key. What cannot be transformed goes to
-        Batch.rejections.
+        whose new row is dropped may stay as the delete of its old key. A row may become several: they stand together,
+        have the same of these, and Changes.part. Image.addresses says where events go, if not where the sink's options
+        say. What cannot be transformed goes to Batch.rejections.
         """
 
     def interrupt(self) -> None:
@@ -263,8 +345,8 @@ class Handler(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats: rows, passed_unknown, fields_left_out, dead_lettered, engine_restarts where they
-        apply.
+        """Counters for /stats, where they apply: rows, passed_unknown, unaddressed, fields_left_out, nulled,
+        dead_lettered, engine_restarts; executors is the number of now.
         """
         return {}
 

@@ -22,7 +22,15 @@ def command(module: str, *arguments: str) -> list[str]:
 
 def put_path_in_order() -> None:
     """The program's folder and those of PYTHONPATH behind all others."""
-    _look_there_last(_named_in_pythonpath() - _own())
+    _look_there_last(_named_in_pythonpath() - library_folders())
+
+
+def library_folders() -> set[str]:
+    """The standard library, and every site-packages."""
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    site = sys.modules.get("site")
+    packages = [*site.getsitepackages(), site.getusersitepackages()] if site else []
+    return {library, os.path.join(library, "lib-dynload"), *map(os.path.abspath, packages)}
 
 
 def _run(module: str, arguments: list[str]) -> int:
@@ -45,14 +53,6 @@ def _named_in_pythonpath() -> set[str]:
     if sys.flags.ignore_environment:
         return set()
     return {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-
-
-def _own() -> set[str]:
-    """The standard library, and every site-packages."""
-    library = os.path.dirname(os.path.abspath(os.__file__))
-    site = sys.modules.get("site")
-    packages = [*site.getsitepackages(), site.getusersitepackages()] if site else []
-    return {library, os.path.join(library, "lib-dynload"), *map(os.path.abspath, packages)}
 
 
 if __name__ == "__main__":

@@ -251,6 +251,19 @@ def _texts(ids: pa.Array) -> pa.Array:
 NO_TRANSACTIONS = Transactions(np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
+ADDRESS = pa.struct([("topic", pa.binary()), ("key", pa.binary()), ("headers", pa.map_(pa.binary(), pa.binary()))])
+"""Where a handler sends the event of a row, and what it adds to it.
+
+topic, key: of the event, in place of what the sink's options say; null where they are to say it. headers: further ones;
+a null value is no header. The service's own headers have other names.
+"""
+
+PART = np.dtype([("number", np.int64), ("of", np.int64)])
+"""Which part of its change a row is, and how many rows a handler made of the change. of: 0 for a change that is one
+row, and number 0 with it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """One image (old or new) of rows: an Arrow array a column, all of one length.
@@ -259,11 +272,14 @@ class Image:
         is SQL NULL, or a column that the image lacks, or unchanged TOAST.
     rows: index into the Changes' rows, strictly increasing: which row each element belongs to.
     absent: column index -> True where the image lacks the column (a key-only old row, unchanged TOAST).
+    addresses: of type ADDRESS, where a handler sends the events of these rows; of an old image those of its delete.
+        None: the sink's options say it of all of them.
     """
 
     columns: tuple[pa.Array, ...]
     rows: NDArray[np.int64]
     absent: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+    addresses: pa.StructArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -271,21 +287,25 @@ class Image:
     def take(self, rows: Index, of: int) -> Image:
         """The elements of these rows, which are numbered anew. rows: strictly increasing. of: how many there were."""
         if len(self) == len(rows) and np.array_equal(self.rows, rows):
-            return Image(self.columns, np.arange(len(rows)), self.absent)
+            return Image(self.columns, np.arange(len(rows)), self.absent, self.addresses)
         number = np.full(of, -1, np.int64)
         number[rows] = np.arange(len(rows))
         renumbered = number[self.rows]
         kept = np.flatnonzero(renumbered >= 0)
         arrow = pa.array(kept)
         absent = {column: gone[kept] for column, gone in self.absent.items()}
-        return Image(tuple(array.take(arrow) for array in self.columns), renumbered[kept], _present(absent))
+        addresses = None if self.addresses is None else self.addresses.take(arrow)
+        return Image(tuple(array.take(arrow) for array in self.columns), renumbered[kept], _present(absent), addresses)
 
     def slice(self, begin: int, end: int) -> Image:
         """The elements of the rows in [begin, end), without a copy."""
         first, last = np.searchsorted(self.rows, (begin, end)).tolist()
         absent = {column: gone[first:last] for column, gone in self.absent.items()}
         return Image(
-            tuple(array[first:last] for array in self.columns), self.rows[first:last] - begin, _present(absent)
+            tuple(array[first:last] for array in self.columns),
+            self.rows[first:last] - begin,
+            _present(absent),
+            None if self.addresses is None else self.addresses[first:last],
         )
 
 
@@ -297,14 +317,16 @@ def _present(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bo
 class Changes:
     """Row changes of one Relation (one shape), columnar. All arrays have one element a row.
 
-    batch_order: place in the batch, over all relations: sorting by it gives commit order.
+    batch_order: place in the batch, over all relations: sorting by it gives commit order. Parts of a change share it.
     seq: which change of its transaction this is, from 0. With the commit number it is the change's identity.
     place: where in its source each change lies, which several may share (PostgreSQL: where its WAL record starts); None
         where that is not known.
     tx: index into Batch.transactions.
     table_seq: which change of its table in its transaction this is, from 0; truncates count, too. None where no sink
         wants transaction metadata.
-    uuid: the UUID that each change has already, 36 characters, empty for one that has none; None: nobody gave any.
+    uuid: the UUID that each row has already, 36 characters, empty for one that has none; None: nobody gave any.
+    part: of type PART, where several rows were made of a change; with the identity of the change it is that of the row.
+        Those that a handler made stand together. None: each row is a change.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -321,6 +343,7 @@ class Changes:
     place: NDArray[np.uint64] | None = None
     table_seq: NDArray[np.int64] | None = None
     uuid: NDArray[np.bytes_] | None = None
+    part: NDArray[np.void] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -363,7 +386,7 @@ class Changes:
         return replace(self, **chosen)
 
 
-_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid")
+_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part")
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")

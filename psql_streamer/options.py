@@ -143,6 +143,14 @@ class HandlerOptions(PartOptions):
         """Whether batches may come with Batch.rejections, for which a sink needs a place."""
         return False
 
+    def puts_rows_aside_of(self, sink: str) -> bool:  # noqa: ARG002 - for handlers that do not do the same for all sinks
+        """The same of the batches for this sink."""
+        return self.puts_rows_aside
+
+    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """The sinks that options name, and where: ("tables", "orders", 0, "sinks"). Each must have the handler."""
+        return ()
+
 
 class SinkOptions(PartOptions):
     """What every sink's section may hold.

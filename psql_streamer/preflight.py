@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from psql_streamer.api.listening import listen
@@ -50,14 +51,13 @@ def check(config: Config) -> Iterator[Report]:
     for name, source in config.sources.items():
         look = partial(_check_source, source, store.records.get(name), published)
         yield _report(f"source.{name}", source.options, look)
-    handlers = {name: handler.build() for name, handler in config.handlers.items()}
-    sinks = [
-        (sink.build(), [handlers[handler] for handler in config.handler_names(name)])
-        for name, sink in config.sinks.items()
-    ]
-    for handler in handlers.values():
-        alone = [(sink, [handler]) for sink, of_sink in sinks if handler in of_sink]
-        yield _report(f"handler.{handler.name}", handler.options, partial(_check_handler, handler, alone, published))
+    parts = {name: source.build() for name, source in config.sources.items()}
+    sinks = [(sink.build(), config.build_handlers(name)) for name, sink in config.sinks.items()]
+    for one in chain.from_iterable(of_sink for _, of_sink in sinks):
+        one.attach(parts, None)
+    for name, handler in config.handlers.items():
+        alone = [(sink, [own for own in of_sink if own.name == name]) for sink, of_sink in sinks]
+        yield _report(f"handler.{name}", handler.options, partial(_check_handler, name, alone, published))
     for sink, _ in sinks:
         yield _report(f"sink.{sink.name}", sink.options, partial(_check_sink, sink, published))
 
@@ -132,16 +132,18 @@ def _check_source(
 
 
 def _check_handler(
-    handler: Handler, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published
+    name: str, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published
 ) -> Iterator[Finding]:
     """Its findings, and what does not fit the tables of the sources whose changes it gets."""
+    handlers = [handler for _, of_sink in sinks for handler in of_sink]
     findings: list[Finding] = []
-    yield from _noted(handler.check(), findings)
+    yield from _noted(handlers[0].check(), findings)
     if _work(findings):
         try:
-            yield from _reviewed(f"handler.{handler.name}", sinks, published)
+            yield from _reviewed(f"handler.{name}", sinks, published)
         finally:
-            handler.stop()
+            for handler in handlers:
+                handler.stop()
 
 
 def _check_sink(sink: Sink, published: Published) -> Iterator[Finding]:

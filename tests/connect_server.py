@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +20,8 @@ _START_SECONDS = 60.0
 class ConnectServer:
     """Runs while it is entered; `kill` and `start` again keep its address."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, master: str = "local[2]") -> None:
+        self._master = master
         self._port = free_ports(1)[0]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -37,14 +39,17 @@ class ConnectServer:
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
             "spark.ui.enabled": "false",
             "spark.local.dir": str(self._log.parent),
             "spark.sql.warehouse.dir": str(self._log.parent / "warehouse"),
         }
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        command = [str(submit), "--master", "local[1]", "--class", _CLASS]
+        command = [str(submit), "--master", self._master, "--class", _CLASS]
         command += [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
         java = str(find_java().resolve().parent.parent)
+        given = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "spark-internal"],
@@ -53,7 +58,7 @@ class ConnectServer:
                 stderr=log,
                 start_new_session=True,
                 cwd=self._log.parent,
-                env={**os.environ, "JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**given, "JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
             )
         self._wait()
 

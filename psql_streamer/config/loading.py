@@ -61,6 +61,7 @@ class _Loader:
         handlers = self._handlers(used_handlers, handler_tables)
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
         self._check_circles(sources, sinks)
+        self._check_named_sinks({name: sink for name, (_, sink) in sinks.items()}, handlers)
         self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
             return None
@@ -180,16 +181,25 @@ class _Loader:
         self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
     ) -> None:
         """Rows that a handler puts aside need a place."""
-        putting_aside = {
-            name
-            for name, (_, handler) in handlers.items()
-            if handler.options is not None and handler.options.puts_rows_aside
-        }
         for name, sink in sinks.items():
             key = None if sink.options is None else sink.options.key_of_rejected_rows
-            for handler in putting_aside.intersection(sink.strings("handlers")) if key else ():
-                what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
-                self._problems.add((Kind.SINK.value, name, str(key)), what)
+            for handler in dict.fromkeys(sink.strings("handlers")) if key else ():
+                options = handlers[handler][1].options if handler in handlers else None
+                if options is not None and options.puts_rows_aside_of(name):
+                    what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
+                    self._problems.add((Kind.SINK.value, name, str(key)), what)
+
+    def _check_named_sinks(
+        self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
+    ) -> None:
+        """Sinks that a handler's options name have the handler."""
+        for handler, (_, section) in handlers.items():
+            for path, name in () if section.options is None else section.options.named_sinks():
+                if name not in sinks:
+                    self._problems.add((handler, *path), f'there is no sink "{name}"{nearest(name, sinks)}')
+                elif handler not in sinks[name].strings("handlers"):
+                    what = f'sink "{name}" does not have "{handler}" among its handlers'
+                    self._problems.add((handler, *path), f"{what}: add it there, or leave the sink out here")
 
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")

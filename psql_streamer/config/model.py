@@ -142,3 +142,10 @@ class Config:
     def handler_names(self, sink: str) -> tuple[str, ...]:
         """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""
         return tuple(name for name in self.sinks[sink].options.handlers if name in self.handlers)
+
+    def build_handlers(self, sink: str) -> list[Handler]:
+        """The same as parts of their own, which know the sink. Does no I/O."""
+        handlers = [self.handlers[name].build() for name in self.handler_names(sink)]
+        for handler in handlers:
+            handler.serve(sink, self.sinks[sink].options.sources)
+        return handlers

@@ -37,6 +37,8 @@ Number = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 """LSNs and the like."""
 
 _Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
+_Part = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Parts = Annotated[int, Meta(ge=1, le=(1 << 62))]
 _Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]
 _Microseconds = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
@@ -62,6 +64,8 @@ class Event(Struct, gc=False):
     File: str | None = None
     Position: Number = 0
     Seq: _Seq | None = None
+    Part: _Part | None = None
+    Parts: _Parts | None = None
     UUID: str = ""
     Columns: dict[str, Raw] | None = None
     Before: dict[str, Raw] | None = None
@@ -115,6 +119,7 @@ def _parse_event(value: bytes) -> Parsed:
         event.Unchanged,
         details,
         snapshot_of(event),
+        _part_of(event.Part, event.Parts),
     )
 
 
@@ -131,6 +136,8 @@ class _EnvelopeSource(Struct):
     db: str
     ts_ms: _Milliseconds | None
     seq: _Seq
+    part: _Part | None = None
+    parts: _Parts | None = None
     xid: Number | None = None
     commit_lsn: str | None = None
     lsn: str | None = None
@@ -201,6 +208,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         event.unchanged,
         details,
         None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
+        _part_of(source.part, source.parts),
     )
 
 
@@ -324,6 +332,10 @@ def name_snapshot(parsed: Parsed, headers: Sequence[tuple[str, bytes | None]]) -
         return parsed._replace(snapshot=parsed.snapshot._replace(id=snapshot.decode()), uuid=uuid)
     except UnicodeDecodeError:
         raise NoEventError("its headers snapshot and uuid are not text") from None
+
+
+def _part_of(number: int | None, of: int | None) -> tuple[int, int] | None:
+    return None if number is None or of is None else (number, of)
 
 
 def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:

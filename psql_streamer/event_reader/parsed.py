@@ -29,7 +29,8 @@ class Parsed(NamedTuple):
 
     commit, moment, id, place, seq: as the model has them; None for what the record does not say. uuid: 36 characters,
     or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker. snapshot:
-    that the row is of; its id is empty where the record's value does not say it.
+    that the row is of; its id is empty where the record's value does not say it. part: which part of its change the row
+    is, and of how many.
     """
 
     origin: Origin
@@ -47,6 +48,7 @@ class Parsed(NamedTuple):
     unchanged: Sequence[str]
     details: MarkerDetails | None = None
     snapshot: SnapshotRows | None = None
+    part: tuple[int, int] | None = None
 
 
 class MarkerDetails(NamedTuple):

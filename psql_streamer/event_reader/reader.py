@@ -8,7 +8,7 @@ an origin increase within a partition of the topic, as far as its writer did not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Orig
 from psql_streamer.event_reader.plain import Plain, read_plain
 from psql_streamer.event_reader.tables import Layout, Names, Table, Tables, id_of
 from psql_streamer.model import (
+    PART,
     Batch,
     Index,
     LogicalMessage,
@@ -316,6 +317,7 @@ class _Part:
         self._tx: list[int] = []
         self._place: list[int] = []
         self._uuid: list[bytes] = []
+        self._parts: dict[int, tuple[int, int]] = {}
         self._after, self._before = _Images(), _Images()
         self._held: kinds.Held | None = None
         self._transactions: list[Transaction] = []
@@ -357,6 +359,8 @@ class _Part:
         self._tx.append(self._transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_uuid(parsed, message))
+        if parsed.part is not None:
+            self._parts[row] = parsed.part
 
     def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
@@ -483,6 +487,7 @@ class _Part:
             before,
             place=_places(self._place),
             uuid=_uuids(self._uuid),
+            part=_parts(self._parts, len(of_rows)),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         return Batch(
@@ -609,3 +614,12 @@ def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
 
 def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
     return np.array(given, "S36") if any(given) else None
+
+
+def _parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:
+    """given: by row."""
+    if not given:
+        return None
+    found = np.zeros(rows, PART)
+    found[list(given)] = list(given.values())
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -10,24 +11,32 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.records import Records
-from psql_streamer.model import Index, Kind, Marker, SourceInfo
+from psql_streamer.events.records import WHOLE, Records
+from psql_streamer.model import Index, Kind, Marker, RowOp, SourceInfo
 
 _Number = TypeVar("_Number", bound=np.generic)
 
 HEADERS = (
-    *("commit_lsn", "commit", "seq", "xid", "transaction", "op"),
+    *("commit_lsn", "commit", "seq", "part", "parts", "xid", "transaction", "op"),
     *("schema", "table", "checksum", "key_change", "unchanged", "snapshot", "uuid"),
 )
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:
-names of the columns that a row lacks because an update left their TOASTed values alone. snapshot, uuid: on rows of
-snapshots, its id, and what tells the row from others: rows that are read again have other commit numbers."""
+names of the columns that a row lacks because an update left their TOASTed values alone. part, parts: on rows that are
+one of several of their change. snapshot: on rows of snapshots, its id. uuid: on both, what tells the row from others:
+rows that are read again have other commit numbers."""
+
+_OURS = re.compile(r"(?:dead_letter_|__debezium\.).*", re.DOTALL)
+
+
+def is_ours(header: str) -> bool:
+    """Whether the service gives a header of this name, or may."""
+    return header in HEADERS or _OURS.fullmatch(header) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Records on their way into Records. topics, tables: indexes into the names. snapshot: of all of them, as Records
-    has it.
+    """Records on their way into Records. topics, tables: indexes into the names. snapshot, part: of all of them, as
+    Records has them. addressed: whether rows say where they go.
     """
 
     topic_names: Sequence[str]
@@ -42,6 +51,8 @@ class Encoded:
     op: Kind
     headers: Mapping[str, pa.Array]
     snapshot: pa.Array | None = None
+    part: Index | None = None
+    addressed: bool = False
 
     def take(self, at: Index) -> Encoded:
         """Some of the records."""
@@ -59,6 +70,7 @@ class Encoded:
             seq=self.seq[at],
             headers={name: texts.take(arrow) for name, texts in self.headers.items()},
             snapshot=None if self.snapshot is None else self.snapshot.take(arrow),
+            part=None if self.part is None else self.part[at],
         )
 
 
@@ -100,9 +112,8 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
     sizes = [len(part.batch_order) for part in parts]
     batch_order = _concat([part.batch_order for part in parts], np.int64)
-    # A stable sort keeps the delete of an old key before the insert of the new one: they share their place. A begin has
-    # that of its transaction's first change, and an end that of the change behind it.
-    order = np.argsort(batch_order, kind="stable") if len(parts) > 1 else None
+    part = _all_parts(parts)
+    order = _order(parts, batch_order, part)
     held = {header for part in parts for header in part.headers}
     headers = in_header_order(held)
     of_snapshots = any(part.snapshot is not None for part in parts)
@@ -124,7 +135,29 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
             for header in headers
         },
         snapshot=_sorted_arrow([_snapshot_of(part) for part in parts], order) if of_snapshots else None,
+        part=None if part is None else _sorted(part, order),
     )
+
+
+def _all_parts(parts: Sequence[Encoded]) -> Index | None:
+    if all(one.part is None for one in parts):
+        return None
+    return _concat([np.full(len(one.batch_order), WHOLE) if one.part is None else one.part for one in parts], np.int64)
+
+
+def _order(parts: Sequence[Encoded], batch_order: Index, part: Index | None) -> Index | None:
+    """How to sort the records; None: they are sorted.
+
+    A stable sort keeps the delete of an old key before the insert of the new one: they share their place. A begin has
+    that of its transaction's first change, and an end that of the change behind it. Of the parts of a change all
+    deletes come first: the key of one that is gone may be that of another one now. So do those of rows that leave a
+    topic, which are not encoded with those that come there.
+    """
+    if part is None and not any(one.addressed for one in parts):
+        return np.argsort(batch_order, kind="stable") if len(parts) > 1 else None
+    turns = [(0 if not isinstance(one.op, RowOp) else 1 if one.op is RowOp.DELETE else 2) for one in parts]
+    turn = np.repeat(turns, [len(one.batch_order) for one in parts])
+    return np.lexsort((turn, batch_order) if part is None else (part, turn, batch_order))
 
 
 def _snapshot_of(part: Encoded) -> pa.Array:

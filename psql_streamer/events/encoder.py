@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from psql_streamer import batching
 from psql_streamer.cells import CellTable, Shape, cells_of
 from psql_streamer.errors import SinkRefused
+from psql_streamer.events.addresses import Topics, headers_of, keyed_by, topics_of
 from psql_streamer.events.assembling import Encoded, Single, assemble
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.few import FewRecords
@@ -24,7 +26,7 @@ from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
-from psql_streamer.events.rows import Rows, split
+from psql_streamer.events.rows import Keys, Rows, split, take
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import SourceFields, fields_of
 from psql_streamer.events.unchanged import Unchanged
@@ -160,10 +162,26 @@ class Encoder:
         plans.refuse_rows(table)
         if len(plans.of_way) != 1 or not plans.ways.all():
             self._leave_out_rows(table, plans, left_out)
+        snapshots = batch.transactions.snapshots
+        if _is_addressed(table):
+            yield from self._addressed_rows(form, table, plans, snapshots)
         for number, ways in enumerate(plans.of_way):
-            some, snapshots = table.without(plans.ways <= number), batch.transactions.snapshots
+            some = table.without(plans.ways <= number)
             for rows in split(some, ways.keys, self._unchanged, snapshots):
-                yield from self._encode_rows(form, rows, plans.tables, ways)
+                if (routed := _routed(rows)) is not None:
+                    yield from self._encode_rows(form, routed, plans.tables, ways)
+
+    def _addressed_rows(
+        self, form: BatchFormat, table: CellTable, plans: Plans, snapshots: Collection[int]
+    ) -> Iterable[Encoded]:
+        """Records of the rows that name their topic, which go there and nowhere else."""
+        some = table.without(plans.excluded)
+        shapes = zip(table.shapes, self._plans_of(form.batch.source.name).each(table.shapes), strict=True)
+        there = np.bincount(some.shape, minlength=len(table.shapes)) > 0
+        keys = [self._key_elsewhere(*one) if is_there else () for one, is_there in zip(shapes, there, strict=True)]
+        for rows in split(some, Keys(keys), self._unchanged, snapshots):
+            if rows.addresses is not None:
+                yield from self._encode_addressed(form, rows, plans.tables, topics_of(rows.addresses))
 
     def _plans_of(self, source: str) -> SourcePlans:
         if source not in self._plans:
@@ -172,19 +190,28 @@ class Encoder:
 
     def _plan(self, source: str, shape: Shape) -> Plan:
         topics: dict[tuple[int, ...], list[str]] = {}
+        relation = shape.relation
         try:
-            for route in self._router.topics(source, shape.relation.schema, shape.relation.table):
+            for route in self._router.topics(source, relation.schema, relation.table):
                 topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
         except SinkRefused as refusal:
-            return Plan(str(shape.relation), (), refusal)
-        return Plan(str(shape.relation), tuple(Way(key, tuple(names)) for key, names in topics.items()))
+            return Plan(str(relation), (), refusal)
+        ways = tuple(Way(key, tuple(names)) for key, names in topics.items())
+        return Plan(str(relation), ways, None, self._router.excludes(relation.schema, relation.table))
+
+    def _key_elsewhere(self, shape: Shape, plan: Plan) -> tuple[int, ...]:
+        """The columns that key records of a shape in topics which its rows name: as in its first one."""
+        return plan.ways[0].key if plan.ways else self._key_columns(shape, None)
 
     def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
         return self._router.topics(batch.source.name, relation.schema, relation.table)
 
     def _leave_out_rows(self, table: CellTable, plans: Plans, left_out: _LeftOut) -> None:
         """Count the rows that have no topic."""
-        counts = np.bincount(table.shape, minlength=len(plans.ways))
+        shape = (
+            table.shape if not _is_addressed(table) else table.shape[~_addressed(table) | plans.excluded[table.shape]]
+        )
+        counts = np.bincount(shape, minlength=len(plans.ways))
         for at in np.flatnonzero((plans.ways == 0) & (counts > 0)).tolist():
             self._leave_out(table.shapes[at].relation, int(counts[at]), left_out)
 
@@ -196,31 +223,49 @@ class Encoder:
 
     def _encode_rows(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: Ways) -> Iterable[Encoded]:
         """The same records in every topic of their way."""
+        encoded = self._encoded(form, rows, tables)
+        for names, number in ways.topics:
+            routed = replace(encoded, topic_names=names, topics=number[rows.shape])
+            if len(ways.topics) > 1:
+                routed = routed.take(np.flatnonzero(routed.topics >= 0))
+            yield from self._with_tombstones(routed)
+
+    def _encode_addressed(
+        self, form: BatchFormat, rows: Rows, tables: Sequence[str], topics: Topics
+    ) -> Iterable[Encoded]:
+        """The records of those rows that name their topic."""
+        at = np.flatnonzero(topics.named)
+        if len(at):
+            encoded = self._encoded(form, take(rows, at), tables)
+            yield from self._with_tombstones(replace(encoded, topic_names=topics.names, topics=topics.number[at]))
+
+    def _encoded(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
+        """The records of rows, which have no topic yet."""
         texts = RowTexts(rows, self._json)
         headers = {**(_headers(rows, form, texts) if self._headers else {}), **form.extra_headers(rows)}
-        keys, values = form.keys(rows, texts), form.rows(rows, texts)
-        snapshot = _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None
-        for names, number in ways.topics:
-            encoded = Encoded(
-                names,
-                number[rows.shape],
-                tables,
-                rows.shape,
-                rows.batch_order,
-                keys,
-                values,
-                form.batch.transactions.commit[rows.tx],
-                rows.seq,
-                rows.op,
-                headers,
-                snapshot,
-            )
-            if len(ways.topics) > 1:
-                encoded = encoded.take(np.flatnonzero(encoded.topics >= 0))
-            yield encoded
-            if self._format.tombstones and rows.op is RowOp.DELETE:
-                keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
-                yield replace(keyed, values=pa.nulls(len(keyed.batch_order), pa.binary()))
+        keys, values, addresses = form.keys(rows, texts), form.rows(rows, texts), rows.addresses
+        return Encoded(
+            (),
+            np.full(len(rows), -1, np.int32),
+            tables,
+            rows.shape,
+            rows.batch_order,
+            keys if addresses is None else keyed_by(addresses, keys),
+            values,
+            form.batch.transactions.commit[rows.tx],
+            rows.seq,
+            rows.op,
+            headers if addresses is None else {**headers_of(addresses), **headers},
+            _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None,
+            None if rows.part is None else rows.part["number"],
+            addresses is not None,
+        )
+
+    def _with_tombstones(self, encoded: Encoded) -> Iterable[Encoded]:
+        yield encoded
+        if self._format.tombstones and encoded.op is RowOp.DELETE:
+            keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
+            yield replace(keyed, values=pa.nulls(len(keyed.batch_order), pa.binary()))
 
     def _key_columns(self, shape: Shape, names: tuple[str, ...] | None) -> tuple[int, ...]:
         """Indexes of the columns to key by; names: those that the route asks for."""
@@ -284,6 +329,27 @@ class Encoder:
             yield one.encoded(key, value, headers if self._headers else None)
 
 
+def _is_addressed(table: CellTable) -> bool:
+    return table.after.addresses is not None or table.before.addresses is not None
+
+
+def _addressed(table: CellTable) -> NDArray[np.bool_]:
+    """Which rows name the topic that they are in, or leave."""
+    found = np.zeros(table.rows, np.bool_)
+    for image in (table.before, table.after):
+        if image.addresses is not None:
+            found[image.rows] = topics_of(image.addresses).named
+    return found
+
+
+def _routed(rows: Rows) -> Rows | None:
+    """The rows that do not name their topic."""
+    if rows.addresses is None:
+        return rows
+    at = np.flatnonzero(~topics_of(rows.addresses).named)
+    return take(rows, at) if len(at) else None
+
+
 def _with(records: Records, left_out: _LeftOut) -> Records:
     return replace(
         records,
@@ -326,6 +392,7 @@ def _headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Arr
         "checksum": texts.checksum,
         **{header: _repeated(text, count) for header, text in of_each.items()},
         **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
+        **form.headers_of_parts(rows),
         **(_headers_of_snapshot(rows, form) if rows.of_snapshot else {}),
     }
 

@@ -8,7 +8,15 @@ import pyarrow as pa
 
 from psql_streamer import __version__
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, content_member, truncate_options
+from psql_streamer.events.format import (
+    BatchFormat,
+    Format,
+    OneRow,
+    RowTexts,
+    content_member,
+    part_members,
+    truncate_options,
+)
 from psql_streamer.events.json.row_json import unchanged_member
 from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
@@ -27,7 +35,7 @@ class Envelope(Format):
 
 class EnvelopeBatch(BatchFormat):
     """`{schema, table, op, ts_ms, before, after, checksum, source{version, connector, ts_ms, db, ...}}`. Rows of a
-    snapshot have `snapshot`, `snapshot_id` and `uuid` in `source`.
+    snapshot have `snapshot`, `snapshot_id` and `uuid` in `source`, parts of a change `part`, `parts` and `uuid`.
     """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -54,8 +62,9 @@ class EnvelopeBatch(BatchFormat):
             self.fields.render_envelope_places(rows.place),
             b',"seq":',
             to_digits(rows.seq),
+            *part_members(rows, b"part", b"parts"),
         ]
-        if rows.of_snapshot:
+        if rows.of_snapshot or rows.part is not None:
             fragments += [b',"uuid":"', self.uuids(rows), b'"']
         return join(*fragments, b"}}")
 

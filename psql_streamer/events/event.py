@@ -15,6 +15,7 @@ from psql_streamer.events.format import (
     RowTexts,
     commit_of,
     content_member,
+    part_members,
     truncate_options,
 )
 from psql_streamer.events.identity import uuid_of
@@ -37,7 +38,8 @@ class Event(Format):
 class EventBatch(BatchFormat):
     """`Host Database Schema Table Action Timestamp XID CommitLSN WALPosition Seq UUID Checksum Columns`, and where
     they apply `Before` (old row of an update) and `Unchanged` (names of TOASTed columns that an update left alone).
-    Rows of a snapshot have `Snapshot`, and `OnDemand` if an operator asked for it, and no `XID` and `WALPosition`.
+    Rows of a snapshot have `Snapshot`, and `OnDemand` if an operator asked for it, and no `XID` and `WALPosition`. Rows
+    that are parts of a change have `Part` and `Parts`.
     """
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -47,6 +49,7 @@ class EventBatch(BatchFormat):
             self.fields.render_event_places(rows.place),
             b',"Seq":',
             to_digits(rows.seq),
+            *part_members(rows, b"Part", b"Parts"),
             b',"UUID":"',
             self.uuids(rows),
             b'","Checksum":"',

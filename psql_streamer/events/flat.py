@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from psql_streamer.errors import SinkRefused
+from psql_streamer.events.addresses import names_key
 from psql_streamer.events.format import KEYLESS_REMEDY, BatchFormat, Format, RowTexts, content_member
 from psql_streamer.events.json.text import name
 from psql_streamer.events.rows import Rows
@@ -29,7 +30,7 @@ class FlatBatch(BatchFormat):
     """The rows of a batch as they are."""
 
     def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        keyed = rows.keyed
+        keyed = rows.keyed if rows.addresses is None else rows.keyed | names_key(rows.addresses)
         if not keyed.all():
             relation = rows.shapes[int(rows.shape[~keyed][0])].relation
             raise SinkRefused(f'format "flat" cannot take {relation}: its rows have no key', KEYLESS_REMEDY)

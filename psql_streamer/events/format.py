@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.events.identity import checksums, given_uuids, uuids
+from psql_streamer.events.digits import to_digits
+from psql_streamer.events.identity import checksums, given_uuids, uuids, uuids_of_parts
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
@@ -216,11 +217,22 @@ class BatchFormat(ABC):
         return self._snapshot_ids.take(rows.tx)
 
     def uuids(self, rows: Rows) -> pa.Array:
-        """The UUID of each row's change, 36 characters."""
+        """The UUID of each row's change, or of the part of it that the row is; 36 characters."""
         old_key = rows.key_change and rows.op is RowOp.DELETE
-        if rows.uuid is None or old_key:
-            return uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
-        return given_uuids(rows.uuid)
+        if rows.uuid is not None and not old_key:
+            return given_uuids(rows.uuid)
+        found = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
+        return found if rows.part is None else uuids_of_parts(found, rows.part["number"])
+
+    def headers_of_parts(self, rows: Rows) -> Mapping[str, pa.Array]:
+        """What tells parts of a change apart, as headers; none where rows are whole changes."""
+        if rows.part is None:
+            return {}
+        return {
+            "part": to_digits(rows.part["number"]),
+            "parts": to_digits(rows.part["of"]),
+            "uuid": self.uuids(rows),
+        }
 
     def _render_all(self) -> pa.Array:
         """What events say of each transaction, and of what stands as one."""
@@ -237,6 +249,13 @@ class BatchFormat(ABC):
 def _snapshot_ids(of: Transactions) -> pa.Array:
     ids = {tx: snapshot.id.encode() for tx, snapshot in of.snapshots.items()}
     return pa.array([ids.get(tx, b"") for tx in range(len(of))], _BINARY)
+
+
+def part_members(rows: Rows, number: bytes, of: bytes) -> tuple[Fragment, ...]:
+    """`,"part":0,"parts":3` of each row, under these names; nothing where rows are whole changes."""
+    if rows.part is None:
+        return ()
+    return b',"%s":' % number, to_digits(rows.part["number"]), b',"%s":' % of, to_digits(rows.part["of"])
 
 
 def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:

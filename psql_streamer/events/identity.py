@@ -6,6 +6,7 @@ where it came from, so that a change that is sent again has the UUID it had befo
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from functools import lru_cache
 
@@ -16,7 +17,7 @@ from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.model import MYSQL, SourceInfo
+from psql_streamer.model import MYSQL, Index, SourceInfo
 
 _HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
 _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
@@ -44,10 +45,24 @@ def given_uuids(uuid: NDArray[np.bytes_]) -> pa.Array:
     return _fixed_width(uuid.astype("S36").view(np.uint8).reshape(len(uuid), 36))
 
 
-def format_uuids(words: NDArray[np.uint64]) -> NDArray[np.bytes_]:
-    """UUIDs of version 8 from 122 of 128 bits. words: two for each."""
+def uuids_of_parts(changes: pa.Array, parts: Index) -> pa.Array:
+    """The UUIDs of parts of changes: version 5 of RFC 9562, of the part's number in decimal digits, in the namespace
+    that the change's UUID is.
+    """
+    digits = pc.replace_substring(changes.view(pa.string()), "-", "")
+    namespaces = bytes.fromhex("".join(digits.to_pylist()))
+    named = (
+        hashlib.sha1(namespaces[at : at + 16] + b"%d" % part, usedforsecurity=False).digest()[:16]
+        for at, part in zip(range(0, len(namespaces), 16), parts.tolist(), strict=True)
+    )
+    words = np.frombuffer(b"".join(named), ">u8").reshape(len(parts), 2)
+    return given_uuids(format_uuids(words.astype(np.uint64), version=5))
+
+
+def format_uuids(words: NDArray[np.uint64], version: int = 8) -> NDArray[np.bytes_]:
+    """UUIDs of a version from 122 of 128 bits. words: two for each."""
     marked = words.astype(">u8")
-    marked[:, 0] = marked[:, 0] & np.uint64(0xFFFF_FFFF_FFFF_0FFF) | np.uint64(0x8000)
+    marked[:, 0] = marked[:, 0] & np.uint64(0xFFFF_FFFF_FFFF_0FFF) | np.uint64(version << 12)
     marked[:, 1] = marked[:, 1] & np.uint64(0x3FFF_FFFF_FFFF_FFFF) | np.uint64(2 << 62)
     text = np.full((len(words), 36), ord("-"), np.uint8)
     text[:, _DASHED] = _hex_digits(marked)

@@ -23,11 +23,14 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of the rows of one shape. table: as records name it. refusal: why it can have none."""
+    """What becomes of the rows of one shape. table: as records name it. refusal: why it can have none. excluded:
+    whether it is left out on purpose.
+    """
 
     table: str
     ways: tuple[Way, ...]
     refusal: SinkRefused | None = None
+    excluded: bool = False
 
 
 class Ways:
@@ -43,11 +46,15 @@ class Ways:
 
 
 class Plans:
-    """What becomes of the rows of all shapes of a list, as it was. of_way: the first way of each shape, the second."""
+    """What becomes of the rows of all shapes of a list, as it was. of_way: the first way of each shape, the second.
+
+    excluded: which shapes are left out on purpose.
+    """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
         self.tables = [plan.table for plan in plans]
         self.ways = np.array([len(plan.ways) for plan in plans], np.int64)
+        self.excluded = np.array([plan.excluded for plan in plans], np.bool_)
         self._refused = {number: plan.refusal for number, plan in enumerate(plans) if plan.refusal is not None}
         self.of_way = [
             Ways([plan.ways[number] if number < len(plan.ways) else NO_WAY for plan in plans])

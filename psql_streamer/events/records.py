@@ -9,7 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.model import SourceInfo
+from psql_streamer.model import Index, SourceInfo
+
+WHOLE = np.iinfo(np.int64).min
+"""In place of a record's part, where its change is one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Records:
     snapshot: the id of the snapshot that each record's row is of, null for others; None: none of them is of one.
     nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
         the column cannot hold them. An array counts once, however many of its elements are null.
+    part: which part of its change each record's row is, WHOLE for others; None: none of them is one.
     """
 
     source: SourceInfo
@@ -45,6 +49,7 @@ class Records:
     excluded: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
     snapshot: pa.BinaryArray | None = None
+    part: Index | None = None
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -70,6 +75,7 @@ class Records:
             tables=self.tables[stay],
             headers={name: column.take(stay) for name, column in self.headers.items()},
             snapshot=None if self.snapshot is None else self.snapshot.take(stay),
+            part=None if self.part is None else self.part[stay],
         )
 
     def table_of(self, index: int) -> str:
@@ -80,3 +86,8 @@ class Records:
         """The id of the snapshot that a record's row is of."""
         found = None if self.snapshot is None else self.snapshot[index].as_py()
         return None if found is None else found.decode()
+
+    def part_of(self, index: int) -> int | None:
+        """Which part of its change a record's row is; None for a change that is one row."""
+        found = WHOLE if self.part is None else int(self.part[index])
+        return None if found == WHOLE else found

@@ -126,6 +126,11 @@ class Router:
         return topic
 
 
+def is_topic(name: str) -> bool:
+    """Whether Kafka allows a topic of this name, and clients to write to it."""
+    return not _ILLEGAL.search(name) and _is_allowed(name)
+
+
 def _is_allowed(topic: str) -> bool:
     """Whether a client may write to a topic of this name, whose characters are legal."""
     return 0 < len(topic) <= MAX_TOPIC_LENGTH and topic not in (".", "..") and topic not in _RESERVED

@@ -19,6 +19,7 @@ from psql_streamer.cells import (
     NO_PLACE,
     NO_UUID,
     UNCOUNTED,
+    UNPARTED,
     ArrowCells,
     CellTable,
     Shape,
@@ -28,6 +29,7 @@ from psql_streamer.cells import (
     ragged,
     rows_of,
 )
+from psql_streamer.events import addresses
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Index, RowOp
@@ -97,8 +99,8 @@ class Rows:
     unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
     absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    place, table_seq, uuid: as Changes has them. of_snapshot: whether they are READ rows of snapshots, and so of no
-    transaction.
+    place, table_seq, uuid, part: as Changes has them; part is None for rows that are changes. of_snapshot: whether they
+    are READ rows of snapshots, and so of no transaction.
     """
 
     shapes: Sequence[Shape]
@@ -117,6 +119,7 @@ class Rows:
     place: NDArray[np.uint64] | None = None
     table_seq: Index | None = None
     uuid: NDArray[np.bytes_] | None = None
+    part: NDArray[np.void] | None = None
     of_snapshot: bool = False
     only: int | None = field(init=False)
     """The shape of all rows, if they have one."""
@@ -136,8 +139,13 @@ class Rows:
         return image
 
     @property
+    def addresses(self) -> pa.StructArray | None:
+        """Where a handler sends the events of these rows, as Image has it; None where it says nothing."""
+        return self.image.tuples.addresses
+
+    @property
     def keyed(self) -> Mask:
-        """Which rows have a key."""
+        """Which rows have key columns."""
         found: Mask = self.keys.counts[self.shape] > 0
         return found
 
@@ -240,11 +248,14 @@ def _select_rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool =
 
 
 def _split_by_known(table: CellTable, at: Index) -> Iterator[Index]:
-    """The rows apart by whether their place, number in the transaction and UUID are known; mostly they are alike."""
+    """The rows apart by whether their place, number in the transaction and UUID are known, and whether they are parts;
+    mostly they are alike.
+    """
     unplaced = None if table.place is None else table.place[at] == NO_PLACE
     uncounted = None if table.table_seq is None else table.table_seq[at] == UNCOUNTED
     unnamed = None if table.uuid is None else table.uuid[at] == NO_UUID
-    flags = [flag for flag in (unplaced, uncounted, unnamed) if flag is not None and np.count_nonzero(flag)]
+    whole = None if table.part is None else table.part["of"][at] == 0
+    flags = [flag for flag in (unplaced, uncounted, unnamed, whole) if flag is not None and np.count_nonzero(flag)]
     if not len(at):
         return
     if not flags:
@@ -269,6 +280,7 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         place=known(table.place, at, NO_PLACE),
         table_seq=known(table.table_seq, at, UNCOUNTED),
         uuid=known(table.uuid, at, NO_UUID),
+        part=known(table.part, at, UNPARTED),
     )
 
 
@@ -371,7 +383,7 @@ def _key_changed(rows: Rows) -> Mask:
         if image.absent is not None:
             differs &= ~image.absent[cells]
     changed[np.repeat(np.arange(len(rows)), np.diff(begins))[differs]] = True
-    return changed
+    return addresses.differ(new.addresses, old.addresses, changed)
 
 
 def _differ(new: pa.Array, old: pa.Array) -> Mask:
@@ -420,8 +432,10 @@ def take(rows: Rows, at: Index) -> Rows:
         place=None if rows.place is None else rows.place[at],
         table_seq=None if rows.table_seq is None else rows.table_seq[at],
         uuid=None if rows.uuid is None else rows.uuid[at],
+        part=None if rows.part is None else rows.part[at],
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
+        other=rows.other and rows.other.take(at),
         unchanged=unchanged,
     )
 

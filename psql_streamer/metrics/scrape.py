@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from psql_streamer.interfaces import Service
 from psql_streamer.metrics.families import family, keyed
+from psql_streamer.metrics.lookup_metrics import lookup_metrics
 from psql_streamer.metrics.pending import Pending
 from psql_streamer.metrics.snapshot_metrics import SnapshotMetrics
 from psql_streamer.metrics.table_counts import Labels, TableCounts
@@ -87,16 +88,37 @@ _PART_STATS = (
     ),
     _PartStat(
         "handler",
+        "unaddressed",
+        CounterMetricFamily,
+        "handler_unaddressed",
+        "Rows that lack values of which a rule makes their topic, key or headers.",
+    ),
+    _PartStat(
+        "handler",
         "fields_left_out",
         CounterMetricFamily,
         "handler_fields_left_out",
         "Fields of JSON documents that the type of a rule does not name.",
     ),
     _PartStat(
+        "handler",
+        "nulled",
+        CounterMetricFamily,
+        "handler_nulled",
+        "Values that a rule could not compute and that became null, and conditions that let their rows pass.",
+    ),
+    _PartStat(
         "handler", "dead_lettered", CounterMetricFamily, "handler_dead_lettered", "Rows that a rule could not process."
     ),
     _PartStat(
         "handler", "engine_restarts", CounterMetricFamily, "handler_engine_restarts", "Engines that were started again."
+    ),
+    _PartStat(
+        "handler",
+        "executors",
+        GaugeMetricFamily,
+        "handler_executors",
+        "Executors that a Spark cluster gives at present.",
     ),
     _PartStat("sink", "events", CounterMetricFamily, "sink_events", "Events that are durable in the sink."),
     _PartStat("sink", "bytes", CounterMetricFamily, "sink_bytes", "Keys and values that are durable in the sink."),
@@ -132,6 +154,7 @@ class Scrape(Collector):
         for by_name in _BY_NAME:
             counted = _count_by_name(stats, by_name.key, self._most_tables)
             yield family(CounterMetricFamily, f"sink_{by_name.key}", by_name.what, ("sink", by_name.label), counted)
+        yield from lookup_metrics(stats)
         yield from self._snapshots.collect(self.service.snapshots.known() if self.service else {})
         status = self.service.status() if self.service else {}
         up = {part: int(is_now.ok) for part, is_now in status.items()}

@@ -62,16 +62,15 @@ def merge(batches: Sequence[Batch]) -> Batch:
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     """The batch in pieces of about `rows` changes, in order; it is done when the last piece is."""
     end = _next_batch_order(batch)
-    if end <= rows:
+    if max(end, batch.rows.rows) <= rows:
         yield batch
         return
-    changes = cells_of(batch.changes)
-    for first in range(0, end, rows):
-        last = first + rows
-        metadata = batch.transaction_metadata
+    changes, metadata = cells_of(batch.changes), batch.transaction_metadata
+    for first, last in _bounds(changes, end, rows):
+        piece = changes.between(first, last)
         yield replace(
             batch,
-            changes=changes.between(first, last),
+            changes=piece,
             truncates=tuple(event for event in batch.truncates if first <= event.batch_order < last),
             messages=tuple(event for event in batch.messages if first <= event.batch_order < last),
             # The change that follows may be in the next batch.
@@ -80,8 +79,20 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
             ),
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_rejections_between(batch.rejections, first, last)),
-            nbytes=batch.nbytes * rows // end,
+            nbytes=batch.nbytes * piece.rows // changes.rows if changes.rows > end else batch.nbytes * rows // end,
         )
+
+
+def _bounds(changes: CellTable, end: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Ranges of batch orders up to `end` of at most as many rows; more where a single change has more parts."""
+    first = 0
+    while first < end:
+        last = first + rows
+        behind = int(np.searchsorted(changes.batch_order, first)) + rows
+        if behind < changes.rows:
+            last = max(first + 1, min(last, int(changes.batch_order[behind])))
+        yield first, last
+        first = last
 
 
 def _shifts(batches: Sequence[Batch]) -> Sequence[Shift]:

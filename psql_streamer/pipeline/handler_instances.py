@@ -8,6 +8,9 @@ from typing import Any
 from psql_streamer.interfaces import Status
 from psql_streamer.model import Stats
 
+_OF_THE_ENGINE = frozenset({"executors"})
+"""Figures of what all instances share."""
+
 
 def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Status]:
     """The status of every handler: that of an instance that is not well, or of the first one."""
@@ -20,11 +23,15 @@ def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Stat
 
 
 def sum_by_name(of_sinks: Iterable[Mapping[str, Stats]]) -> Mapping[str, Stats]:
-    """The numbers of every handler, summed over its instances; what is not a number is the last instance's."""
+    """The numbers of every handler, summed over its instances.
+
+    What is not a number is the last instance's, and so is what is said of an engine that they share.
+    """
     total: dict[str, dict[str, Any]] = {}
     for of_sink in of_sinks:
         for name, stats in of_sink.items():
             so_far = total.setdefault(name, {})
             for key, value in stats.items():
-                so_far[key] = so_far.get(key, 0) + value if isinstance(value, int | float) else value
+                summed = isinstance(value, int | float) and key not in _OF_THE_ENGINE
+                so_far[key] = so_far.get(key, 0) + value if summed else value
     return total

@@ -96,6 +96,7 @@ class Pipeline(Service):
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
         self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
         left_alone = [name for name in config.sources if name not in taken]
+        self._attach_handlers()
         self._left_alone = {f"source.{name}": _left_alone(config.sources[name].cls) for name in left_alone}
         self.snapshots = SnapshotsOfSources(
             {name: runner.snapshots for name, runner in self._sources.items()}, left_alone
@@ -232,10 +233,9 @@ class Pipeline(Service):
         return [*self._sources.values(), *self._sinks]
 
     def _sink(self, name: str, metrics: Metrics) -> SinkRunner:
-        handlers = [self._config.handlers[handler].build() for handler in self._config.handler_names(name)]
         return SinkRunner(
             self._config.sinks[name].build(),
-            handlers,
+            self._config.build_handlers(name),
             metrics,
             self._lifecycle,
             self._taken,
@@ -249,6 +249,17 @@ class Pipeline(Service):
         if any(sink.part.wants_transaction_metadata for sink in sinks):
             part.provide_transaction_metadata()
         return SourceRunner(part, sinks, self._store, metrics, self._lifecycle, self._checkpointer.wake)
+
+    def _attach_handlers(self) -> None:
+        """Handlers may read tables of all sources, also of those that are not started."""
+        parts = {
+            name: self._sources[name].part if name in self._sources else source.build()
+            for name, source in self._config.sources.items()
+        }
+        lmdb = self._config.lmdb
+        for sink in self._sinks:
+            for handler in sink.handlers:
+                handler.attach(parts, lmdb.with_name(f"{lmdb.name}-handlers") / sink.part.name / handler.name)
 
     def _taken(self) -> None:
         for source in self._sources.values():

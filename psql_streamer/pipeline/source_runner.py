@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
@@ -14,7 +14,7 @@ from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
-from psql_streamer.interfaces import Source, Status
+from psql_streamer.interfaces import Handler, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.lifecycle import Lifecycle
@@ -134,6 +134,8 @@ class SourceRunner:
         if durable is None or durable == self._stored:
             return
         self._storing_since = began = time.monotonic()
+        for handler in self._handlers():
+            handler.note_durable(self.part.name, durable)
         self._store.put(
             self.part.name, self._record(durable), self._shapes_until(batch_number), self._dropped_until(durable)
         )
@@ -229,6 +231,8 @@ class SourceRunner:
                 if record.stream == stream:
                     resume = replace(resume, position=self.part.move_position(record.position, resume.position))
         self.snapshots.pass_on()
+        for handler in self._handlers():
+            handler.begin_stream(self.part.name, resume.position)
         self.part.start(resume.position)
         self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
@@ -236,6 +240,9 @@ class SourceRunner:
             # The source stands there from now on: the next start does not go there again.
             self._store.put(self.part.name, self._record(resume.position))
             self._stored = resume.position
+
+    def _handlers(self) -> Iterator[Handler]:
+        return (handler for sink in self._sinks for handler in sink.handlers)
 
     def _log_override(self, stored: Position, override: Position) -> None:
         back = self.part.has_reached(stored, override)

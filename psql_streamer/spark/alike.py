@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +16,9 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
-from psql_streamer.spark.plan_tree import Node
-from psql_streamer.spark.rules import Rule
 
-_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "LogicalRDD", "LocalRelation"}
-"""Nodes of plans that give each row by itself; the last two are the table that was sent."""
-
-_SENT = {"LogicalRDD", "LocalRelation"}
-
-_READS_OTHERS = {
-    *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
-    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID", "SparkPartitionID"),
-    *("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid"),
-}
-"""Expressions whose value depends on other rows, or on how many came before."""
+if TYPE_CHECKING:
+    from psql_streamer.spark.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +69,3 @@ def joined(members: Sequence[Changes]) -> Joined:
     one = replace(table, shapes=[Shape(first.relation, first.columns)], shape=np.zeros_like(table.shape))
     tables = Tables([shape.relation for shape in table.shapes], table.shape, table.batch_order)
     return Joined(tuple(members), one[0], tables)
-
-
-def is_row_by_row(plan: Node) -> bool:
-    """Whether a rule's plan gives each row by itself."""
-    nodes = list(_plans(plan))
-    return (
-        all(node.kind in _ROW_BY_ROW for node in nodes)
-        and sum(node.kind in _SENT for node in nodes) == 1
-        and not any(node.kind in _READS_OTHERS for node in plan.walk())
-    )
-
-
-def _plans(plan: Node) -> Iterable[Node]:
-    """The nodes of a plan, without the expressions in them: its children are plans."""
-    yield plan
-    for child in plan.children:
-        yield from _plans(child)

@@ -66,6 +66,8 @@ class Catalyst:
         rebuilt, row = self._rebuilt(plan, way, 0, masks)
         if facts.row is RowOrigin.MISSING:
             rebuilt = self._project(plan.output().appended(row), rebuilt)
+        elif rebuilt.output().length() > plan.output().length():  # the rule has `_row` under a name of its own
+            rebuilt = self._project(plan.output(), rebuilt)
         return DataFrame(self._dataset.ofRows(spark._jsparkSession, rebuilt), spark)
 
     def _rebuilt(self, plan: Any, way: list[tuple[str, int, bool]], at: int, masks: Masks) -> tuple[Any, Any]:

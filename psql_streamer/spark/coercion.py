@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from psql_streamer.errors import HandlerRefused
 from psql_streamer.spark.metadata import IMAGE_SHIFT, ROW
+from psql_streamer.spark.quoting import quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,31 +18,38 @@ _CORRUPT = "psql_streamer_corrupt"
 _FOUND = re.compile(rf"{_MARK} column (\d+) of row (\d+)")
 
 
-def coerced(changes: DataFrame, types: Mapping[str, str], where: str) -> DataFrame:
-    """The changes with some columns cast. A value that cannot be cast fails the job that reads it.
+def is_nested(kind: str) -> bool:
+    """Whether a Spark type is a struct, an array or a map."""
+    return _NESTED.match(kind) is not None
 
-    types: column -> Spark type. struct, array and map are read from JSON text. Raises HandlerRefused when a column
-    is not there.
+
+def coercions(names: Sequence[str], types: Mapping[str, str], read: Collection[str]) -> list[str]:
+    """SQL of columns, some of them cast. A value that cannot be cast fails the job that reads it.
+
+    names: of all columns. types: column -> Spark type. struct, array and map are read from JSON text, but for the
+    columns in `read`, which have their type already.
     """
-    missing = [name for name in types if name not in changes.columns]
-    if missing:
-        raise HandlerRefused(f"{where}: there is no column {missing[0]} to coerce", "correct its name")
-    return changes.selectExpr(
-        *(
-            f"{_cast(at, name, types[name])} AS {_quoted(name)}" if name in types else _quoted(name)
-            for at, name in enumerate(changes.columns)
-        )
-    )
-
-
-def uncoercible_rows(changes: DataFrame, types: Mapping[str, str]) -> DataFrame:
-    """`_row` and the index of a column, for every row that has a value which cannot be cast. No value fails the job."""
-    cases = " ".join(
-        f"WHEN {_quoted(name)} IS NOT NULL AND {_converted(_quoted(name), types[name])[1]} THEN {at}"
-        for at, name in enumerate(changes.columns)
+    return [
+        f"{_coercion(at, name, types[name], name in read)} AS {quoted_name(name)}"
         if name in types
-    )
-    return changes.selectExpr(ROW, f"CASE {cases} END AS failed").where("failed IS NOT NULL")
+        else quoted_name(name)
+        for at, name in enumerate(names)
+    ]
+
+
+def uncoercible_values(changes: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    """`_row`, and for every column that is cast whether its value cannot be, of the rows that have such a value.
+
+    No value fails the job. Its columns are named by the indexes of the changes'.
+    """
+    names = changes.columns
+    failed = [
+        f"({quoted_name(name)} IS NOT NULL AND {_converted(quoted_name(name), types[name])[1]}) AS `{at}`"
+        for at, name in enumerate(names)
+        if name in types
+    ]
+    found = changes.selectExpr(ROW, *failed)
+    return found.where(" OR ".join(quoted_name(name) for name in found.columns[1:]))
 
 
 def uncoercible(error: Exception) -> tuple[int, int] | None:
@@ -51,8 +58,10 @@ def uncoercible(error: Exception) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2]) >> IMAGE_SHIFT) if found else None
 
 
-def _cast(at: int, name: str, kind: str) -> str:
-    column = _quoted(name)
+def _coercion(at: int, name: str, kind: str, is_read: bool) -> str:
+    column = quoted_name(name)
+    if is_read:  # a column that Spark sees passed on would count as the one that was sent
+        return f"CASE WHEN {column} IS NOT NULL THEN {column} END"
     message = f"concat('{_MARK} column {at} of row ', {ROW})"
     value, failed = _converted(column, kind)
     return f"CASE WHEN {column} IS NOT NULL AND {failed} THEN raise_error({message}) ELSE {value} END"
@@ -60,7 +69,7 @@ def _cast(at: int, name: str, kind: str) -> str:
 
 def _converted(column: str, kind: str) -> tuple[str, str]:
     """SQL of the value, and of whether it could not be had."""
-    return _parse_json(column, kind) if _NESTED.match(kind) else _cast_text(column, kind)
+    return _parse_json(column, kind) if is_nested(kind) else _cast_text(column, kind)
 
 
 def _cast_text(column: str, kind: str) -> tuple[str, str]:
@@ -75,7 +84,3 @@ def _parse_json(column: str, kind: str) -> tuple[str, str]:
     schema = f"value {kind}, {_CORRUPT} STRING".replace("'", "\\'")
     parsed = f"from_json(concat('{{\"value\":', {column}, '}}'), '{schema}', {options})"
     return f"{parsed}.value", f"{parsed}.{_CORRUPT} IS NOT NULL"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -7,12 +7,17 @@ from collections import Counter
 
 from psql_streamer.model import Stats
 
-_NAMES = ("batches", "rows", "passed_unknown", "fields_left_out", "dead_lettered", "engine_restarts")
+_NAMES = (
+    *("batches", "rows", "passed_unknown", "unaddressed", "fields_left_out", "nulled"),
+    *("dead_lettered", "engine_restarts"),
+)
 
 
 class Counts:
-    """batches, rows: that went through Spark. passed_unknown: rows that a rule could not judge. fields_left_out: values
-    in JSON documents that a type has no field for. dead_lettered: rows put aside. engine_restarts.
+    """batches, rows: that went through Spark. passed_unknown: rows that a rule could not judge. unaddressed: rows
+    that lack values of which a rule makes their topic, key or headers. fields_left_out: values in JSON documents that
+    a type has no field for. nulled: values that could not be computed, and conditions: null is in their place.
+    dead_lettered: rows put aside. engine_restarts.
     """
 
     def __init__(self) -> None:

@@ -24,8 +24,10 @@ was sent (`texts`), looked up by `_row`, so that nothing is lost on the way thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -38,24 +40,53 @@ from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
+_MOST_SCHEMAS = 1000
 
-@dataclass(frozen=True, slots=True)
+
+class _Arrays(Sequence[pa.Array]):
+    """Arrays, each made when it is first asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], pa.Array]) -> None:
+        self._made: list[pa.Array | None] = [None] * count
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> pa.Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[pa.Array]: ...
+    def __getitem__(self, index: int | slice) -> pa.Array | Sequence[pa.Array]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if self._made[index] is None:
+            self._made[index] = self._make(index)
+        return self._made[index]
+
+
+@dataclass(frozen=True)
 class Sent:
-    """What went to Spark, and what is needed to understand what comes back.
+    """What goes to Spark, and what is needed to understand what comes back.
 
-    table: the changes' own columns first, then metadata columns, then `_row`.
+    schema: of the table: the changes' own columns first, then metadata columns, then `_row`.
     texts, seen, typed: by column of the changes, all new images followed by all old ones. texts: as they came. seen:
         with the values that an update left alone, where they are known. typed: these, as they are in the table.
+    row_ids: what `_row` holds.
+    read: columns that are sent as something else than `typed`, because a rule coerces them.
     bits: the columns that have a bit in `_row`, see Lacking.flags.
     """
 
     changes: Changes
-    texts: tuple[pa.BinaryArray, ...]
-    seen: tuple[pa.BinaryArray, ...]
-    typed: tuple[pa.Array, ...]
-    table: pa.Table
+    schema: pa.Schema
+    texts: Sequence[pa.BinaryArray]
+    seen: Sequence[pa.BinaryArray]
+    typed: Sequence[pa.Array]
+    metadata: Sequence[pa.Array]
+    row_ids: NDArray[np.int64]
     lacking: Lacking
     bits: tuple[int, ...]
+    read: Mapping[int, pa.Array] = field(default_factory=dict)
 
     @property
     def own_columns(self) -> int:
@@ -65,14 +96,32 @@ class Sent:
     @property
     def names(self) -> list[str]:
         """The names of all columns of the table."""
-        names: list[str] = self.table.column_names
+        names: list[str] = self.schema.names
         return names
 
-    @property
-    def row_ids(self) -> NDArray[np.int64]:
-        """What `_row` holds."""
-        ids: NDArray[np.int64] = self.table.column(self.table.num_columns - 1).to_numpy()
-        return ids
+    @cached_property
+    def table(self) -> pa.Table:
+        """All columns."""
+        return self.chosen(range(len(self.schema)))
+
+    def chosen(self, columns: Sequence[int]) -> pa.Table:
+        """Some columns of the table. The others are not made typed."""
+        arrays = [self.column(at) for at in columns]
+        return pa.Table.from_arrays(arrays, schema=pa.schema([self.schema.field(at) for at in columns]))
+
+    def column(self, at: int) -> pa.Array:
+        """A column of the table."""
+        if at < self.own_columns:
+            return self.read[at] if at in self.read else self.typed[at]
+        metadata = at - self.own_columns
+        return self.metadata[metadata] if metadata < len(self.metadata) else pa.array(self.row_ids)
+
+    def with_read(self, read: Mapping[int, pa.Array]) -> Sent:
+        """The same with these columns in place of the typed ones."""
+        schema = self.schema
+        for at, array in read.items():
+            schema = schema.set(at, pa.field(schema.field(at).name, array.type))
+        return replace(self, schema=schema, read=read)
 
     def place(self, name: str) -> int | None:
         """The index of a metadata column; None where it was not sent."""
@@ -91,18 +140,23 @@ def send(
     wanted: whether the rule may use a metadata column of this name. bits: columns that a filter of the rule reads.
     tables: which relation each row is of, if they are of several.
     """
-    names = [column.name for column in changes.columns]
-    metadata = {name: make for name, make in METADATA.items() if wanted(name)}
+    metadata = tuple(name for name in METADATA if wanted(name))
     _refuse_clashes(changes, [*metadata, ROW] if metadata else [])
     lacks = lacking(changes)
-    texts = tuple(map(_joined, changes.after.columns, changes.before.columns))
-    seen = tuple(_seen(changes, column, text) for column, text in enumerate(texts))
-    typed = tuple(map(_typed, seen, changes.columns))
+    columns = changes.columns
+    texts = _Arrays(len(columns), lambda at: _joined(changes.after.columns[at], changes.before.columns[at]))
+    seen = _Arrays(len(columns), lambda at: _seen(changes, at, texts[at]))
+    typed = _Arrays(len(columns), lambda at: _typed(seen[at], columns[at]))
     images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)), tables)
+    made = _Arrays(len(metadata), lambda at: METADATA[metadata[at]].make(images))
     row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.flags(bits)
-    arrays = [*typed, *(make(images) for make in metadata.values()), pa.array(row)]
-    table = pa.Table.from_arrays(arrays, names=[*names, *metadata, ROW])
-    return Sent(changes, texts, seen, typed, table, lacks, tuple(bits))
+    return Sent(changes, _schema_of(columns, metadata), texts, seen, typed, made, row, lacks, tuple(bits))
+
+
+@lru_cache(maxsize=_MOST_SCHEMAS)
+def _schema_of(columns: tuple[Column, ...], metadata: tuple[str, ...]) -> pa.Schema:
+    own = [(column.name, casts.arrow_type(column.type)) for column in columns]
+    return pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())])
 
 
 def row_of_image(sent: Sent, image: int) -> int:

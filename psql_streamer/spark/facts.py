@@ -8,6 +8,7 @@ from enum import Enum
 
 from psql_streamer.spark.origins import Origins, Stop
 from psql_streamer.spark.plan_tree import Node
+from psql_streamer.spark.row_by_row import is_repeatable, is_row_by_row
 
 
 class RowOrigin(Enum):
@@ -21,10 +22,16 @@ class RowOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one."""
+    """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one.
+
+    kind: its Spark type, as `DataType.simpleString` has it. stands_for: the table's column that a step of the rule gave
+    this name.
+    """
 
     name: str
     source: int | None
+    kind: str = ""
+    stands_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Facts:
     way: from the plan's root to the table that was sent; None where `_row` cannot be led up. Kinds of its nodes, which
     of their children it takes, and whether their output has `_row`.
     conditions: of the filters on the way. drops: what else may drop rows reads these columns.
+    is_row_by_row, is_repeatable: see row_by_row.
     """
 
     sources: tuple[int | None, ...]
@@ -55,6 +63,8 @@ class Facts:
     way: tuple[tuple[str, int, bool], ...] | None
     conditions: tuple[Condition, ...] = ()
     drops: frozenset[int] = field(default_factory=frozenset)
+    is_row_by_row: bool = False
+    is_repeatable: bool = False
 
 
 def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
@@ -77,6 +87,8 @@ def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
         way=None if way is None else tuple((stop.node.kind, stop.child, stop.has_row) for stop in way),
         conditions=() if way is None else tuple(_conditions(origins, way)),
         drops=origins.dropping(plan.walk()) if way is None else origins.dropping_on(way),
+        is_row_by_row=is_row_by_row(plan, sent),
+        is_repeatable=is_repeatable(plan, sent),
     )
 
 

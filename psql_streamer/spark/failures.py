@@ -6,9 +6,14 @@ and the whole message only where it was found while the query was analysed, befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.spark.executors import executors_died, explained
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
@@ -18,6 +23,9 @@ _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
+
+# What the expressions of masks have of their secret.
+_LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
 
 _ENGINE_END_SECONDS = 3.0
 """The time that a JVM may take to end after the error of the job that fails with it."""
@@ -39,19 +47,34 @@ class RowsFailed(HandlerRefused):
     """A job failed on the rows that it was given; with others it may work."""
 
 
+class RowsRefused(RowsFailed):
+    """What a rule made of some rows cannot be used. rows: which of the changes. column: of the rule's result."""
+
+    def __init__(self, what: str, remedy: str, rows: NDArray[np.bool_], column: str) -> None:
+        super().__init__(what, remedy)
+        self.rows = rows
+        self.column = column
+
+
 class Uncoercible(RowsFailed):
     """A value that cannot be cast."""
 
 
-def failure(error: Exception, where: str, describe_end: Callable[[float], str | None]) -> HandlerError:
+def failure(
+    error: Exception, where: str, describe_end: Callable[[float], str | None], cluster: str = ""
+) -> HandlerError:
     """The error to raise for what Spark raised.
 
     where: table and rule. describe_end: seconds to wait for the JVM's end -> how it ended, None while it runs.
+    cluster: what messages call the one that has the executors; empty if the engine is local.
     """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     if isinstance(error, HandlerError):
         return error
+    lacking = explained(error, cluster) if cluster else None
+    if lacking is not None:
+        return HandlerUnavailable(f"{where}: {lacking.what}", lacking.remedy)
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     state = error.getSqlState() if isinstance(error, PySparkException) else None
     passes = (
@@ -75,6 +98,9 @@ def failure(error: Exception, where: str, describe_end: Callable[[float], str | 
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
         happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
         return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
+    if cluster and executors_died(error):
+        happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
+        return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {condition or type(error).__name__}")
 
 
@@ -82,4 +108,4 @@ def _first_lines(error: Exception) -> str:
     """An analysis message without the plan and the caret picture that follow it."""
     lines = [line.strip() for line in str(error).split(";\n")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(("==", "^", "'", "+-", "-"))]
-    return " ".join(kept[:3]).rstrip(".;")
+    return _LONG_BYTES.sub("X'***'", " ".join(kept[:3]).rstrip(".;"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.isolation import SortedRows, sort_out_large
 from psql_streamer.spark.putting_aside import Identity, RuleResult, combine, dispose_of_fatal, identity, run
 from psql_streamer.spark.running import Job, Runner
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("psql_streamer.spark")
 
@@ -41,11 +37,11 @@ def key_of(batch: Batch) -> tuple[object, ...]:
 class Search:
     """Runs a batch, some rows at a time, on an engine that nobody else uses.
 
-    engine: gives a session on a living engine, a new one if need be. memory: spark.driver.memory.
+    renewed: the same job on a living engine, a new one if need be. memory: spark.driver.memory.
     """
 
     runner: Runner
-    engine: Callable[[], SparkSession]
+    renewed: Callable[[Job], Job]
     memory: Callable[[], str | None]
     trouble: Trouble
 
@@ -71,7 +67,7 @@ class Search:
     def _rest(self, job: Job, known: bool) -> SortedRows[RuleResult]:
         def attempt(changes: Changes) -> RuleResult:
             try:
-                return run(self.runner, replace(job, spark=self.engine(), changes=changes))
+                return run(self.runner, replace(self.renewed(job), changes=changes))
             except EngineLost as error:
                 if len(changes) == 1:
                     self._note(job.narrow(changes), error)
@@ -86,7 +82,7 @@ class Search:
         return sort_out_large(job.changes, attempt, EngineLost)
 
     def _note(self, row: Job, error: EngineLost) -> None:
-        """Remember it, also when the engine does not start again; the first of a rule that stops is enough."""
+        """Remember it, also when the engine does not start again; the first is enough if the rule puts none aside."""
         self.trouble.culprits[identity(row.changes, row.transactions)[0]] = error
-        if row.rule.on_error == "stop":
+        if row.rule.on_error != "dead-letter":
             dispose_of_fatal(row, error, self.memory())

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
+from psql_streamer.binary_columns import nbytes
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Published, Severity, Status
-from psql_streamer.model import Batch, Changes, Stats
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
+from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, grouped, joined
 from psql_streamer.spark.catalyst import Catalyst
+from psql_streamer.spark.connect import connect_mode
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
+from psql_streamer.spark.executors import find_missing
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
-from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.putting_aside import RuleResult, run_joined
+from psql_streamer.spark.lookups.lookups import Lookups
+from psql_streamer.spark.lookups.reviewing import check_lookups
+from psql_streamer.spark.options import SparkOptions, TableRule
+from psql_streamer.spark.prepared import prepared_rules
+from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
-from psql_streamer.spark.rules import Rules
+from psql_streamer.spark.rule_modules import forget_modules
+from psql_streamer.spark.rules import EngineNeeded, Rules
 from psql_streamer.spark.running import Job, Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
 from psql_streamer.spark.session_pool import SessionPool
+from psql_streamer.spark.shipping import check_files, put_on_path
 from psql_streamer.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("psql_streamer.spark")
 
 _DEATHS = 2
 """Of the engine by the same batch: the first may be an accident."""
@@ -51,6 +63,7 @@ class SparkHandler(Handler):
 
     Options: ClassVar[type[HandlerOptions]] = SparkOptions
     batches_at_once: ClassVar[int] = SPARK_BATCHES
+    _warms_up = True
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)
@@ -58,12 +71,31 @@ class SparkHandler(Handler):
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
+        self._lookups = Lookups(self._options.lookups)
         self._pool: SessionPool | None = None
+        self._own_rules: Mapping[str, TableRule] = {}
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
         self._state = Status(True, "not started")
+
+    @property
+    def same_for_all_sinks(self) -> bool:
+        """See Handler.same_for_all_sinks."""
+        return self._options.same_for_all_sinks
+
+    def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
+        """See Handler.attach: lookups read tables of sources."""
+        self._lookups.attach(sources, folder)
+
+    def begin_stream(self, source: str, position: Position | None) -> None:
+        """See Handler.begin_stream."""
+        self._lookups.begin_stream(source, position)
+
+    def note_durable(self, source: str, position: Position) -> None:
+        """See Handler.note_durable."""
+        self._lookups.note_durable(source, position)
 
     def check(self) -> Iterable[Finding]:
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
@@ -72,9 +104,15 @@ class SparkHandler(Handler):
         for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
-        for name, rule in self._options.tables.items():
+        yield from check_lookups(self._options.lookups, None if self._options.remote else self._options.master)
+        yield from check_files(self._options)
+        put_on_path(self._options)
+        for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
             try:
-                Rules({name: rule})
+                with connect_mode(self._options.remote is not None):
+                    Rules({name: rule})
+            except EngineNeeded:
+                continue  # `review` has one
             except HandlerRefused as error:
                 yield Finding(Severity.ERROR, error.what, error.remedy)
 
@@ -82,30 +120,45 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
-        tables = [table for of_source in published.values() for table in of_source]
-        yield from review_names(self._options.tables, tables)
+        self._own_rules = self._options.rules_of(self.sink)
+        everywhere = [table for of_source in published.values() for table in of_source]
+        tables = everywhere
+        if not self.same_for_all_sinks:
+            tables = [table for source, tables in published.items() if source in self.sources for table in tables]
+        yield from review_names(self._own_rules, tables, everywhere)
+        if not self._own_rules:
+            return
         spark = self._revived()
-        yield from review_rules(self._rules, tables, self._runner, spark)
+        modules, cluster = self._options.function_modules, self._session.cluster
+        missing = find_missing(spark, modules, cluster.name) if modules and cluster is not None else None
+        if missing is not None:
+            yield Finding(Severity.ERROR, missing.what, missing.remedy)
+            return
+        self._lookups.advance()
+        yield from self._lookups.review(published, spark)
+        yield from review_rules(self._rules, tables, self._runner, self._lookups, spark)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._rules, self._has_rule = Rules(self._options.tables, self._options.on_error), OfShapes(self._is_ruled)
-        if not self._options.tables:
+        self._own_rules = self._options.rules_of(self.sink)
+        if not self._own_rules:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
         spark = self._begin()
         # A batch waits for an engine that is started again.
-        if self._session.take_fresh() and self._session.starts == 1:
+        if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
             warm_up(spark)
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if self._lookups.prepare(batch):
+            self._runner.forget_plans()
         cells = cells_of(batch.changes)
         has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
         if not ruled:
+            self._lookups.keep()
             return batch
         began = time.monotonic()
         try:
@@ -114,32 +167,56 @@ class SparkHandler(Handler):
             self._state = Status(False, str(error))
             raise
         self._trouble = None
+        self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
         tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
+            nbytes=batch.nbytes + sum(map(_size_of_parts, made)),
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
+    def start_cold(self) -> None:
+        """See Handler.start_cold: the JVM is not made fast before the first batch."""
+        self._warms_up = False
+        self.start()
+
     def interrupt(self) -> None:
-        """See Handler.interrupt: between two attempts to find a row."""
+        """See Handler.interrupt: jobs fail, also those that wait for an executor."""
         self._interrupted.set()
+        # An engine that hangs does not take that either.
+        threading.Thread(target=self._session.cancel_jobs, name="spark cancels", daemon=True).start()
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""
+        self._lookups.stop()
         self._leave()
         self._session.stop()
 
     def status(self) -> Status:
-        """Which engine, and what went through it last; the reason when it did not."""
-        return self._state
+        """Which engine, what went through it last, and the lookups; the reason when it did not, and what a cluster
+        lacks."""
+        cluster = self._session.cluster
+        if cluster is not None and cluster.missing is not None:
+            return Status(False, cluster.missing)
+        state, lookups = self._state, self._lookups.describe()
+        return Status(state.ok and self._lookups.well, f"{state.reason}; {lookups}") if lookups else state
 
     def stats(self) -> Stats:
-        """The numbers of Counts."""
-        return self._counts.stats()
+        """The numbers of Counts, and of each lookup; of an application on a cluster `executors` as well."""
+        cluster, lookups = self._session.cluster, self._lookups.stats()
+        executors = None if cluster is None else cluster.executors
+        more = {"lookups": lookups, "executors": executors}
+        return {**self._counts.stats(), **{name: value for name, value in more.items() if value not in (None, {})}}
+
+    def _load_rules(self) -> None:
+        """With an engine: modules of functions may make user-defined functions when they are imported, which are of
+        that engine."""
+        put_on_path(self._options)
+        self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""
@@ -153,10 +230,17 @@ class SparkHandler(Handler):
             raise
         if restarts and self._session.starts > restarts:
             self._counts.add("engine_restarts")
+            forget_modules(self._options.function_modules)
+        self._load_rules()
         remote = self._options.remote is not None
         self._runner.catalyst = None if remote else Catalyst(spark)
-        self._pool = SessionPool(spark, most=1) if remote else SessionPool(spark)
+        self._runner.prepared = None if remote else prepared_rules(spark)
+        self._pool = SessionPool(spark, another=self._session.another)
+        self._lookups.begin(spark)
+        self._runner.cluster = "" if self._session.cluster is None else self._session.cluster.name
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
+        if self._session.shipped:
+            log.info("shipped to the executors: %s", self._session.shipped)
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
 
@@ -170,6 +254,8 @@ class SparkHandler(Handler):
                 self._session.doubt()
                 if not self._session.alive:
                     self._leave()
+                    self._refuse_forgotten()
+                # On a cluster, executors that a row ends are looked for in the same way; a server's are not ours.
                 if not isinstance(error, EngineLost) or self._options.remote is not None:
                     raise
                 self._trouble = trouble
@@ -177,8 +263,9 @@ class SparkHandler(Handler):
                 if trouble.deaths < _DEATHS:
                     raise _blame_all(error, ruled) from None
         with engine_lock.exclusive(self._give_up):
-            search = Search(self._runner, self._revived, lambda: self._session.memory, trouble)
-            done = search.run([self._job(self._revived(), changes, batch) for changes in ruled])
+            search = Search(self._runner, self._renewed, lambda: self._session.memory, trouble)
+            spark = self._revived()
+            done = search.run([piece for changes in ruled for piece in self._pieces(self._job(spark, changes, batch))])
             self._revived()
         return done
 
@@ -186,11 +273,18 @@ class SparkHandler(Handler):
         """Tables that their rule sees alike as one, the others at once."""
 
         def through(spark: SparkSession, one: Joined) -> RuleResult:
-            job = replace(self._job(spark, one.changes, batch), tables=one.tables)
-            return run_joined(self._runner, job, one.members)
+            pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
+            if len(pieces) == 1:
+                return run_joined(self._runner, pieces[0], one.members)
+            if one.tables is not None:
+                return combine(through(spark, joined([changes])) for changes in one.members)
+            return combine(run(self._runner, piece) for piece in pieces)
 
         pool = self._require_pool()
         return pool.run_each(through, self._joined(pool.spark, batch, ruled))
+
+    def _make_rules(self) -> Rules:
+        return Rules(self._own_rules, self._options.on_error, self._options.mask_secret)
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity
@@ -203,7 +297,21 @@ class SparkHandler(Handler):
                 yield from (joined([changes]) for changes in group)
 
     def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
-        return Job(spark, self._rules.find(changes.relation), changes, batch.transactions, batch.source)
+        rule = self._rules.find(changes.relation)
+        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.shower(rule))
+
+    def _pieces(self, job: Job) -> list[Job]:
+        """The job, or several where a lookup changes between its changes."""
+        shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
+        return [
+            replace(job if piece.rows is None else job.narrow(job.changes.take(piece.rows)), show_lookups=piece.show)
+            for piece in shown
+        ]
+
+    def _renewed(self, job: Job) -> Job:
+        """The same on an engine that lives, with a function that was imported for it."""
+        spark = self._revived()
+        return replace(job, spark=spark, rule=self._rules.find(job.changes.relation))
 
     def _trouble_of(self, batch: Batch) -> Trouble:
         key = key_of(batch)
@@ -226,9 +334,18 @@ class SparkHandler(Handler):
         how = self._session.describe_end(0.0)
         if how is not None:
             raise HandlerUnavailable(f"the Spark JVM ended ({how})", "it is started again")
+        self._refuse_forgotten()
         return cast(SessionPool, self._pool)
 
+    def _refuse_forgotten(self) -> None:
+        cluster = self._session.cluster
+        if cluster is not None and cluster.lost:
+            raise HandlerUnavailable(
+                f"{cluster.name} has no application of this service any more", "it is started again"
+            )
+
     def _leave(self) -> None:
+        self._lookups.leave()
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -243,6 +360,13 @@ class SparkHandler(Handler):
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+
+def _size_of_parts(changes: Changes) -> int:
+    """Bytes of rows that are parts of changes; others take about what they took before."""
+    if changes.part is None:
+        return 0
+    return sum(nbytes(column) for image in (changes.after, changes.before) for column in image.columns)
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:

@@ -13,16 +13,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.redaction import redact
-from psql_streamer.spark.last_words import last_words, way_it_ended
+from psql_streamer.spark.cluster import ApplicationCluster
+from psql_streamer.spark.last_words import last_words, unresolved, way_it_ended
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.properties import write_java_options, write_properties
 from psql_streamer.spark.scratch import Scratch
+from psql_streamer.spark.shipping import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +48,16 @@ SETTINGS: dict[str, str] = {
     "spark.driver.memory": "1g",
 }
 """What the handler sets; the user's conf wins."""
+
+_CLUSTER_SETTINGS = {
+    # A standalone master gives an application every core that is free, and the next one none. As many tasks as this run
+    # at once: a micro-batch is one task for each of its tables.
+    "spark.cores.max": "4",
+    # Executors log what a failed job says, and that quotes values of rows.
+    "spark.log.level": "OFF",
+    "spark.executor.syncLogLevel.enabled": "true",
+}
+"""What the handler sets besides where executors are not the driver."""
 
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -70,6 +83,8 @@ appender.stderr.layout.pattern = %c: %m%n
 _JVM_STOP_SECONDS = 10
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
+_DYNAMIC = "spark.dynamicAllocation.enabled"
 
 
 class Jvm:
@@ -79,7 +94,8 @@ class Jvm:
     Its standard input is a pipe from this process: Spark ends when that closes, also after SIGKILL. Signals of
     a terminal or an init that go to our process group do not reach it, so that a stop can finish its batch.
 
-    fresh: nothing has run on it yet. users: how many sessions hold it.
+    fresh: nothing has run on it yet. users: how many sessions hold it. cluster: where its executors are; None if it is
+    its own. shipped: what executors were given, in words.
     """
 
     def __init__(self, options: SparkOptions) -> None:
@@ -90,16 +106,20 @@ class Jvm:
         self._folder = self._scratch.path
         self._stderr = self._folder / "stderr"
         self._gateway: Any = None
+        self.cluster: ApplicationCluster | None = None
         try:
             self.spark = self._start()
+            self.shipped = self._ship()
+            self._watch()
         except BaseException:
             self.stop()
             raise
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
-        return self._gateway is not None and self._gateway.proc.poll() is None
+        """Whether its process runs, and the cluster that it belongs to knows of it."""
+        running = self._gateway is not None and self._gateway.proc.poll() is None
+        return running and not (self.cluster is not None and self.cluster.lost)
 
     @property
     def memory(self) -> str:
@@ -117,8 +137,15 @@ class Jvm:
         words = last_words(self._said())
         return way_it_ended(code) + (f": {redact(words)}" if words else "")
 
+    def cancel_jobs(self) -> None:
+        """Make the jobs that run or wait fail."""
+        with suppress(Exception):
+            self.spark.sparkContext.cancelAllJobs()
+
     def stop(self) -> None:
         """End it, and remove its files."""
+        if self.cluster is not None:
+            self.cluster.close()
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -158,6 +185,17 @@ class Jvm:
             _let_go(error)
             raise refused from None
 
+    def _ship(self) -> str:
+        shipment = pack(self.options, self._folder)
+        shipment.to_context(self.spark)
+        return shipment.told
+
+    def _watch(self) -> None:
+        master, conf = self.options.master, self.options.conf
+        if not master.startswith("local"):
+            self.cluster = ApplicationCluster(self.spark, master, grows=conf.get(_DYNAMIC, "").lower() == "true")
+            self.cluster.start()
+
     def _submit_arguments(self, settings: Mapping[str, str]) -> str:
         """What spark-submit is called with. pyspark would pass every setting on the command line, which any user of
         the machine can read; files of this folder are ours alone."""
@@ -184,6 +222,12 @@ class Jvm:
             settings |= _LOCAL_SETTINGS
             if "PYSPARK_PYTHON" not in os.environ:  # another Python may not have us
                 settings["spark.python.daemon.module"] = "psql_streamer.spark.daemon"
+        else:
+            settings |= _CLUSTER_SETTINGS
+        if options.jars:
+            settings["spark.jars"] = ",".join(str(Path(jar).absolute()) for jar in options.jars)
+        if options.packages:
+            settings["spark.jars.packages"] = ",".join(options.packages)
         settings |= options.conf
         given = settings.get(_JAVA_OPTIONS, "")
         java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
@@ -192,9 +236,20 @@ class Jvm:
         return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}
 
     def _not_started(self, error: Exception) -> HandlerError:
+        refusal = _refusal(error)
         if self.alive and not self.options.master.startswith("local"):
-            return HandlerUnavailable(f"Spark master {self.options.master} did not take the application")
-        why = _refusal(error) or last_words(self._said()) or _last_line(self._said())
+            why = f" ({redact(refusal)})" if refusal else ""
+            return HandlerUnavailable(
+                f"Spark master {self.options.master} did not take the application{why}",
+                "look at its log and its workers'",
+            )
+        missing = unresolved(self._said())
+        if missing:
+            return HandlerRefused(
+                f"[spark] packages: {', '.join(missing)} is not to be had",
+                "correct it, or name the repository that has it: spark.jars.repositories in [spark.conf]",
+            )
+        why = refusal or last_words(self._said()) or _last_line(self._said())
         what = f"Spark did not start ({type(error).__name__}{': ' + redact(why) if why else ''})"
         return HandlerRefused(what, "correct master and conf in [spark]")
 
@@ -242,7 +297,7 @@ def _environment_of(options: SparkOptions, submit_arguments: str) -> dict[str, s
     """JAVA_HOME for Spark's launcher; our Python for Python functions; no lookup of this host's name if local."""
     environment = {
         "JAVA_HOME": str(find_java().resolve().parent.parent),
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_PYTHON": options.conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_SUBMIT_ARGS": submit_arguments,
     }
     if options.master.startswith("local"):

@@ -6,6 +6,7 @@ update left is gone all the same: where the old image stays and the new one does
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ class Kept:
     """Which rows stay, and which elements of the result are their images.
 
     rows: of the old changes; op: of each. after, before: elements of the result. after_rows, before_rows: rows of the
-    new changes.
+    new changes. part: of the new changes, as Changes has it.
     """
 
     rows: Index
@@ -34,10 +35,13 @@ class Kept:
     before: Index
     after_rows: Index
     before_rows: Index
+    part: NDArray[np.void] | None = None
 
     @classmethod
-    def of(cls, changes: Changes, images: Index) -> Kept:
-        """images: sorted, those of the result."""
+    def of(cls, changes: Changes, images: Index, splits: Callable[[], bool]) -> Kept:
+        """images: sorted, those of the result, each once. splits: whether the rule is there to make several rows of
+        one, of which an update may leave none.
+        """
         new = int(np.searchsorted(images, len(changes.after)))
         after_rows = changes.after.rows[images[:new]]
         before_rows = changes.before.rows[images[new:] - len(changes.after)]
@@ -45,7 +49,8 @@ class Kept:
         stays = np.zeros(len(changes), np.bool_)
         stays[after_rows] = True
         left = before_rows[(op[before_rows] == RowOp.UPDATE) & ~stays[before_rows]]
-        op[left[_key_changed(changes, left)]] = RowOp.DELETE
+        gone = left[key_changed(changes, left)]
+        op[left if len(gone) < len(left) and splits() else gone] = RowOp.DELETE
         stays[before_rows[op[before_rows] == RowOp.DELETE]] = True
         with_row = stays[before_rows]
         number = np.cumsum(stays) - 1
@@ -83,7 +88,7 @@ def looked_at(facts: Facts) -> frozenset[int]:
     return facts.drops.union(*(condition.reads for condition in facts.conditions))
 
 
-def _key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:
+def key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:
     """Whether updates with an old image changed the key. A column that one of the images lacks has not changed."""
     changed = np.zeros(len(rows), np.bool_)
     if not len(rows) or not changes.relation.key_columns:

@@ -33,6 +33,7 @@ _TELLING = re.compile(
     r"|SIG[A-Z]+ \(0x[0-9a-f]+\)"
     r"|\S*hs_err_pid\d+\.log"
 )
+_UNRESOLVED = re.compile(r"unresolved dependency: ([^#\s]+)#([^;\s]+);([^:\s]+): ")
 _EXCEPTION = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)\b")
 
 
@@ -56,3 +57,9 @@ def last_words(said: Sequence[str]) -> str:
             if found:
                 return found[0]
     return ""
+
+
+def unresolved(said: Sequence[str]) -> list[str]:
+    """The Maven coordinates that Ivy did not find."""
+    found = (_UNRESOLVED.search(line) for line in said)
+    return list(dict.fromkeys(":".join(each.groups()) for each in found if each))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -65,18 +66,28 @@ def _unchanged(images: Images) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(lacks)[1], pa.int64())))
 
 
-METADATA: Mapping[str, Callable[[Images], pa.Array]] = {
-    "_op": lambda images: _ACTIONS.take(pa.array(images.changes.op[images.rows])),
-    "_image": lambda images: _SIDES.take(pa.array(images.lacking.is_new.astype(np.int8))),
-    "_commit_lsn": lambda images: _take_for_images(images, images.transactions.commit),
-    "_seq": lambda images: pa.array(images.changes.seq[images.rows]),
-    "_xid": lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows])),
-    "_commit_ts": lambda images: _take_for_images(images, images.transactions.commit_ts).cast(
-        pa.timestamp("us", "UTC")
+class Metadata(NamedTuple):
+    """A column that rules may use. make: its values, an element an image."""
+
+    type: pa.DataType
+    make: Callable[[Images], pa.Array]
+
+
+METADATA: Mapping[str, Metadata] = {
+    "_op": Metadata(pa.string(), lambda images: _ACTIONS.take(pa.array(images.changes.op[images.rows]))),
+    "_image": Metadata(pa.string(), lambda images: _SIDES.take(pa.array(images.lacking.is_new.astype(np.int8)))),
+    "_commit_lsn": Metadata(pa.int64(), lambda images: _take_for_images(images, images.transactions.commit)),
+    "_seq": Metadata(pa.int64(), lambda images: pa.array(images.changes.seq[images.rows])),
+    "_xid": Metadata(
+        pa.int64(), lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows]))
     ),
-    "_schema": lambda images: images.names(lambda relation: relation.schema),
-    "_table": lambda images: images.names(lambda relation: relation.table),
-    UNCHANGED: _unchanged,
-    KEY_ONLY: lambda images: pa.array(images.lacking.is_key_only),
+    "_commit_ts": Metadata(
+        pa.timestamp("us", "UTC"),
+        lambda images: _take_for_images(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
+    ),
+    "_schema": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.schema)),
+    "_table": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.table)),
+    UNCHANGED: Metadata(pa.list_(pa.string()), _unchanged),
+    KEY_ONLY: Metadata(pa.bool_(), lambda images: pa.array(images.lacking.is_key_only)),
 }
-"""Name -> what it holds, an element an image. They do not become part of events under these names."""
+"""By name. They do not become part of events under these names."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from psql_streamer.spark.plan_tree import Node
+from psql_streamer.spark.plan_tree import Node, join_type
 
 # Plan nodes through which a column can be led: they give their child's rows with its columns, or can be made to.
 _KEEPS_COLUMNS = frozenset(
@@ -74,13 +74,19 @@ class Origins:
 
     def column(self, attribute: int) -> int | None:
         """The sent column that an attribute is, unchanged, if it is one."""
-        found = self._columns.get(self._original(attribute))
-        others = self._united.get(self._original(attribute), ())
+        found = self._columns.get(self.original(attribute))
+        others = self._united.get(self.original(attribute), ())
         return found if all(self.column(other) == found for other in others) else None
+
+    def original(self, attribute: int) -> int:
+        """The attribute that this one is another name of."""
+        while attribute in self._same:
+            attribute = self._same[attribute]
+        return attribute
 
     def is_opaque(self, attribute: int) -> bool:
         """Whether it comes, unchanged, from code that no plan shows."""
-        return self._original(attribute) in self._opaque
+        return self.original(attribute) in self._opaque
 
     def reads(self, attributes: Iterable[int]) -> frozenset[int]:
         """The sent columns that any of the attributes is made of."""
@@ -99,7 +105,7 @@ class Origins:
     def way(self, plan: Node, rows: Iterable[int]) -> list[Stop] | None:
         """From the root to the sent table whose `_row` is one of these attributes; without any, to the first from which
         it can be led up. None where there is no such way."""
-        wanted = frozenset(self._original(row) for row in rows)
+        wanted = frozenset(self.original(row) for row in rows)
         found = self._way(plan, wanted)
         return None if found is None else found[0]
 
@@ -114,7 +120,7 @@ class Origins:
         return self.dropping(
             stop.node
             for stop in way
-            if (stop.node.kind in _JOINS and _join_type(stop.node) not in _KEEPS_ROWS[stop.child])
+            if (stop.node.kind in _JOINS and join_type(stop.node) not in _KEEPS_ROWS[stop.child])
             or (stop.node.kind == "Generate" and not stop.node.fields.get("outer"))
         )
 
@@ -186,11 +192,6 @@ class Origins:
 
     # --- following it
 
-    def _original(self, attribute: int) -> int:
-        while attribute in self._same:
-            attribute = self._same[attribute]
-        return attribute
-
     def _knows(self, attribute: int) -> bool:
         return any(attribute in known for known in (self._columns, self._same, self._made, self._opaque))
 
@@ -213,7 +214,7 @@ class Origins:
         if node.kind not in _KEEPS_COLUMNS:
             return None
         for at, child in enumerate(node.children):
-            if at and node.kind == "Join" and _join_type(node) in _ONLY_LEFT:
+            if at and node.kind == "Join" and join_type(node) in _ONLY_LEFT:
                 return None
             found = self._way(child, wanted)
             if found is not None:
@@ -256,8 +257,3 @@ def _dropped_by(node: Node) -> frozenset[int]:
         inner = (one for tree in node.listed("right") for one in tree.walk())
         read += [one.references() for one in inner if one.kind == "OuterReference"]
     return frozenset().union(*read)
-
-
-def _join_type(node: Node) -> str:
-    found = node.fields.get("joinType") or {}
-    return str(found.get("object") or found.get("product-class") or "").rpartition(".")[2].rstrip("$")

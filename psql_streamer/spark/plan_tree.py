@@ -64,6 +64,12 @@ def read_plan(text: str) -> Node:
     return tree
 
 
+def join_type(node: Node) -> str:
+    """The type of a join: `Inner`, `LeftOuter`."""
+    found = node.fields.get("joinType") or {}
+    return str(found.get("object") or found.get("product-class") or "").rpartition(".")[2].rstrip("$")
+
+
 def _nodes_in(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -13,9 +13,11 @@ import numpy as np
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
-from psql_streamer.spark.chosen_rows import row_sizes, take_rows
-from psql_streamer.spark.failures import EngineLost, RowsFailed, Uncoercible
+from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
+from psql_streamer.spark.failures import EngineLost, RowsFailed, RowsRefused, Uncoercible
 from psql_streamer.spark.isolation import sort_out
+from psql_streamer.spark.lacking import Mask
+from psql_streamer.spark.nulling import run_with_nulls
 from psql_streamer.spark.running import Job, Runner
 
 log = logging.getLogger("psql_streamer.spark")
@@ -39,16 +41,71 @@ def combine(results: Iterable[RuleResult]) -> RuleResult:
 
 
 def run(runner: Runner, job: Job) -> RuleResult:
-    """A table through its rule, with the rows put aside that it cannot take if it says so.
+    """A table through its rule; with the rows put aside that it cannot take, or with null in them, if it says so.
 
     Raises RowsFailed for such rows if it does not.
     """
     if job.rule.on_error == "stop":
-        return _made(runner.run(job))
+        return _run_or_name(runner, job)
+    if job.rule.on_error == "null":
+        return RuleResult(tuple(run_with_nulls(runner, job)))
     try:
         return _run_without_uncoercible(runner, job)
     except RowsFailed:
         log.warning("%s: a job failed on some row: looking for it", job.where)
+    tolerated = runner.run_tolerantly(job)
+    if tolerated is None or not tolerated.failed:
+        return _sort_out(runner, job)
+    rejected, bad = list[RuleResult](), np.zeros(len(job.changes), np.bool_)
+    for column, rows in tolerated.failed.items():
+        aside = job.narrow(take_rows(job.changes, rows & ~bad))
+        bad |= rows
+        if len(aside.changes):
+            rejected.append(_rejected(aside, _reason(runner, aside, column), column))
+    rest = job.narrow(take_rows(job.changes, ~bad))
+    return _run_rest(runner, rest) + combine(rejected)
+
+
+def _run_or_name(runner: Runner, job: Job) -> RuleResult:
+    """Raises RowsFailed with a change on which the job fails, where one job more can tell it."""
+    try:
+        return _made(runner.run(job))
+    except RowsRefused as error:
+        first = job.show_change(int(np.flatnonzero(error.rows)[0]))
+        raise RowsRefused(f"{error.what} for change {first}", error.remedy, error.rows, error.column) from None
+    except Uncoercible:
+        raise
+    except RowsFailed as error:
+        tolerated = runner.run_tolerantly(job)
+        if tolerated is None or not tolerated.failed:
+            raise
+        column, rows = next(iter(tolerated.failed.items()))
+        which = "a condition" if column is None else f"column {column}"
+        where = f"{which} cannot be computed in change {job.show_change(int(np.flatnonzero(rows)[0]))}"
+        raise RowsFailed(f"{error.what}: {where}", error.remedy) from None
+
+
+def _run_rest(runner: Runner, job: Job) -> RuleResult:
+    """What is left when the rows are put aside that are known to fail. Some may fail in a way that was not seen."""
+    if not len(job.changes):
+        return RuleResult()
+    try:
+        return _run_without_uncoercible(runner, job)
+    except RowsFailed:
+        return _sort_out(runner, job)
+
+
+def _reason(runner: Runner, job: Job, column: str | None) -> str:
+    """What to say of rows that fail in the same place: what Spark says of the first."""
+    try:
+        runner.run(job.narrow(take_rows(job.changes, np.arange(len(job.changes)) == 0)))
+    except RowsFailed as error:
+        return error.what
+    return f"{job.where}: {'a condition' if column is None else column} cannot be computed"
+
+
+def _sort_out(runner: Runner, job: Job) -> RuleResult:
+    """By trying halves."""
     found = sort_out(
         job.changes, lambda some: _run_without_uncoercible(runner, job.narrow(some)), RowsFailed, known=True
     )
@@ -105,8 +162,12 @@ def _made(changes: Changes | None) -> RuleResult:
 def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
         return _made(runner.run(job))
+    except RowsRefused as error:
+        refused = _rejected(job.narrow(take_rows(job.changes, error.rows)), error.what, error.column)
+        others = job.narrow(take_rows(job.changes, ~error.rows))
+        return refused if error.rows.all() else _run_without_uncoercible(runner, others) + refused
     except Uncoercible:
-        by_column = runner.uncoercible(job)
+        by_column = _rows_by_column(job.changes, runner.uncoercible(job))
         if not by_column:
             raise
     rejected = []
@@ -117,6 +178,19 @@ def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     rest = ~np.logical_or.reduce(list(by_column.values()))
     left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else RuleResult()
     return left + combine(rejected)
+
+
+def _rows_by_column(changes: Changes, images: Mapping[int, Mask]) -> dict[int, Chosen]:
+    """The changes with values that cannot be coerced, each with one column only. images: see Runner.uncoercible."""
+    found, known = dict[int, Chosen](), np.zeros(len(changes), np.bool_)
+    of_images = np.concatenate((changes.after.rows, changes.before.rows))
+    for column in sorted(images):
+        rows = np.zeros(len(changes), np.bool_)
+        rows[of_images[images[column]]] = True
+        if (rows & ~known).any():
+            found[column] = rows & ~known
+        known |= rows
+    return found
 
 
 def _rejected(job: Job, reason: str, column: str | None = None) -> RuleResult:

@@ -8,24 +8,36 @@ hold it (and Spark saw null).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from psql_streamer.cells import NO_UUID
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import ArrowType, Changes, Column, Image, Index, TextType
+from psql_streamer.events.addresses import keyed_by
+from psql_streamer.events.identity import uuids_of_parts
+from psql_streamer.events.json.text import join
+from psql_streamer.events.json.values import render_of
+from psql_streamer.model import ArrowType, Changes, Column, Image, Index, RowOp, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.spark.directions import PART, REASONS, Directed, directed, is_direction, refused, remedy
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
+from psql_streamer.spark.failures import RowsRefused
 from psql_streamer.spark.kept import Kept, images_to_put_back
 from psql_streamer.spark.lacking import Mask, union
 from psql_streamer.spark.metadata import IMAGE_SHIFT, KEY_ONLY, METADATA, ROW, UNCHANGED
+from psql_streamer.spark.parts import Elements, count_up, number_keys, order_by_content, pair
 from psql_streamer.spark.row_tracking import Lineage, row_column
+from psql_streamer.spark.splitting import UNKNOWN, Splitting
 
 _ROW_TYPE = pa.int64()
 
@@ -35,35 +47,67 @@ LET_PASS = (
 """What to do about a rule that drops what it cannot judge."""
 
 
+class Result:
+    """What a job gave. place: where in the table each column of the result is, by its index; a column that has no place
+    did not travel, because the rule passes it on. None: all are there, in their order.
+    """
+
+    def __init__(self, table: pa.Table, place: Mapping[int, int] | None = None) -> None:
+        self._table = table
+        self._place = place
+
+    def stayed(self, at: int) -> bool:
+        """Whether the rule passes the column on, and it did not travel."""
+        return self._place is not None and at not in self._place
+
+    def column(self, at: int) -> pa.ChunkedArray:
+        """A column that travelled."""
+        return self._table.column(at if self._place is None else self._place[at])
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
-    """changes: None when the rule left nothing. images: which came back or were put back, sorted."""
+    """changes: None when the rule left nothing. images: which came back or were put back, sorted. unaddressed: rows
+    that lack the values of which the rule makes their topic, key or headers.
+    """
 
     changes: Changes | None
     images: Index
+    unaddressed: int = 0
 
 
-def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Received:
+def receive(
+    sent: Sent, lineage: Lineage, result: Result, where: str, splitting: Callable[[], Splitting] = lambda: UNKNOWN
+) -> Received:
     """The changes that a rule's result stands for.
 
-    lineage: of the columns of `result`. Raises HandlerRefused when `_row` is missing, repeated or null.
+    lineage: of the columns of `result`. splitting: how it comes to several rows for one image; asked for where it
+    matters. Raises HandlerRefused when `_row` is missing or null, RowsRefused for rows that cannot be used.
     """
     fields = lineage.fields
-    order, came = _order(result.column(row_column(fields, len(sent.names) - 1)), sent, where)
-    back = images_to_put_back(sent, lineage.facts, came)
-    images = came if not len(back) else np.sort(np.concatenate((came, back)))
-    kept = Kept.of(sent.changes, images)
-    if kept.rows.size == 0:
-        return Received(None, images)
-    data = [(at, field) for at, field in enumerate(fields) if not _is_ours(sent, field)]
+    came = _order(fields, sent, result, splitting, where)
+    back = images_to_put_back(sent, lineage.facts, came.images)
+    images = came.images if not len(back) else np.sort(np.concatenate((came.images, back)))
     names = column_names(sent, fields, where)
     if len(back):
         _refuse_without_key(sent, fields, where)
     given = _Given(sent, images, np.isin(images, back), names)
-    survivors = [
-        given.survivor(field, given.complete(field, _taken(result.column(at), order)), _reads(lineage, at))
-        for at, field in data
-    ]
+    survivors, directions = [], []
+    for at, field in enumerate(fields):
+        if is_direction(field, sent.changes.columns):
+            directions.append((field, *given.direction(field, came.taken(result, at), _reads(lineage, at))))
+        elif _is_ours(sent, field):
+            continue
+        elif result.stayed(at):
+            survivors.append(given.stayed(field))
+        else:
+            survivors.append(given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at)))
+    said = directed(directions, len(images), where)
+    if said.addresses is not None:
+        _refuse_rows(sent, images, refused(said.addresses), where)
+    kept = _kept(given, came, survivors, said, splitting)
+    if kept.rows.size == 0:
+        return Received(None, images)
     place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
     return Received(
         replace(
@@ -75,11 +119,13 @@ def receive(sent: Sent, lineage: Lineage, result: pa.Table, where: str) -> Recei
             tx=sent.changes.tx[kept.rows],
             place=None if place is None else place[kept.rows],
             table_seq=None if table_seq is None else table_seq[kept.rows],
-            uuid=None if uuid is None else uuid[kept.rows],
-            after=_image(survivors, kept.after, kept.after_rows),
-            before=_image(survivors, kept.before, kept.before_rows),
+            uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
+            part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
+            after=_image(survivors, said, kept.after, kept.after_rows),
+            before=_image(survivors, said, kept.before, kept.before_rows),
         ),
         images,
+        _count_unaddressed(said, kept),
     )
 
 
@@ -107,7 +153,11 @@ def key_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
 
 
 def _is_ours(sent: Sent, field: Field) -> bool:
-    """Whether it is a metadata column under its own name, or `_row`; under another name it is the rule's."""
+    """Whether it is a metadata column under its own name, `_row`, or one that says where an event goes; under another
+    name it is the rule's.
+    """
+    if is_direction(field, sent.changes.columns):
+        return True
     is_theirs = field.source is not None and field.source < sent.own_columns
     return not is_theirs and (field.name == ROW or field.name in METADATA)
 
@@ -135,11 +185,31 @@ def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None
         )
 
 
-# --- order
+# --- rows
 
 
-def _order(row: pa.ChunkedArray, sent: Sent, where: str) -> tuple[Index | None, Index]:
-    """How to sort the result (None: it is sorted), and the sorted image numbers."""
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """What came back. order: how to sort the result by image and part; None: it is sorted. images: of the sorted
+    result. numbers: of its parts; None where every image came once and has no number. by_rule: whether the rule gives
+    them.
+    """
+
+    order: Index | None
+    images: Index
+    numbers: Index | None
+    by_rule: bool = False
+
+    def taken(self, result: Result, at: int) -> pa.Array:
+        """A column, sorted."""
+        return _taken(result.column(at), self.order)
+
+
+def _order(
+    fields: Sequence[Field], sent: Sent, result: Result, splitting: Callable[[], Splitting], where: str
+) -> _Came:
+    at = row_column(fields, len(sent.names) - 1)
+    row = result.column(at)
     if row.null_count or not row.type.equals(_ROW_TYPE):
         raise HandlerRefused(
             f"{where} gives rows that belong to no change ({ROW} is null)",
@@ -147,19 +217,100 @@ def _order(row: pa.ChunkedArray, sent: Sent, where: str) -> tuple[Index | None, 
         )
     ids = row.to_numpy()
     order = None
-    if np.any(ids[1:] <= ids[:-1]):
+    if np.any(ids[1:] < ids[:-1]):
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
-        if np.any(ids[1:] == ids[:-1]):
-            raise HandlerRefused(
-                f"{where} gives several rows for one change",
-                "make the other side of its join unique, or aggregate it before the join",
-            )
     images = ids >> IMAGE_SHIFT
     given = sent.row_ids
     if len(ids) and not (images[0] >= 0 and images[-1] < len(given) and np.array_equal(given[images], ids)):
         raise HandlerRefused(f"{where} gives values of {ROW} that are not in its input", f"pass {ROW} on as it is")
-    return order, images
+    several = bool(np.any(ids[1:] == ids[:-1]))
+    part = next(
+        (i for i, one in enumerate(fields) if one.name == PART and is_direction(one, sent.changes.columns)), None
+    )
+    if several and sent.changes.part is not None:
+        raise HandlerRefused(f"{where} splits rows that a handler before it has split", "let one of them do it")
+    came = _Came(order, images, None)
+    if part is not None:
+        return _numbered(came, came.taken(result, part), sent, where)
+    if not several:
+        return came
+    if not splitting().ordered:
+        content = order_by_content([came.taken(result, i) for i in range(len(fields)) if i != at], images)
+        came = replace(came, order=content if order is None else order[content])
+    return replace(came, numbers=count_up(images))
+
+
+def _numbered(came: _Came, given: pa.Array, sent: Sent, where: str) -> _Came:
+    """Sorted by the numbers that the rule gives. One that is null is 0: an outer join or explode has found nothing."""
+    numbers = given.cast(pa.int64()).fill_null(0).to_numpy()
+    images = came.images
+    order = np.lexsort((numbers, images))
+    numbers = numbers[order]
+    same = (images[1:] == images[:-1]) & (numbers[1:] == numbers[:-1])
+    if same.any():
+        _refuse_rows(sent, images, [(PART, np.append(same, False))], where)
+    return _Came(order if came.order is None else came.order[order], images, numbers, by_rule=True)
+
+
+def _refuse_rows(sent: Sent, images: Index, found: Iterable[tuple[str, Mask]], where: str) -> None:
+    """RowsRefused for the changes of which some element is found."""
+    for column, elements in found:
+        rows = np.zeros(len(sent.changes), np.bool_)
+        every = np.concatenate((sent.changes.after.rows, sent.changes.before.rows))
+        rows[every[images[elements]]] = True
+        raise RowsRefused(f"{where}: {column} gives {REASONS[column]}", remedy(column), rows, column)
+
+
+def _kept(
+    given: _Given, came: _Came, survivors: Sequence[_Survivor], said: Directed, splitting: Callable[[], Splitting]
+) -> Kept:
+    """Which rows stay, and which parts they are."""
+    changes = given.sent.changes
+    if came.numbers is None:
+        return Kept.of(changes, given.images, lambda: splitting().splits)
+    numbers = np.zeros(len(given.images), np.int64)
+    numbers[~given.put_back] = came.numbers
+    keys = number_keys(_keys_of_parts(survivors, said, len(given.images)))
+    return pair(changes, Elements(given.images, numbers, keys), came.by_rule or splitting().splits)
+
+
+def _keys_of_parts(survivors: Sequence[_Survivor], said: Directed, elements: int) -> pa.Array:
+    """The key of each element: its own, or the key columns."""
+    columns = [survivor for survivor in survivors if survivor.column.key]
+    keys = pa.nulls(elements, pa.binary())
+    if columns:
+        texts = [_text_of_key(survivor.values) for survivor in columns]
+        sizes = [pc.binary_length(text).cast(pa.string()).view(pa.binary()) for text in texts]
+        keys = pc.binary_join_element_wise(*chain.from_iterable(zip(sizes, texts, strict=True)), b":")
+    return keyed_by(said.addresses, keys)
+
+
+def _text_of_key(values: pa.Array) -> pa.Array:
+    if not pa.types.is_binary(values.type):
+        piece = render_of(ArrowType(values.type))(values)
+        values = join(piece.open, piece.values, piece.close, nulls=None)
+    return pc.fill_null(values, b"")
+
+
+def _uuids(given: NDArray[np.bytes_], part: NDArray[np.void] | None) -> NDArray[np.bytes_]:
+    """Of rows whose changes have UUIDs already: parts have some that follow from these."""
+    if part is None:
+        return given
+    at = np.flatnonzero((part["of"] > 0) & (given != NO_UUID))
+    found = given.copy()
+    if len(at):
+        texts = uuids_of_parts(pa.array(given[at].tolist(), pa.binary()), part["number"][at])
+        found[at] = texts.to_pylist()
+    return found
+
+
+def _count_unaddressed(said: Directed, kept: Kept) -> int:
+    """The rows that the sink's options address, because values are missing."""
+    if said.unknown is None:
+        return 0
+    deletes = kept.before[kept.op[kept.before_rows] == RowOp.DELETE]
+    return int(np.count_nonzero(said.unknown[kept.after]) + np.count_nonzero(said.unknown[deletes]))
 
 
 # --- columns
@@ -191,9 +342,17 @@ class _Given:
         wanted = np.cumsum(~self.put_back) - 1
         came = values.take(pa.array(wanted, mask=self.put_back))
         source = field.source
-        if source is None or source >= self.sent.own_columns or not self.sent.typed[source].type.equals(values.type):
+        if source is None or source >= self.sent.own_columns:
+            return came
+        if not casts.arrow_type(self.sent.changes.columns[source].type).equals(values.type):
             return came
         return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
+
+    def direction(self, field: Field, values: pa.Array, reads: frozenset[int]) -> tuple[pa.Array, Mask | None]:
+        """A column that is not part of events; and where it cannot be known, and is null."""
+        passed = field.source is not None and field.source < len(self.sent.changes.columns)
+        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
+        return _null_absent(self.complete(field, values), absent), absent
 
     def survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> _Survivor:
         """A column of the new changes."""
@@ -205,11 +364,28 @@ class _Given:
             return _made(field.name, False, values, absent)
         column = columns[source]
         key = _is_key(column, field, self.names)
-        kind = _kept_type(column, self.sent.typed[source].type, values.type, passed)
+        kind = _kept_type(column, casts.arrow_type(column.type), values.type, passed)
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
         return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
+
+    def stayed(self, field: Field) -> _Survivor:
+        """A column that the rule passes on and that did not travel."""
+        source, sent = cast(int, field.source), self.sent
+        if source >= sent.own_columns:
+            return _made(field.name, False, self._of_images(sent.column(source)), None)
+        column, absent = sent.changes.columns[source], self._absent_of_passed(source)
+        key = _is_key(column, field, self.names)
+        if source in sent.read:
+            return _made(field.name, key, self._of_images(sent.read[source]), absent)
+        kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
+        values = _null_absent(self._of_images(kept[source]), absent)
+        return _Survivor(replace(column, name=field.name, key=key), values, absent)
+
+    def _of_images(self, values: pa.Array) -> pa.Array:
+        are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
+        return values if are_all else values.take(pa.array(self.images))
 
     def _absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
@@ -233,7 +409,7 @@ class _Given:
         not hold. A rule that computes the column saw null there, and its null is meant.
         """
         sent = self.sent
-        every = len(self.images) == len(sent.typed[source])
+        every = np.array_equal(self.images, np.arange(len(sent.row_ids)))
         originals = sent.texts[source] if passed else sent.seen[source]
         before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
         texts = originals if every else originals.take(pa.array(self.images))
@@ -249,12 +425,13 @@ def _source(sent: Sent, field: Field) -> int | None:
     """The column of the changes that a column of the result is, or takes the place of."""
     if field.source is not None and field.source < sent.own_columns:
         return field.source
-    return next((at for at, column in enumerate(sent.changes.columns) if column.name == field.name), None)
+    name = field.stands_for or field.name
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == name), None)
 
 
 def _is_key(column: Column, field: Field, names: set[str]) -> bool:
     """A renamed key is still the key, unless the column is there under its own name as well."""
-    return column.key and (field.name == column.name or column.name not in names)
+    return column.key and (column.name in (field.name, field.stands_for) or column.name not in names)
 
 
 def _kept_type(
@@ -302,13 +479,14 @@ def _bits(values: pa.Array) -> pa.Array:
     return values.view(pa.int32()) if pa.types.is_float32(values.type) else values
 
 
-def _image(survivors: list[_Survivor], elements: Index, rows: Index) -> Image:
+def _image(survivors: list[_Survivor], said: Directed, elements: Index, rows: Index) -> Image:
     absent = {
         at: survivor.absent[elements]
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
-    return Image(tuple(_elements(survivor.values, elements) for survivor in survivors), rows, absent)
+    addresses = None if said.addresses is None or not len(elements) else _elements(said.addresses, elements)
+    return Image(tuple(_elements(survivor.values, elements) for survivor in survivors), rows, absent, addresses)
 
 
 def _elements(values: pa.Array, elements: Index) -> pa.Array:
@@ -316,7 +494,9 @@ def _elements(values: pa.Array, elements: Index) -> pa.Array:
     if len(elements) == 0:
         return values[:0]
     first, last = int(elements[0]), int(elements[-1])
-    return values[first : last + 1] if last - first + 1 == len(elements) else values.take(pa.array(elements))
+    if last - first + 1 == len(elements) and not np.any(elements[1:] <= elements[:-1]):
+        return values[first : last + 1]
+    return values.take(pa.array(elements))
 
 
 def _taken(values: pa.ChunkedArray, order: Index | None) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,14 +15,18 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
 from psql_streamer.nearest import nearest
 from psql_streamer.pgtypes import casts
+from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.kept import looked_at
+from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.splitting import Splitting
+from psql_streamer.spark.steps import no_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,25 +48,55 @@ class _Tables:
         return f" (and {self.count - 1} more tables)" if self.count > 1 else ""
 
 
-def review_names(rules: Mapping[str, TableRule], tables: Sequence[Relation]) -> Iterator[Finding]:
-    """Rules that fit no table: what they should mask or leave out would go out as it is."""
+def review_names(
+    rules: Mapping[str, TableRule], tables: Sequence[Relation], everywhere: Sequence[Relation]
+) -> Iterator[Finding]:
+    """Rules that fit no table: what they should mask or leave out would go out as it is.
+
+    tables: of the sources of the sink that has the rules. everywhere: of those of all sinks; a rule for all of them
+    must fit one of these.
+    """
     for name, rule in rules.items():
-        named = make_patterns({name: rule})
-        if not rule.optional and not any(named.find(table.schema, table.table) for table in tables):
-            known = {str(table) if "." in name else table.table for table in tables}
-            problem = f"[spark.tables] {name!r} fits no table that is published{nearest(name, sorted(known))}"
+        named, wanted = make_patterns({name: rule}), tables if rule.sinks else everywhere
+        if not rule.optional and not any(named.find(table.schema, table.table) for table in wanted):
+            known = {str(table) if "." in name else table.table for table in wanted}
+            of_sinks = f" for the sinks {', '.join(rule.sinks)}" if rule.sinks else ""
+            nothing = f"[spark.tables] {name!r} fits no table that is published{of_sinks}"
+            problem = f"{nothing}{nearest(name, sorted(known))}"
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 
-def review_rules(rules: Rules, tables: Iterable[Relation], runner: Runner, spark: SparkSession) -> Iterator[Finding]:
+def review_rules(
+    rules: Rules, tables: Iterable[Relation], runner: Runner, lookups: Lookups, spark: SparkSession
+) -> Iterator[Finding]:
     """What Spark's analysis says of every rule over the columns of the tables that have it.
 
-    Tables that a rule sees alike are looked at once.
+    Tables that a rule sees alike are looked at once. A rule whose lookups are not there yet is not looked at.
     """
-    for group in _group_tables(rules, tables):
-        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE)
+    groups = list(_group_tables(rules, tables))
+    yield from _review_lenient(groups)
+    for group in groups:
+        if not lookups.has_all_of(group.rule):
+            continue
+        show = lookups.shower(group.rule)
+        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
         for finding in _review(job, runner):
-            yield Finding(finding.severity, f"{finding.problem}{group.others}", finding.remedy)
+            meant = lookups.nearest_to(finding.problem)
+            yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
+
+
+def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:
+    """Columns that none of the tables of an optional rule has: a misspelt one would go out unmasked."""
+    columns: dict[str, set[str]] = defaultdict(set)
+    rules: dict[str, Rule] = {}
+    for group in groups:
+        if group.rule.steps.lenient:
+            rules[group.rule.name] = group.rule
+            columns[group.rule.name].update(column.name for column in group.first.columns)
+    for name, rule in rules.items():
+        for step, missing in rule.steps.missing(columns[name]):
+            what = no_column(step, missing, columns[name]).removeprefix("there is no column ")
+            yield Finding(Severity.ERROR, f"no table of rule {name!r} has a column {what}", "correct its name")
 
 
 def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]:
@@ -81,14 +116,13 @@ def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]
 
 def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     names = [column.name for column in job.changes.columns]
-    missing = [name for name in job.rule.coerce if name not in names]
-    for name in missing:
-        problem = f"{job.where}: there is no column {name} to coerce{nearest(name, names)}"
-        yield Finding(Severity.ERROR, problem, "correct its name")
+    missing = [] if job.rule.steps.lenient else list(job.rule.steps.missing(names))
+    for step, name in missing:
+        yield Finding(Severity.ERROR, f"{job.where}: {no_column(step, name, names)}", "correct its name")
     if missing:
         return
     try:
-        sent, lineage = runner.analysed(job)
+        sent, lineage, splitting = runner.analysed(job)
         column_names(sent, lineage.fields, job.where)
     except HandlerUnavailable:
         raise
@@ -96,7 +130,9 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     else:
         yield from _review_key(job, sent, lineage)
+        yield from _review_masked_key(job)
         yield from _review_drops(job, sent, lineage)
+        yield from _review_directions(job, lineage, splitting)
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -108,6 +144,15 @@ def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, problem, f"add {name} to the columns of the rule")
 
 
+def _review_masked_key(job: Job) -> Iterator[Finding]:
+    for column in job.changes.relation.key_columns:
+        name = job.changes.columns[column].name
+        mask = job.rule.steps.mask.get(name)
+        if mask is not None and mask.how.method in ("null", "constant"):
+            problem = f"{job.where}: the mask of the key column {name} gives all rows the same key"
+            yield Finding(Severity.ERROR, problem, "use hash or tokenise, which keep keys apart")
+
+
 def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     """Whether rows that hold their key alone could be dropped, and then not put back."""
     if job.changes.relation.old_rows_are_whole or lineage.facts is None:
@@ -116,6 +161,26 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
         problem = f"{job.where}: the rule computes the key column {key}, and may drop deletes, which hold the key alone"
         yield Finding(Severity.WARNING, f"{problem}: a dropped delete stops the service", LET_PASS)
+
+
+def _review_directions(job: Job, lineage: Lineage, splitting: Splitting) -> Iterator[Finding]:
+    """What cannot be known of old rows that hold their key alone."""
+    relation, columns = job.changes.relation, job.changes.columns
+    if relation.old_rows_are_whole or lineage.facts is None:
+        return
+    said = [(at, one) for at, one in enumerate(lineage.fields) if is_direction(one, columns)]
+    remedy = f"ALTER TABLE {relation} REPLICA IDENTITY FULL"
+    if splitting.splits or any(one.name == PART for _, one in said):
+        problem = f"{job.where}: the rule makes several rows of one, and old rows hold the key alone"
+        yield Finding(
+            Severity.WARNING, f"{problem}: rows that an update or a delete removes stay with consumers", remedy
+        )
+    for at, one in said:
+        reads = lineage.facts.reads[at] if at < len(lineage.facts.reads) else frozenset()
+        missing = [columns[read].name for read in sorted(reads) if read < len(columns) and not columns[read].key]
+        if missing and one.name != PART:
+            problem = f"{job.where}: {one.name} is made of {', '.join(missing)}, which old rows lack"
+            yield Finding(Severity.WARNING, f"{problem}: deletes go where the sink's options say", remedy)
 
 
 _NOWHERE = SourceInfo("", "", "", "")

@@ -15,6 +15,7 @@ from psql_streamer.spark.facts import Facts, Field, RowOrigin, facts_of
 from psql_streamer.spark.metadata import ROW
 from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.splitting import UNKNOWN, Splitting, splitting_of
 from psql_streamer.spark.stated import stated_facts
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ class Lineages:
     def __init__(self) -> None:
         self._of_queries: dict[tuple[str, pa.Schema], Lineage] = {}
         self._of_plans: dict[tuple[str, pa.Schema, str], Facts] = {}
+        self._splitting: dict[tuple[str, pa.Schema, str], Splitting] = {}
 
     def known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
-        return self._of_queries.get((rule.name, sent.table.schema)) if rule.function is None else None
+        return self._of_queries.get((rule.name, sent.schema)) if rule.function is None else None
 
     def find(
         self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame, thorough: bool = False
@@ -88,17 +90,41 @@ class Lineages:
         """
         lineage = self.known(rule, sent)
         if lineage is None:
-            lineage = Lineage(tuple(Field(field.name, field.metadata.get(ORIGIN)) for field in result.schema.fields))
+            lineage = Lineage(
+                tuple(
+                    Field(
+                        field.name,
+                        field.metadata.get(ORIGIN),
+                        field.dataType.simpleString(),
+                        rule.steps.original(field.name),
+                    )
+                    for field in result.schema.fields
+                )
+            )
         wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
         if wanted and lineage.facts is None:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
-            self._of_queries[rule.name, sent.table.schema] = lineage
+            self._of_queries[rule.name, sent.schema] = lineage
         return lineage
 
     def forget(self, rule: Rule, sent: Sent) -> None:
         """A query gave other columns than before: a table that it reads has changed."""
-        self._of_queries.pop((rule.name, sent.table.schema), None)
+        self._of_queries.pop((rule.name, sent.schema), None)
+        self._splitting.pop((rule.name, sent.schema, ""), None)
+
+    def splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
+        """How a result comes to several rows for one image; asked for when it has some, or when an update loses its new
+        image.
+        """
+        if catalyst is None:
+            return UNKNOWN
+        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.fingerprint(result))
+        if key not in self._splitting:
+            if len(self._splitting) >= _MOST_PLANS:
+                self._splitting.clear()
+            self._splitting[key] = splitting_of(read_plan(catalyst.plan_json(result)))
+        return self._splitting[key]
 
     def _add_facts(
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
@@ -106,13 +132,13 @@ class Lineages:
         if catalyst is None:
             return replace(lineage, facts=stated_facts(rule, sent, lineage.fields))
         facts = self._facts(catalyst, rule, sent, result)
-        fields = (Field(field.name, source) for field, source in zip(lineage.fields, facts.sources, strict=True))
+        fields = (replace(field, source=source) for field, source in zip(lineage.fields, facts.sources, strict=True))
         return Lineage(tuple(fields), facts)
 
     def _facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
         if rule.function is None:
             return self._read(catalyst, sent, result)
-        key = (rule.name, sent.table.schema, catalyst.fingerprint(result))
+        key = (rule.name, sent.schema, catalyst.fingerprint(result))
         if key not in self._of_plans:
             if len(self._of_plans) >= _MOST_PLANS:
                 self._of_plans.clear()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
+from psql_streamer.spark.masking import masking
 from psql_streamer.spark.options import OnError, TableRule
+from psql_streamer.spark.steps import Steps
 from psql_streamer.table_patterns import TablePatterns
 
 if TYPE_CHECKING:
@@ -24,30 +26,47 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, ready to run. name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take."""
+    """A rule, ready to run: its steps, then its query, then its function.
+
+    name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take.
+    """
 
     name: str
     sql: str | None = None
     function: Callable[[DataFrame], DataFrame] | None = None
-    coerce: Mapping[str, str] = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
     on_error: OnError = "stop"
+
+    @property
+    def coerce(self) -> Mapping[str, str]:
+        """Column -> Spark type."""
+        return self.steps.coerce
+
+    @property
+    def computes(self) -> bool:
+        """Whether there is more of it than steps."""
+        return self.sql is not None or self.function is not None
 
     @property
     def identity(self) -> bool:
         """Whether it changes nothing."""
-        return self.sql is None and self.function is None and not self.coerce
+        return not self.computes and self.steps.identity
 
     def names(self, column: str) -> bool:
         """Whether the rule may use a column by its name: a function may use any."""
-        return self.function is not None or (self.sql is not None and column.lower() in self.sql.lower())
+        return self.function is not None or self.steps.names(column) or self.query_names(column)
+
+    def query_names(self, column: str) -> bool:
+        """Whether the text of its query has the name of a column."""
+        return self.sql is not None and column.lower() in self.sql.lower()
 
     def apply(self, changes: DataFrame) -> DataFrame:
-        """The rule's result over the changes (`coerce` is done already)."""
+        """The result of its query and its function over what its steps made of the changes."""
         if self.sql is not None:
             changes.createOrReplaceTempView(VIEW)
-            return changes.sparkSession.sql(self.sql)
+            changes = changes.sparkSession.sql(self.sql)
         if self.function is not None:
-            return self._call(self.function, changes)
+            changes = self._call(self.function, changes)
         return changes
 
     def _call(self, function: Callable[[DataFrame], DataFrame], changes: DataFrame) -> DataFrame:
@@ -73,14 +92,21 @@ IDENTITY = Rule("")
 """What a table without a rule has."""
 
 
+class EngineNeeded(HandlerRefused):
+    """The module of a function makes something of Spark when it is imported, and there is no engine."""
+
+
 class Rules:
     """All rules. Constructing it imports the functions that they name; HandlerRefused when one is not there.
 
-    on_error: of every rule that does not say so itself.
+    on_error, mask_secret: of every rule that does not say so itself.
     """
 
-    def __init__(self, tables: Mapping[str, TableRule], on_error: OnError = "stop") -> None:
-        self._rules = make_patterns({name: _rule(name, options, on_error) for name, options in tables.items()})
+    def __init__(
+        self, tables: Mapping[str, TableRule], on_error: OnError = "stop", mask_secret: str | None = None
+    ) -> None:
+        made = {name: _rule(name, options, on_error, mask_secret) for name, options in tables.items()}
+        self._rules = make_patterns(made)
 
     def find(self, relation: Relation) -> Rule:
         """The rule of a table: see table_patterns for which of several it is."""
@@ -99,9 +125,18 @@ def _place(error: Exception) -> str:
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
-def _rule(name: str, options: TableRule, on_error: OnError) -> Rule:
+def _rule(name: str, options: TableRule, on_error: OnError, mask_secret: str | None) -> Rule:
     function = None if options.function is None else _function(name, options.function)
-    return Rule(name, options.sql, function, options.coerce, options.on_error or on_error)
+    secret = options.mask_secret or mask_secret
+    steps = Steps(
+        coerce=options.coerce,
+        mask={column: masking(how, secret) for column, how in options.mask.items()},
+        drop=options.drop,
+        rename=options.rename,
+        where=options.where,
+        lenient=options.optional,
+    )
+    return Rule(name, options.sql, function, steps, options.on_error or on_error)
 
 
 def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
@@ -114,6 +149,8 @@ def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
     except Exception as error:
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
+            raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(
             f"{where}: importing {module} raised {type(error).__name__}{_place(error)}", "correct it"
         ) from error

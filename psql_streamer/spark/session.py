@@ -8,39 +8,53 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psql_streamer.embedded.java import find_java, install_line
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable, StreamerError
-from psql_streamer.spark.connect import connect, disconnect
+from psql_streamer.spark.addresses import Line, addresses_of
+from psql_streamer.spark.cluster import Cluster, ServerCluster
+from psql_streamer.spark.connect import connect, disconnect, session_like, ship
 from psql_streamer.spark.jvm import Jvm
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.scratch import Scratch
+from psql_streamer.spark.shipping import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_EXECUTOR_SECONDS = 8.0
+"""The time that a start waits for an executor; whoever starts a handler tries again."""
+
+
 class Session:
     """A handler's session: `start` gives it, `alive` says whether the engine is there, `stop` lets it go.
 
-    starts: how many engines there were.
+    starts: how many engines there were. shipped: what executors were given, in words.
     """
 
     def __init__(self, options: SparkOptions) -> None:
         self._options = options
         self._spark: SparkSession | None = None
         self._jvm: Jvm | None = None
+        self._server: ServerCluster | None = None
+        self._remote_sessions: list[SparkSession] = []
         self._doubted = False
         self.starts = 0
+        self.shipped = ""
 
     def start(self) -> SparkSession:
         """A session on a living engine; a new engine when there is none, or the last one died.
 
         Raises HandlerRefused without pyspark or Java, or with settings that Spark does not take, HandlerUnavailable
-        when a Spark Connect server or a master does not answer, or a JVM cannot be started again.
+        when a Spark Connect server or a master does not answer, no worker gives an executor, or a JVM cannot be started
+        again.
         """
         if self._spark is not None and self.alive:
+            self._await_executor()
             return self._spark
         self.stop()
         problem = pyspark_problem()
@@ -48,17 +62,44 @@ class Session:
             raise HandlerRefused(*problem)
         _silence_what_quotes_values()
         if self._options.remote is not None:
-            self._spark = connect(self._options.remote, self._options.conf)
+            self._spark = self._connected(self._options.remote)
         else:
             self._jvm = _acquire(self._options)
+            self.shipped = self._jvm.shipped
             self._spark = self._jvm.spark.newSession()
         self.starts += 1
+        self._await_executor()
         return self._spark
 
     @property
     def alive(self) -> bool:
-        """Whether the engine is there: the JVM runs; a Spark Connect server has not failed since the session began."""
+        """Whether the engine is there: the JVM runs, and the cluster knows it; a Spark Connect server has not failed
+        since the session began."""
         return self._jvm.alive if self._jvm is not None else not self._doubted
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What is known of the cluster; None for a local engine."""
+        return self._jvm.cluster if self._jvm is not None else self._server
+
+    def another(self) -> SparkSession:
+        """One more session like that which was started, with other views. For the time until `stop`."""
+        spark, server = self._spark, self._server
+        if spark is None:
+            raise HandlerUnavailable("the Spark session has ended", "it is started again")
+        if server is None:
+            return spark.newSession()
+        made = session_like(spark)
+        self._watch_progress(made, server)
+        return made
+
+    def cancel_jobs(self) -> None:
+        """Make the jobs that run or wait fail: of the application, or of the sessions on a Spark Connect server."""
+        if self._jvm is not None:
+            self._jvm.cancel_jobs()
+        for session in self._remote_sessions:
+            with suppress(Exception):
+                session.interruptAll()
 
     def take_fresh(self) -> bool:
         """Whether nothing has run on the engine yet; true once."""
@@ -85,10 +126,43 @@ class Session:
         spark, self._spark = self._spark, None
         jvm, self._jvm = self._jvm, None
         doubted, self._doubted = self._doubted, False
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         if jvm is not None:
             _release(jvm)
         elif spark is not None:
-            disconnect(spark, answers=not doubted)
+            for session in self._remote_sessions:
+                disconnect(session, answers=not doubted)
+            self._remote_sessions.clear()
+
+    def _connected(self, remote: str) -> SparkSession:
+        """A session on a Spark Connect server, with what is shipped to it."""
+        spark = connect(remote, self._options.conf)
+        scratch = Scratch()
+        try:
+            shipment = pack(self._options, scratch.path)
+            ship(spark, shipment)
+        except BaseException:
+            disconnect(spark, answers=True)
+            raise
+        finally:
+            scratch.remove()
+        self.shipped = shipment.told
+        self._server = ServerCluster(remote)
+        self._server.start()
+        self._watch_progress(spark, self._server)
+        return spark
+
+    def _watch_progress(self, session: SparkSession, server: ServerCluster) -> None:
+        self._remote_sessions.append(session)
+        note: Any = server.note_progress
+        session.registerProgressHandler(note)
+
+    def _await_executor(self) -> None:
+        cluster = self._jvm.cluster if self._jvm is not None else None
+        if cluster is not None and not cluster.wait_for_executor(_EXECUTOR_SECONDS):
+            raise HandlerUnavailable(cluster.missing or f"waiting for an executor from {cluster.name}")
 
 
 def pyspark_problem() -> tuple[str, str] | None:
@@ -111,11 +185,21 @@ def _silence_what_quotes_values() -> None:
     """pyspark logs every failed query whole, and py4j every lost connection with the exceptions before it: both quote
     values of rows. What is to be told of them is in the errors that are raised.
     """
+    from pyspark import accumulators
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     # py4j logs this on the root logger itself.
     logging.getLogger().addFilter(_is_not_of_py4j)
+    # What collects figures of Python functions prints a traceback on stderr when the JVM has ended.
+    for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):
+        server = getattr(accumulators, name, None)
+        if server is not None:
+            server.handle_error = _say_nothing
+
+
+def _say_nothing(*_: object) -> None:
+    """In place of a method that prints."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -148,6 +232,7 @@ def _started(options: SparkOptions) -> Jvm:
     """A new JVM. Where one has run with the same settings, it may be the machine's state that keeps another from it."""
     global _proven
     settings = (options.master, options.conf)
+    _refuse_without_master(options.master)
     try:
         problem = java_problem()
         if problem is not None:
@@ -159,6 +244,15 @@ def _started(options: SparkOptions) -> Jvm:
         raise HandlerUnavailable(f"the Spark JVM cannot be started again: {error.what}", "it is tried again") from None
     _proven = settings
     return jvm
+
+
+def _refuse_without_master(master: str) -> None:
+    """Spark itself tries for a minute, and does not say to whom it speaks."""
+    addresses = addresses_of(master)
+    line = Line(addresses)
+    if addresses and not line.holds():
+        raise HandlerUnavailable(f"the Spark master {master} does not answer", "start it, or correct master in [spark]")
+    line.close()
 
 
 def _release(jvm: Jvm) -> None:

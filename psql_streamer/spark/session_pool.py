@@ -21,12 +21,14 @@ _Made = TypeVar("_Made")
 class SessionPool:
     """Sessions over one engine. With another engine, another object. For one caller at a time.
 
-    most: tables at once. With 1 all share the session that is given: a Spark Connect server's other sessions would not
-    have its settings.
+    most: tables at once. another: makes a session like the one that is given.
     """
 
-    def __init__(self, spark: SparkSession, most: int = _MOST_TABLES) -> None:
+    def __init__(
+        self, spark: SparkSession, most: int = _MOST_TABLES, another: Callable[[], SparkSession] | None = None
+    ) -> None:
         self._spark = spark
+        self._another = another or spark.newSession
         self._most = most
         self._own = threading.local()
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -77,6 +79,6 @@ class SessionPool:
     def _session(self) -> SparkSession:
         """This thread's session, which is made when first asked for."""
         if not hasattr(self._own, "session"):
-            self._own.session = self._spark.newSession()
+            self._own.session = self._another()
         session: SparkSession = self._own.session
         return session

@@ -7,12 +7,30 @@ A part is tested by a class that says how to make it, which pytest then collects
     class TestMySource(SourceContract):
         def make_source(self) -> Source: ...
         def make_changes(self) -> None: ...
+
+Rules of a configuration are tried with try_rule.
 """
 
 from psql_streamer.testing.batches import batch_of, check_batch
 from psql_streamer.testing.formats import FormatContract
 from psql_streamer.testing.handlers import HandlerContract
+from psql_streamer.testing.rules import RejectedChange, RuleResult, try_rule
 from psql_streamer.testing.sinks import SinkContract
 from psql_streamer.testing.sources import SourceContract
+from psql_streamer.trial.row_lines import RowChange, deleted, inserted, updated
 
-__all__ = ["FormatContract", "HandlerContract", "SinkContract", "SourceContract", "batch_of", "check_batch"]
+__all__ = [
+    "FormatContract",
+    "HandlerContract",
+    "RejectedChange",
+    "RowChange",
+    "RuleResult",
+    "SinkContract",
+    "SourceContract",
+    "batch_of",
+    "check_batch",
+    "deleted",
+    "inserted",
+    "try_rule",
+    "updated",
+]

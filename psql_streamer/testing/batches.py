@@ -155,10 +155,10 @@ def check_changes(changes: Changes, transactions: int) -> None:
     """The same of the changes of one table. transactions: how many the batch has."""
     table, rows = str(changes.relation), len(changes)
     assert rows > 0, f"{table}: Changes without rows"
-    for field in ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid"):
+    for field in ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part"):
         array = getattr(changes, field)
         assert array is None or len(array) == rows, f"{table}: {field} has {len(array)} elements for {rows} rows"
-    assert np.all(np.diff(changes.batch_order) > 0), f"{table}: batch_order increases"
+    _check_parts(changes)
     assert np.all((changes.tx >= 0) & (changes.tx < transactions)), f"{table}: tx points into Batch.transactions"
     assert set(changes.op.tolist()) <= set(RowOp), f"{table}: an op is none of RowOp"
     for image, called in ((changes.after, "after"), (changes.before, "before")):
@@ -168,6 +168,20 @@ def check_changes(changes: Changes, transactions: int) -> None:
     assert after == set(range(rows)) - deleted, f"{table}: a new row for each insert, update and read, and no other"
     updated = set(np.flatnonzero(changes.op == RowOp.UPDATE).tolist())
     assert deleted <= before <= deleted | updated, f"{table}: an old row for each delete, and for updates that have one"
+
+
+def _check_parts(changes: Changes) -> None:
+    """Rows of one change have its batch_order and seq, and numbers that differ."""
+    table, steps = str(changes.relation), np.diff(changes.batch_order)
+    assert np.all(steps >= 0), f"{table}: batch_order increases"
+    together = steps == 0
+    parted = np.zeros(len(changes), np.bool_) if changes.part is None else changes.part["of"] > 0
+    assert parted[1:][together].all(), f"{table}: two changes have one batch_order"
+    assert parted[:-1][together].all(), f"{table}: two changes have one batch_order"
+    assert not np.diff(changes.seq)[together].any(), f"{table}: the parts of a change have its seq"
+    if changes.part is not None:
+        found = list(zip(changes.batch_order[parted].tolist(), changes.part["number"][parted].tolist(), strict=True))
+        assert len(set(found)) == len(found), f"{table}: two parts of a change have one number"
 
 
 def _check_rows_of_snapshots(changes: Changes, rows: NDArray[np.bool_]) -> None:
@@ -206,6 +220,7 @@ def _ordered(batch: Batch, snapshots: bool = True) -> Iterator[tuple[int, Identi
     commit, left_out = batch.transactions.commit, [] if snapshots else list(batch.transactions.snapshots)
     for changes in batch.changes:
         rows = ~np.isin(changes.tx, left_out)
+        rows[1:] &= np.diff(changes.batch_order) > 0  # the first part stands for its change
         orders, seqs = changes.batch_order[rows], changes.seq[rows]
         of_rows = zip(orders.tolist(), commit[changes.tx[rows]].tolist(), seqs.tolist(), strict=True)
         yield from ((batch_order, (number, seq)) for batch_order, number, seq in of_rows)

@@ -65,12 +65,12 @@ class DeadLetters:
 
 def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
-    snapshot = records.snapshot_of(index)
+    snapshot, part = records.snapshot_of(index), records.part_of(index)
     size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
     return (
         f"a record of {size} bytes from table {records.table_of(index)} "
         f"({'' if snapshot is None else f'snapshot {snapshot}, '}"
-        f"commit {_commit(records, index)}, change {records.seq[index]})"
+        f"commit {_commit(records, index)}, change {records.seq[index]}{'' if part is None else f', part {part}'})"
     )
 
 
@@ -94,6 +94,9 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
     snapshot = records.snapshot_of(index)
     if snapshot is not None:
         about["snapshot"] = snapshot
+    part = records.part_of(index)
+    if part is not None:
+        about["part"] = str(part)
     own = {name: column[index].as_py() for name, column in records.headers.items()}
     headers = {name: value for name, value in own.items() if value is not None}
     headers |= {HEADER_PREFIX + name: text.encode() for name, text in about.items()}

@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.reader import EventReader, Refused
-from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
+from sources.kafka.capturing import KafkaCapture
 from sources.kafka.check import findings
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
@@ -163,6 +164,9 @@ class KafkaSource(Source):
         self._durable = of_position(position)
         if self._group is not None:
             self._group.confirm(self._durable)
+
+    def make_capture(self, request: CaptureRequest) -> Source:
+        return KafkaCapture(self.name, self._settings, request)
 
     def interrupt(self) -> None:
         self._interrupted = True

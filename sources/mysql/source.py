@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from psql_streamer.binlog.events import EventType
-from psql_streamer.errors import SourceError, SourceUnavailable
-from psql_streamer.interfaces import Finding, Severity, Source, Status
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import CaptureRequest, Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
     MARIADB,
@@ -179,6 +179,13 @@ class MysqlSource(Source):
 
     def snapshots(self) -> Sequence[SnapshotProgress]:
         return self._snapshots.show()
+
+    def make_capture(self, request: CaptureRequest) -> Source:
+        """From the end of the binary log. Another client with the same server id would end this source's session."""
+        if request.existing:
+            raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+        of_its_own = {"position_override": "", "server_id": 0}
+        return MysqlSource(self.name, self._settings.model_copy(update=of_its_own))
 
     def interrupt(self) -> None:
         self._connector.interrupt()

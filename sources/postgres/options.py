@@ -10,6 +10,7 @@ import psycopg2
 from psycopg2.extensions import parse_dsn
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
+from psql_streamer.errors import SourceRefused
 from psql_streamer.lsn import NO_LSN
 from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
@@ -23,15 +24,29 @@ def _publications(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+_NO_DSN = "is not a libpq connection string"
+_WRITE_DSN = "write host=... dbname=... user=..., values with spaces in single quotes"
+
+
 def _connection_string(value: SecretStr) -> SecretStr:
-    try:
-        parse_dsn(value.get_secret_value())
-    except psycopg2.ProgrammingError:
-        # libpq's own message quotes the part that it does not understand, which may be a password.
-        raise ValueError(
-            "is not a libpq connection string: write host=... dbname=... user=..., values with spaces in single quotes"
-        ) from None
+    if not _is_dsn(value.get_secret_value()):
+        raise ValueError(f"{_NO_DSN}: {_WRITE_DSN}")
     return value
+
+
+def require_dsn(text: str) -> None:
+    """SourceRefused for what is no connection string."""
+    if not _is_dsn(text):
+        raise SourceRefused(f"url {_NO_DSN}", _WRITE_DSN)
+
+
+def _is_dsn(text: str) -> bool:
+    """libpq's own message quotes the part that it does not understand, which may be a password."""
+    try:
+        parse_dsn(text)
+    except psycopg2.ProgrammingError:
+        return False
+    return True
 
 
 def _servers(dsn: str) -> Iterator[str]:

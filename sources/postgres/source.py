@@ -21,18 +21,20 @@ from psql_streamer import errors, launcher
 from psql_streamer.batching import READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
-from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
+from psql_streamer.table_rows import TableReader
 from sources.postgres import server_errors
 from sources.postgres.accepted_gaps import drop_unreadable_slot
+from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import findings
-from sources.postgres.options import PostgresOptions
+from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
 from sources.postgres.primary_keys import PrimaryKeys
 from sources.postgres.published_tables import published_tables
@@ -56,6 +58,7 @@ from sources.postgres.slot_creation import create_slot
 from sources.postgres.snapshot.hidden import next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
+from sources.postgres.table_reader import PostgresTableReader
 from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,9 @@ _MESSAGE_REST_SECONDS = 30.0
 
 _REPLY_REQUEST_SHARE = 1 / 3
 """The share of receiveTimeout after which a silent server is asked to answer; silence is noticed that much later."""
+
+_URL_TIMEOUT_SECONDS = 10.0
+"""For a connection to a server that is none of a source's."""
 
 _READER_START_SECONDS = 60.0
 """The time in which the reader process must have begun to stream."""
@@ -227,8 +233,21 @@ class PostgresSource(Source):
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         self._snapshots.set_requests(requests)
 
+    def make_capture(self, request: CaptureRequest) -> Source:
+        return PostgresCapture(self.name, self._settings, request)
+
     def snapshots(self) -> Sequence[SnapshotProgress]:
         return self._snapshots.show()
+
+    def table_reader(self) -> TableReader:
+        return PostgresTableReader(
+            self._settings.connection_string, self._settings.timeout, self._settings.publications
+        )
+
+    @classmethod
+    def table_reader_at(cls, url: str) -> TableReader:
+        require_dsn(url)
+        return PostgresTableReader(url, _URL_TIMEOUT_SECONDS)
 
     def stop(self) -> None:
         self._leave()

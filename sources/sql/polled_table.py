@@ -69,7 +69,7 @@ class PolledTable:
         self.options = options
         self.name = TableName.parse(options.called)
         self.id = str(TableName(self.name.schema or default_schema, self.name.table))
-        self._schema = self.name.schema or default_schema
+        self.schema = self.name.schema or default_schema
         self._engine = engine
         self._described: tuple[Described, ...] = ()
         self._keyed = Keyed(options.key, options.key)
@@ -224,7 +224,7 @@ class PolledTable:
 
     def _shape(self) -> Relation:
         columns = tuple(Column(name, self._find(name).type, name in self._keyed.identity) for name in self._names)
-        return Relation(self.id, self._schema, self.name.table, columns)
+        return Relation(self.id, self.schema, self.name.table, columns)
 
     def _describe(self, connection: Connection) -> list[Described]:
         if self.is_query:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
-from psql_streamer.interfaces import Finding, Source, Status
+from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import (
     NO_TRANSACTIONS,
     Batch,
@@ -62,9 +62,11 @@ class SqlSource(Source):
         "position (psql-streamer position forget SOURCE)"
     )
 
-    def __init__(self, name: str, options: SqlOptions) -> None:
+    def __init__(self, name: str, options: SqlOptions, fits: Callable[[str, str], bool] | None = None) -> None:
+        """fits: which of the tables (schema, table) are polled; None: all."""
         super().__init__(name, options)
         self._settings = options
+        self._fits = fits
         self._url = options.engine_url
         self._database = Database(self._url, options.timeout)
         self._tables: dict[str, WatchedTable] = {}
@@ -130,6 +132,12 @@ class SqlSource(Source):
             self._stored_plans = max(self._stored_plans, position.data["plans"])
             self._stored.notify_all()
 
+    def make_capture(self, request: CaptureRequest) -> Source:
+        """Of the rows that are there and those that come: it writes nothing to the database, whatever it reads."""
+        tables = tuple(one.model_copy(update={"start_at": None}) for one in self._settings.tables)
+        begins = {"start_at": (BEGINNING,), "tables": tables}
+        return SqlSource(self.name, self._settings.model_copy(update=begins), request.fits)
+
     def interrupt(self) -> None:
         self._database.interrupt()
         with self._stored:
@@ -164,7 +172,8 @@ class SqlSource(Source):
         schema = self._database.look(
             lambda connection: connection.dialect.default_schema_name or "", "asking for the default schema"
         )
-        return [PolledTable(entry, kind, schema) for entry in self._settings.tables]
+        tables = [PolledTable(entry, kind, schema) for entry in self._settings.tables]
+        return [table for table in tables if self._fits is None or self._fits(table.schema, table.name.table)]
 
     def _begin(self, progress: Progress) -> None:
         made = [WatchedTable(table, self._database, self._settings, self.name) for table in self._make_tables()]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes
 from psql_streamer.spark.running import Job, Runner
+from tests.encoding import encoder_of
 from tests.spark_changes import DELETE, INSERT, UPDATE, batch, changes
 
 TABLES = ("north", "south", "west")
@@ -122,3 +124,12 @@ def rows(part: Changes) -> list[tuple[Any, ...]]:
         (batch_order, part.relation.table, op, *(image.get(at) for image in images))
         for at, (batch_order, op) in enumerate(zip(part.batch_order.tolist(), part.op.tolist(), strict=True))
     ]
+
+
+def test_tables_of_one_shape_say_where_their_rows_go(spark: Any, jobs: list[str]) -> None:
+    handler = spark({}, **{"*": {"sql": "SELECT *, concat('t.', _table) AS _topic, customer AS _key FROM changes"}})
+    records = encoder_of("event", Router({}, "", ""), {}).encode(handler.handle(regions()))
+    assert len(jobs) == 1
+    assert set(records.topic_names) == {f"t.{table}" for table in TABLES}
+    for at in range(len(records)):
+        assert records.topic_of(at) == f"t.{records.table_of(at).removeprefix('public.')}"

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from psql_streamer.interfaces import Status
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.last_words import last_words, way_it_ended
 from psql_streamer.spark.options import SparkOptions
-from tests.spark_changes import EVERY, INSERT, batch, changes, shop
+from tests.spark_changes import EVERY, INSERT, batch, changes, only, shop, values
 
 
 def test_the_sigint_handler_of_the_service_is_still_its_own(engine: SparkHandler) -> None:
@@ -123,7 +124,8 @@ def test_the_status_tells_the_engine_the_last_batch_and_why_one_failed(spark: An
     handler.handle(batch(shop()))
     assert handler.status().ok
     assert handler.stats() == {
-        "batches": 2, "rows": 8, "passed_unknown": 0, "fields_left_out": 0, "dead_lettered": 0, "engine_restarts": 0,
+        "batches": 2, "rows": 8, "passed_unknown": 0, "unaddressed": 0, "fields_left_out": 0,
+            "dead_lettered": 0, "engine_restarts": 0,
     }  # fmt: skip
 
 
@@ -207,14 +209,32 @@ def test_a_killed_jvm_is_unavailable_and_tried_again_until_one_starts() -> None:
         "it is started again"
     )
     assert not_again.startswith("HandlerUnavailable: the Spark JVM cannot be started again")
-    assert restarted == "works again: 4 rows, 1 restart"
+    assert restarted == "works again: [b'nna', b'bob', b'nad'], 1 restart"
+
+
+MADE_AT_IMPORT = """
+from pyspark.sql import functions as f
+
+reverse = f.udf(lambda text: text and text[::-1], "string")
+
+
+def shout(df):
+    return df.withColumn("customer", reverse("customer"))
+"""
 
 
 def kill_and_start_again() -> None:
     """Runs in a process of its own: the JVM of this one is shared by all tests."""
     small = SparkOptions(master="local[1]", tables=EVERY, conf={"spark.driver.memory": "100m"})
     show_failure(SparkHandler("spark", small).start)
-    handler = SparkHandler("spark", SparkOptions(master="local[1]", tables=EVERY))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "made_at_import.py").write_text(MADE_AT_IMPORT)
+        rules = {"*": {"function": "made_at_import:shout"}}
+        kill_between_batches(SparkOptions(master="local[1]", tables=rules, pyFiles=[folder]))
+
+
+def kill_between_batches(options: SparkOptions) -> None:
+    handler = SparkHandler("spark", options)
     handler.start()
     handler.handle(batch(shop()))
     jvm: Any = handler._session._jvm
@@ -224,8 +244,8 @@ def kill_and_start_again() -> None:
     with patch("psql_streamer.spark.session.find_java", side_effect=StreamerError("no Java 17 or later found")):
         show_failure(handler.start)
     handler.start()
-    rows = len(handler.handle(batch(shop())))
-    print(f"works again: {rows} rows, {handler.stats()['engine_restarts']} restart")
+    rows = values(only(handler.handle(batch(shop()))), "customer")
+    print(f"works again: {rows}, {handler.stats()['engine_restarts']} restart")
     handler.stop()
 
 

@@ -99,6 +99,12 @@ def test_deletes_that_hold_the_key_alone_pass_every_filter(spark: Any, where: st
     assert lacking(result, "before") == {"amount": [True] * 2, "customer": [True] * 2, "meta": [True] * 2}
 
 
+def test_a_query_may_give_row_its_own_name_again(spark: Any) -> None:
+    rule = {"sql": "SELECT id, _row FROM (SELECT id, amount, _row AS _row FROM changes WHERE amount > 0)"}
+    result = only(spark(orders=rule).handle(batch(deleted(b"1", b"2"))))
+    assert values(result, "id", "before") == [b"1", b"2"]
+
+
 def test_the_key_of_such_a_row_is_computed_by_the_rule(spark: Any) -> None:
     rule = {
         "sql": "SELECT sha2(CAST(id AS STRING), 256) AS id, customer FROM "

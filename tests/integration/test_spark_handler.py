@@ -119,7 +119,6 @@ def test_a_metadata_column_under_a_name_of_its_own_is_kept(spark: Any) -> None:
         ("SELECT nothing FROM changes", "UNRESOLVED_COLUMN"),
         ("SELECT * FROM elsewhere", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SELECT count(*) AS n FROM changes", "add _row to its select list"),
-        ("SELECT c.* FROM changes c CROSS JOIN (VALUES (1), (2)) AS v(x)", "several rows for one change"),
         ("SELECT c.* FROM changes c RIGHT JOIN (VALUES (1), (99)) AS v(x) ON v.x = c.id", "belong to no change"),
         ("SELECT *, 1 AS amount FROM changes", "gives two columns named amount"),
         ("SELECT *, 1 - _row AS _row FROM changes", "column _row is computed"),

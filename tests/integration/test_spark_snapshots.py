@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID, uuid5
 
 import numpy as np
 import pytest
@@ -83,3 +84,20 @@ def test_rows_of_chunks_at_one_lsn_are_told_apart() -> None:
     assert len(set(identity(one, transactions))) == len(one) == 2 * len(ROWS)
     assert np.unique(transactions.commit).tolist() == [COMMIT]
     assert one.place is None or (one.place == NO_PLACE).all()
+
+
+def test_parts_of_rows_of_a_snapshot_have_uuids_that_follow_from_the_rows(spark: Any) -> None:
+    rule = {"sql": "SELECT *, 'b' AS half FROM changes UNION ALL SELECT *, 'a' AS half FROM changes WHERE id <> 2"}
+    given = merged()
+    result = spark(notes=rule).handle(given)
+    check_batch(result)
+    notes, before = (next(one for one in some.changes if one.relation.table == "notes") for some in (result, given))
+    assert before.uuid is not None
+    assert notes.uuid is not None
+    assert notes.part is not None
+    of_row = dict(zip(before.batch_order.tolist(), before.uuid.tolist(), strict=True))
+    rows = zip(notes.batch_order.tolist(), notes.part.tolist(), notes.uuid.tolist(), strict=True)
+    for order, (number, of), uuid in rows:
+        whole = of_row[order]
+        assert uuid == (str(uuid5(UUID(whole.decode()), str(number))).encode() if of else whole)
+    assert set(notes.part["of"].tolist()) == {0, 2}

@@ -19,6 +19,7 @@ from psql_streamer.config import Config, load
 from psql_streamer.config.model import ServiceOptions
 from psql_streamer.options import PartOptions
 from psql_streamer.plugins import handler_class, sink_class, source_class
+from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.options import TableRule
 from sinks.kafka.options import CreateTopics
 from sources.mysql.snapshot.options import SnapshotOptions as MysqlSnapshotOptions
@@ -46,6 +47,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "sink.nothing": sink_class("stub_discard").Options,
     "spark": handler_class("spark").Options,
     "spark.tables.*": TableRule,
+    "spark.lookups.*": LookupOptions,
 }
 """Section of the reference, or a glob of sections -> the options that it must show in full."""
 
@@ -97,7 +99,7 @@ def with_lines(folder: Path, chosen: list[Line]) -> Config:
     """The reference, with these lines no longer commented out."""
     text = REFERENCE.read_text().splitlines()
     for line in chosen:
-        text[line.number] = _FILE.sub("secret", line.text)
+        text[line.number] = _FILE.sub("a-secret-of-many-characters", line.text)
     return load(written(folder, "\n".join(text)), ENVIRON)
 
 

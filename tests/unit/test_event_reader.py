@@ -21,6 +21,7 @@ from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.routing import Router
 from psql_streamer.model import (
+    PART,
     Batch,
     Changes,
     Column,
@@ -100,6 +101,19 @@ def test_a_hop_leaves_keys_and_values_as_they_are(form: str) -> None:
             assert one.value_bytes == other.value_bytes
             count += 1
     assert count >= 40
+
+
+@pytest.mark.parametrize("form", ["event", "envelope"])
+def test_a_hop_leaves_parts_of_a_change_as_they_are(form: str) -> None:
+    columns = (column("id", 23, key=True), column("item", 25))
+    made = changes([UPDATE] * 3, {row: [b"1", b"%d" % row] for row in range(3)}, {}, columns)
+    same, part = np.ones(3, np.int64), np.array([(0, 2), (5, 2), (0, 0)], PART)
+    parted = replace(made, seq=np.where(part["of"] > 0, same, 2), part=part)
+    first = written(form, changed(parted))
+    found = read(first, EventReader("db1"))
+    assert not found.refused
+    again = [record for one in found.batches for record in written(form, one)]
+    assert [one.value_bytes for one in again] == [one.value_bytes for one in first]
 
 
 GTIDS = {

@@ -25,6 +25,7 @@ TIERS = [
         "psql_streamer.model",
         "psql_streamer.pgtype",
         "psql_streamer.snapshots",
+        "psql_streamer.table_rows",
     },
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
     {
@@ -65,7 +66,7 @@ TIERS = [
         "psql_streamer.pipeline",
         "psql_streamer.preflight",
     },
-    {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing"},
+    {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing", "psql_streamer.trial"},
     {"psql_streamer.cli", "psql_streamer.commands"},
     {"psql_streamer.__main__"},
 ]

@@ -82,9 +82,11 @@ HEALTHY = Running(
             "batches": 3,
             "rows": 60,
             "passed_unknown": 2,
+            "unaddressed": 3,
             "fields_left_out": 5,
             "dead_lettered": 4,
             "engine_restarts": 1,
+            "executors": 2,
         },
         "sink.kafka1": {
             "events": 7,
@@ -268,9 +270,11 @@ def test_parts_are_read_at_every_scrape() -> None:
     assert found["sink_batches_total"] == {("kafka1",): 3}
     assert found["dead_lettered_total"] == {("kafka1",): 1}
     assert found["sink_nulled_total"] == {("public.orders.at", "kafka1"): 3}
-    of_handlers = {"rows": 60, "passed_unknown": 2, "fields_left_out": 5, "dead_lettered": 4, "engine_restarts": 1}
+    of_handlers = {"rows": 60, "passed_unknown": 2, "unaddressed": 3, "fields_left_out": 5, "dead_lettered": 4}
+    of_handlers |= {"engine_restarts": 1}
     for key, value in of_handlers.items():
         assert found[f"handler_{key}_total"] == {("spark",): value}
+    assert found["handler_executors"] == {("spark",): 2}
     assert found["queue_bytes"] == {("kafka1",): 20}
     assert found["queue_limit_bytes"] == {("kafka1",): 64}
     assert found["sink_skipped_total"] == {

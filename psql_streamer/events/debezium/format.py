@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.events.addresses import keyed_by
 from psql_streamer.events.debezium.schemas import (
     envelope_schema,
     key_schema,
@@ -91,9 +92,14 @@ class DebeziumBatch(BatchFormat):
         return render_keyed(rows, lambda: self._keys(rows.image, rows))
 
     def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
-        if rows.other is None:
-            return {}
-        return {_NEW_KEY if rows.op is RowOp.DELETE else _OLD_KEY: self._keys(rows.other, rows)}
+        """The key of the other half of a changed key; and what tells parts of a change apart, which the value has no
+        field for.
+        """
+        found = dict(self.headers_of_parts(rows))
+        if rows.other is not None:
+            other = keyed_by(rows.other.tuples.addresses, self._keys(rows.other, rows))
+            found[_NEW_KEY if rows.op is RowOp.DELETE else _OLD_KEY] = other
+        return found
 
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - values are written otherwise here
         event = join(

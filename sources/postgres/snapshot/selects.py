@@ -64,6 +64,11 @@ def select_places(table: SnapshotTable, part: Part, after: str, before: str, whe
     return f"SELECT {columns} FROM ONLY {part.name} AS {alias}{conditions} ORDER BY {alias}.ctid"
 
 
+def select_all(table: SnapshotTable) -> str:
+    """A SELECT of all rows, in any order."""
+    return f"SELECT {_columns(table, table.name)} FROM {_source(table)}{_conditions(table, '', '')}"
+
+
 def select_condition(table: SnapshotTable, where: str) -> str:
     """A SELECT of the rows of which a condition is true, without columns."""
     return f"SELECT FROM {_source(table)}{_conditions(table, where, '')}"

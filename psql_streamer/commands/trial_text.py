@@ -1,0 +1,107 @@
+"""What became of changes, for people: the change on the left, and what is sent of it on the right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from psql_streamer.trial.outcome_json import as_json, indented, shown
+from psql_streamer.trial.trying import DeadLetter, Event, Tried
+
+NARROWEST, WIDEST = 60, 100
+
+_LEFT_SHARE = 0.42
+_BETWEEN = " | "
+_ABSENT = "(not sent)"
+_OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "sent": ("change is sent", "changes are sent"),
+    "dropped": ("is dropped by the rule", "are dropped by the rule"),
+    "dead-letter": ("is a dead letter", "are dead letters"),
+    "no-topic": ("has no topic", "have no topic"),
+}
+
+
+def describe(number: int, tried: Tried, width: int) -> Iterator[str]:
+    """The lines of one change, none of them longer than the width, and an empty one behind them."""
+    left_width = int(width * _LEFT_SHARE)
+    right_width = width - left_width - len(_BETWEEN)
+    yield f"--- {number}  {tried.line['op']} {tried.table} {tried.place} ".ljust(width, "-")[:width]
+    left = [part for line in _change(tried.line) for part in _wrapped(line, left_width)]
+    right = [part for line in _made(tried) for part in _wrapped(line, right_width)]
+    for one, other in zip_longest(left, right, fillvalue=""):
+        yield f"{one.ljust(left_width)}{_BETWEEN}{other}".rstrip()
+    yield ""
+
+
+def summary(outcomes: Mapping[str, int]) -> str:
+    """`3 changes are sent, 1 is dropped by the rule`."""
+    told = [f"{count} {_OUTCOMES[name][count != 1]}" for name in _OUTCOMES if (count := outcomes.get(name, 0))]
+    return ", ".join(told) or "no changes"
+
+
+def _change(line: Mapping[str, Any]) -> Iterator[str]:
+    """The columns of a change. Of an update that has its old row, what it was and what it is."""
+    before, after = line.get("before"), line.get("after")
+    names = list(dict.fromkeys([*(after or {}), *(before or {})]))
+    width = max(map(len, names), default=0)
+    for name in names:
+        yield f"{name.ljust(width)}  {_values(name, before, after)}"
+
+
+def _values(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    old = None if before is None or name not in before else _text(before[name])
+    if after is None:
+        return old or ""
+    new = _text(after[name]) if name in after else _ABSENT
+    return new if old is None or old == new else f"{old} -> {new}"
+
+
+def _text(value: Any) -> str:
+    return "NULL" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _made(tried: Tried) -> Iterator[str]:
+    if tried.outcome == "dropped":
+        yield "dropped by the rule"
+    elif tried.outcome == "no-topic":
+        yield "no topic: see tableTopicMapping"
+    for event in tried.events:
+        yield from _event(event)
+    for letter in tried.dead_letters:
+        yield from _dead_letter(letter)
+
+
+def _event(event: Event) -> Iterator[str]:
+    yield f"topic {event.topic or '(none)'}"
+    yield f"key {'(none)' if event.key is None else _one_line(as_json(event.key))}"
+    if event.headers:
+        yield "headers " + ", ".join(f"{name}: {shown(value)}" for name, value in event.headers.items())
+    if event.value is None:
+        yield "no value (a tombstone)"
+    else:
+        yield from indented(as_json(event.value)).splitlines()
+
+
+def _dead_letter(letter: DeadLetter) -> Iterator[str]:
+    yield f"dead letter, topic {letter.topic or '(none: it is counted)'}"
+    yield f"reason: {letter.reason}"
+    if letter.column is not None:
+        yield f"column: {letter.column}"
+
+
+def _one_line(given: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(given), indent=0).decode()
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """A line in pieces; those behind the first are indented. Control characters are shown by their escapes."""
+    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    yield text[:width]
+    rest, room = text[width:], max(1, width - len(indent))
+    for begin in range(0, len(rest), room):
+        yield indent + rest[begin : begin + room]

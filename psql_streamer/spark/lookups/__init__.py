@@ -1,0 +1,1 @@
+"""Lookups of rules: tables from elsewhere, each a view of its name."""

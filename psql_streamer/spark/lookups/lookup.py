@@ -1,0 +1,167 @@
+"""A lookup that is read anew now and then: its versions, and what becomes of batches when it is too old."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.model import Stats
+from psql_streamer.spark.lookups.options import LookupOptions
+from psql_streamer.spark.lookups.version import Version
+
+log = logging.getLogger("psql_streamer.spark")
+
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 60.0
+
+LOOK_AT_FILES_SECONDS = 5.0
+"""Between two looks at whether files have changed."""
+
+
+class Lookup:
+    """Its current version is what rules see. One that was read beside it takes its place between two batches.
+
+    `load` is called by one thread, `advance` and `require` by the handler's; `describe` and `stats` by any.
+    """
+
+    def __init__(self, name: str, options: LookupOptions) -> None:
+        self.name = name
+        self.options = options
+        self.current: Version | None = None
+        self._next: Version | None = None
+        self._lock = threading.Lock()
+        self._problem = ""
+        self._failures = 0  # since the last success
+        self._failed = 0
+        self._loads = 0
+        self._due_at = 0.0
+        self._fresh_at: float | None = None  # when what is held was known to be what is there
+
+    # The thread that loads.
+
+    @property
+    def due_at(self) -> float | None:
+        """time.monotonic() from which on it is to be loaded, or looked at; None for never."""
+        return None if self._due_at == float("inf") else self._due_at
+
+    def load(self, read: Callable[[LookupOptions], Version], stamp: Callable[[LookupOptions], str]) -> None:
+        """Read it, unless its files are as they were. Never raises a HandlerError: the version that is there stays."""
+        began = time.monotonic()
+        try:
+            newest = self._newest
+            if newest is None or self.options.refresh != "change" or stamp(self.options) != newest.stamp:
+                self._take(read(self.options))
+        except HandlerError as error:
+            self._note_failure(error)
+            return
+        with self._lock:
+            if self._failures:
+                log.info("lookup %s: read again after %d failures", self.name, self._failures)
+            self._problem, self._failures, self._fresh_at = "", 0, began
+            self._due_at = time.monotonic() + self._interval
+
+    def forget(self) -> None:
+        """The engine that held it is gone: read it again, if it was not held here."""
+        with self._lock:
+            held = [version for version in (self.current, self._next) if version is not None]
+            if any(version.table is None for version in held):
+                self.current = self._next = None
+                self._due_at = 0.0
+
+    # The handler's thread.
+
+    def advance(self) -> bool:
+        """Put a version that was read beside the current one in its place; whether there was one."""
+        with self._lock:
+            version, self._next = self._next, None
+            if version is None:
+                return False
+            self.current = version
+            return True
+
+    def require(self) -> Version:
+        """The version for a batch. HandlerUnavailable without one, or as onStale says of one that is too old."""
+        if self.current is None:
+            problem = self._problem or "it is being read"
+            raise HandlerUnavailable(f"lookup {self.name} has not been read yet: {problem}")
+        if self.options.on_stale != "use" and self.is_stale:
+            what = f"lookup {self.name} is {self._shown_age} old, more than maxAge" + self._because
+            if self.options.on_stale == "stop":
+                raise HandlerRefused(what, 'mend what keeps it from being read, or set onStale = "use"')
+            raise HandlerUnavailable(what, 'batches wait for it: onStale = "use" goes on with it')
+        return self.current
+
+    # Any thread.
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since it was known to be what is there; None before it was read."""
+        return None if self._fresh_at is None else time.monotonic() - self._fresh_at
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is older than maxAge."""
+        age = self.age
+        return age is not None and self.options.max_age is not None and age > self.options.max_age
+
+    @property
+    def well(self) -> bool:
+        """Whether rules can use it."""
+        return self._newest is not None and not self.is_stale
+
+    def describe(self) -> str:
+        """A part of a sentence for /status."""
+        version = self._newest
+        if version is None:
+            return f"lookup {self.name} not read: {self._problem or 'it is being read'}"
+        stale = ", too old" if self.is_stale else ""
+        return f"lookup {self.name} of {version.rows} rows, {self._shown_age} old{stale}{self._because}"
+
+    def stats(self) -> Stats:
+        """rows, bytes, age_seconds, loads, failed_loads; without a version no rows and no age."""
+        version, age = self._newest, self.age
+        held = {} if version is None else {"rows": version.rows, "bytes": version.nbytes}
+        aged = {} if age is None else {"age_seconds": round(age, 3)}
+        return {**held, **aged, "loads": self._loads, "failed_loads": self._failed}
+
+    @property
+    def problem(self) -> str:
+        """Why it could not be read the last time; empty when it could."""
+        return self._problem
+
+    @property
+    def _newest(self) -> Version | None:
+        return self._next or self.current
+
+    @property
+    def _shown_age(self) -> str:
+        age = self.age or 0.0
+        return f"{age:.0f} s" if age < 120 else f"{age / 60:.0f} min"
+
+    @property
+    def _because(self) -> str:
+        return f" (read {self._failures} times in vain: {self._problem})" if self._failures else ""
+
+    @property
+    def _interval(self) -> float:
+        if self.options.refresh is None:
+            return float("inf")
+        return LOOK_AT_FILES_SECONDS if self.options.refresh == "change" else self.options.refresh
+
+    def _take(self, version: Version) -> None:
+        with self._lock:
+            self._next = version
+            self._loads += 1
+        log.info("lookup %s: %d rows were read", self.name, version.rows)
+
+    def _note_failure(self, error: HandlerError) -> None:
+        with self._lock:
+            self._problem = str(error)
+            self._failures += 1
+            self._failed += 1
+            pause = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 16))
+            self._due_at = time.monotonic() + pause
+        kept = "the version that is there is kept" if self._newest is not None else "rules that use it wait"
+        log.warning("lookup %s cannot be read: %s; %s; tried again in %.0f s", self.name, error, kept, pause)

@@ -1,0 +1,214 @@
+"""Reads all rows of a lookup, by its kind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import pyarrow as pa
+
+from psql_streamer.entry_points import Kind, class_of
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable, SourceUnavailable, StreamerError
+from psql_streamer.interfaces import Source
+from psql_streamer.model import ArrowType, Column
+from psql_streamer.pgtypes import casts
+from psql_streamer.redaction import redact
+from psql_streamer.spark.lookups.options import FILE_KINDS, LookupOptions
+from psql_streamer.spark.lookups.version import Version
+from psql_streamer.table_rows import TableReader, TableRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_Made = TypeVar("_Made")
+
+_MOST_COLLECTED_ROWS = 200_000
+"""A lookup of more rows stays in Spark, which decides how it is joined."""
+
+_DEFAULT_SCHEMA = "public"
+
+
+def read(options: LookupOptions, spark: SparkSession, sources: Mapping[str, Source]) -> Version:
+    """All rows, in one state. HandlerUnavailable for what may pass, HandlerRefused for what will not by itself."""
+    began = time.monotonic()
+    if options.kind == "postgres":
+        return version_of(_read_by_copy(options, reader_of(options, sources)), began)
+    before = stamp(options, spark)
+    version = _read_by_spark(options, spark, began, before)
+    if before != stamp(options, spark):
+        _let_go(version)
+        raise HandlerUnavailable("its files changed while they were read", "replace files by renaming others")
+    return version
+
+
+def stamp(options: LookupOptions, spark: SparkSession) -> str:
+    """What tells one state of the files from another: their names, sizes and modification times; empty for others."""
+    if options.path is None:
+        return ""
+    path, local = options.path, local_path(options.path)
+    if local is not None and spark_is_local(spark):
+        found = _list_local(local)
+    else:
+        found = _spark_errors(lambda: _list_by_spark(spark, path))
+    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+
+
+def local_path(path: str) -> Path | None:
+    """The path of a file or folder of this machine; None for another file system's, and for patterns."""
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file") or any(sign in path for sign in "*?[{"):
+        return None
+    return Path(url2pathname(parts.path) if parts.scheme else path)
+
+
+def spark_is_local(spark: SparkSession) -> bool:
+    """Whether Spark's files are this machine's."""
+    return hasattr(spark, "_jsparkSession") and str(spark.sparkContext.master).startswith("local")
+
+
+def split_name(table: str) -> tuple[str, str]:
+    """Schema and table of a table's name."""
+    schema, dot, name = table.partition(".")
+    return (schema, name) if dot else (_DEFAULT_SCHEMA, table)
+
+
+def reader_of(options: LookupOptions, sources: Mapping[str, Source]) -> TableReader:
+    """Who reads the tables of a lookup's database. HandlerRefused when nobody does."""
+    try:
+        if options.source is None:
+            kind: type[Source] = class_of(Kind.SOURCE, "postgres", Source)  # type: ignore[type-abstract]
+            found = kind.table_reader_at(options.address)
+        else:
+            found = sources[options.source].table_reader() if options.source in sources else None
+    except StreamerError as error:
+        raise HandlerRefused(error.what, error.remedy) from None
+    if found is None:
+        raise HandlerRefused(
+            f"source {options.source} reads no tables", "name a postgres source that a sink takes from"
+        )
+    return found
+
+
+def version_of(rows: TableRows, began: float) -> Version:
+    """Rows with the types that rules see."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = typed(rows.columns, rows.arrays)
+    schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    return Version(rows.rows, table.nbytes, schema, began, table)
+
+
+def typed(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Table:
+    """Columns with the types that rules see. arrays: as TableRows has them."""
+    values = [
+        array if isinstance(column.type, ArrowType) else casts.cast(array, column.type)
+        for column, array in zip(columns, arrays, strict=True)
+    ]
+    return pa.Table.from_arrays(values, names=[column.name for column in columns])
+
+
+def _read_by_copy(options: LookupOptions, reader: TableReader) -> TableRows:
+    query = options.query
+    if query is None:
+        query = "TABLE " + ".".join(map(_quoted, split_name(str(options.table))))
+    return read_from_source(lambda: reader.read_query(str(query), options.max_bytes))
+
+
+def read_from_source(read_rows: Callable[[], TableRows]) -> TableRows:
+    """The rows; a source's errors are the handler's here."""
+    try:
+        return read_rows()
+    except SourceUnavailable as error:
+        raise HandlerUnavailable(error.what, error.remedy) from None
+    except StreamerError as error:
+        raise HandlerRefused(error.what, error.remedy) from None
+
+
+def _read_by_spark(options: LookupOptions, spark: SparkSession, began: float, stamped: str) -> Version:
+    def load() -> Version:
+        frame = _frame(options, spark)
+        schema = frame.schema
+        some = frame.limit(_MOST_COLLECTED_ROWS + 1).toArrow()
+        if some.num_rows <= _MOST_COLLECTED_ROWS and some.nbytes <= options.max_bytes:
+            return Version(some.num_rows, some.nbytes, schema, began, some, stamp=stamped)
+        del some
+        held = frame.persist()
+        return Version(held.count(), 0, schema, began, frame=held, stamp=stamped)
+
+    return _spark_errors(load)
+
+
+def _frame(options: LookupOptions, spark: SparkSession) -> DataFrame:
+    if options.kind in FILE_KINDS:
+        # Without a mode Spark makes nulls of what it cannot read, in silence.
+        mode = {} if options.kind == "parquet" else {"mode": "FAILFAST"}
+        reader = spark.read.options(**(mode | options.options))
+        if options.schema_ is not None:
+            reader = reader.schema(options.schema_)
+        frame: DataFrame = reader.format(options.kind).load(options.path)
+        return frame
+    what = {"dbtable": options.table} if options.query is None else {"query": options.query}
+    return spark.read.format("jdbc").options(url=options.address, **what, **options.options).load()
+
+
+def _let_go(version: Version) -> None:
+    if version.frame is not None:
+        version.frame.unpersist()
+
+
+def _list_local(path: Path) -> list[tuple[str, str, int]]:
+    try:
+        if path.is_file():
+            return [_file_stamp(path)]
+        # Spark passes over files whose names begin so.
+        return [
+            _file_stamp(Path(folder, name))
+            for folder, _, names in os.walk(path)
+            for name in names
+            if name[0] not in "._"
+        ]
+    except OSError as error:
+        raise HandlerUnavailable(f"{path} cannot be read ({str(error.strerror).lower()})") from None
+
+
+def _file_stamp(path: Path) -> tuple[str, str, int]:
+    found = path.stat()
+    return str(path), str(found.st_mtime_ns), found.st_size
+
+
+def _list_by_spark(spark: SparkSession, path: str) -> list[tuple[str, str, int]]:
+    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
+    rows = files.select("path", "modificationTime", "length").collect()
+    return [(name, str(modified), length) for name, modified, length in rows]
+
+
+def _spark_errors(work: Callable[[], _Made]) -> _Made:
+    """Spark's messages may quote values, so only those of its analysis are shown, which has seen none."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    try:
+        return work()
+    except StreamerError:
+        raise
+    except (AnalysisException, ParseException) as error:
+        raise HandlerUnavailable(redact(str(error).split(";\n", maxsplit=1)[0].splitlines()[0])) from None
+    except PySparkException as error:
+        raise HandlerUnavailable(f"Spark ended with {error.getCondition() or type(error).__name__}") from None
+    except Exception as error:
+        raise HandlerUnavailable(f"Spark ended with {_java_class(error)}") from None
+
+
+def _java_class(error: Exception) -> str:
+    """Of what a JDBC driver raises only the class is shown: its text may hold the address."""
+    java: Any = getattr(error, "java_exception", None)
+    return type(error).__name__ if java is None else str(java.getClass().getName())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

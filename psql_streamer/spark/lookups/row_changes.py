@@ -1,0 +1,84 @@
+"""The changes that a batch has of a table, one by one, held against its rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from psql_streamer.model import Changes, Column, Image, RowOp, Truncate
+from psql_streamer.spark.lookups.table_state import Row, RowChange, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A change as it came: rows by the table's columns, or None. lacks: columns that the new row came without."""
+
+    batch_order: int
+    old: Row | None
+    new: Row | None
+    lacks: tuple[int, ...] = ()
+
+
+def row_changes(state: TableState, changes: Iterable[Changes], truncates: Iterable[Truncate]) -> list[RowChange]:
+    """What a batch does to the rows of a state, in order. What leaves a row as it is does not count.
+
+    A value that an update did not send (unchanged TOAST) is the one that the row had. changes: of the table, in any of
+    its shapes: columns go by their names.
+    """
+    raw = sorted((one for part in changes for one in _raw(part, state.columns)), key=lambda one: one.batch_order)
+    gone = sorted(truncate.batch_order for truncate in truncates)
+    named = {state.key_of(row) for one in raw for row in (one.old, one.new) if row is not None}
+    rows = state.get(named) if named else {}
+    made: list[RowChange] = []
+    for one in raw:
+        while gone and gone[0] < one.batch_order:
+            made.append(RowChange(gone.pop(0), None))
+            rows = {}
+        made += _applied(one, state, rows)
+    return made + [RowChange(order, None) for order in gone]
+
+
+def _applied(one: _Raw, state: TableState, rows: dict[bytes, Row]) -> Iterator[RowChange]:
+    old_key = None if one.old is None else state.key_of(one.old)
+    if one.new is None:
+        if old_key is not None and old_key in rows:
+            yield RowChange(one.batch_order, old_key, rows.pop(old_key))
+        return
+    new, new_key = one.new, state.key_of(one.new)
+    had = rows.get(new_key if old_key is None else old_key)
+    if had is not None and one.lacks:
+        new = tuple(had[at] if at in one.lacks else value for at, value in enumerate(new))
+        new_key = state.key_of(new)
+    if old_key is not None and old_key != new_key and old_key in rows:
+        yield RowChange(one.batch_order, old_key, rows.pop(old_key))
+    before = rows.get(new_key)
+    if before != new:
+        rows[new_key] = new
+        yield RowChange(one.batch_order, new_key, before, new)
+
+
+def _raw(changes: Changes, columns: Sequence[Column]) -> Iterator[_Raw]:
+    old, new = _rows(changes.before, changes.columns, columns), _rows(changes.after, changes.columns, columns)
+    lacks = _lacks(changes, columns)
+    for number, (order, op) in enumerate(zip(changes.batch_order.tolist(), changes.op.tolist(), strict=True)):
+        after = None if op == RowOp.DELETE else new.get(number)
+        yield _Raw(order, old.get(number), after, lacks.get(number, ()))
+
+
+def _rows(image: Image, columns: Sequence[Column], wanted: Sequence[Column]) -> dict[int, Row]:
+    """Row of the changes -> its image. A column that the stream does not have is null."""
+    arrays = {column.name: array for column, array in zip(columns, image.columns, strict=True)}
+    nulls = [None] * len(image)
+    values = [arrays[one.name].to_pylist() if one.name in arrays else nulls for one in wanted]
+    return dict(zip(image.rows.tolist(), zip(*values, strict=True), strict=True))
+
+
+def _lacks(changes: Changes, wanted: Sequence[Column]) -> dict[int, tuple[int, ...]]:
+    places = {column.name: at for at, column in enumerate(wanted)}
+    found: dict[int, tuple[int, ...]] = {}
+    for column, gone in changes.after.absent.items():
+        name = changes.columns[column].name
+        if name in places:
+            for row in changes.after.rows[gone].tolist():
+                found[row] = (*found.get(row, ()), places[name])
+    return found

@@ -1,0 +1,29 @@
+"""What is known of a lookup's rows at one time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """All rows of a lookup, as they were read. It never changes.
+
+    table: the rows, with their schema in Spark; None where Spark holds them, in `frame`, because they are many.
+    loaded_at: time.monotonic() when the reading began. stamp: of the files, see reading.stamp; empty for others.
+    """
+
+    rows: int
+    nbytes: int
+    schema: StructType
+    loaded_at: float
+    table: pa.Table | None = None
+    frame: DataFrame | None = None
+    stamp: str = ""

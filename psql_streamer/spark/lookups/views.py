@@ -1,0 +1,87 @@
+"""Versions of lookups as views of Spark's sessions."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from psql_streamer.spark.lookups.version import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_GLOBAL = "global_temp"
+"""The database of views that all sessions of an engine see."""
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    version: Version
+    view: str
+    frame: DataFrame
+
+
+class Views:
+    """The views of one engine. From several threads, each with a session of its own.
+
+    A version is sent once, and kept by Spark in one partition with the hint that joins shall broadcast it. All sessions
+    see the same relation until the next version, so that a plan over it can be used again.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._shared: dict[str, _Shared] = {}
+        self._seen: dict[tuple[int, str], str] = {}
+        self._lock = threading.Lock()
+
+    def show(self, spark: SparkSession, name: str, version: Version) -> None:
+        """Make a version the view of this name in a session."""
+        with self._lock:
+            shared = self._share(name, version)
+            if self._seen.get((id(spark), name)) == shared.view:
+                return
+            self._seen[id(spark), name] = shared.view
+        spark.table(f"{_GLOBAL}.{shared.view}").createOrReplaceTempView(name)
+
+    def show_rows(self, spark: SparkSession, name: str, rows: pa.Table, schema: StructType) -> None:
+        """Make rows the view of this name in a session, for one plan."""
+        from pyspark.sql.functions import broadcast
+
+        with self._lock:
+            self._seen.pop((id(spark), name), None)
+        broadcast(spark.createDataFrame(rows, schema)).createOrReplaceTempView(name)
+
+    def _share(self, name: str, version: Version) -> _Shared:
+        from pyspark.sql.functions import broadcast
+
+        held = self._shared.get(name)
+        if held is not None and held.version is version:
+            return held
+        shared = _Shared(version, f"psql_streamer_{next(_numbers)}", self._frame(version))
+        hinted = shared.frame if version.table is None else broadcast(shared.frame)
+        hinted.createOrReplaceGlobalTempView(shared.view)
+        self._shared[name] = shared
+        if held is not None:
+            self._drop(held)
+        return shared
+
+    def _frame(self, version: Version) -> DataFrame:
+        if version.frame is not None:
+            return version.frame
+        frame = self._spark.createDataFrame(version.table, version.schema).coalesce(1).persist()
+        frame.count()
+        return frame
+
+    def _drop(self, shared: _Shared) -> None:
+        """Spark forgets what it holds of a version. What runs with it goes on."""
+        with suppress(Exception):
+            self._spark.catalog.dropGlobalTempView(shared.view)
+            shared.frame.unpersist()

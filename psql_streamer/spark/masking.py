@@ -1,0 +1,150 @@
+"""The `mask` of a rule: SQL expressions that put something else in the place of a column's values.
+
+NULL stays NULL, and every expression reads its column, so that what an image lacks stays missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from psql_streamer.spark.options import NEED_SECRET, Mask
+from psql_streamer.spark.quoting import quoted_name, quoted_text
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_ROUNDS = 6
+"""Of the Feistel network; an even number leaves each half in its place."""
+
+_SHIFTS_OF_BLOCK = 32
+"""A SHA-512 in hex has 128 digits, four for each shift."""
+
+_BLOCK_BYTES = 128  # of SHA-512 (RFC 2104, FIPS 180-4)
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """How a column is masked. secret: None where the method needs none."""
+
+    how: Mask
+    secret: str | None = field(default=None, repr=False)
+
+    def expression(self, column: str, kind: DataType) -> str:
+        """SQL of the masked values of a column of this type."""
+        return _EXPRESSIONS[self.how.method](self, quoted_name(column), kind)
+
+    def refusal(self, kind: DataType) -> str | None:
+        """What to say of a type that the method does not take; None where it does."""
+        name = kind.typeName()
+        method = self.how.method
+        if method in ("partial", "tokenise") and name != "string":
+            return f'{method} takes text, and its type is {kind.simpleString()}: coerce it to "string"'
+        if method in ("hash", "constant") and name in ("struct", "array", "map", "variant"):
+            return f'{method} takes no {kind.simpleString()}: coerce the column to "string"'
+        return None
+
+    def constant_fits(self, kind: DataType) -> str | None:
+        """SQL of whether a constant is a value of the type; None where it always is one."""
+        if self.how.method != "constant" or kind.typeName() == "string":
+            return None
+        return f"try_cast({_text_of(self.how)} AS {kind.simpleString()}) IS NOT NULL"
+
+
+def masking(how: Mask, secret: str | None) -> Masking:
+    """How a column is masked, with the secret only where it is needed."""
+    return Masking(how, secret if how.method in NEED_SECRET else None)
+
+
+def _hash(mask: Masking, column: str, kind: DataType) -> str:
+    value = column if kind.typeName() == "binary" else f"CAST(CAST({column} AS STRING) AS BINARY)"
+    return f"sha2(concat({_bytes((mask.secret or '').encode())}, {value}), 256)"
+
+
+def _partial(mask: Masking, column: str, _: DataType) -> str:
+    """A value of no more characters than are kept is masked whole."""
+    first, last = mask.how.keep_first, mask.how.keep_last
+    hidden = f"repeat('*', length({column}) - {first + last})"
+    some = f"concat(left({column}, {first}), {hidden}, right({column}, {last}))"
+    return f"CASE WHEN length({column}) > {first + last} THEN {some} ELSE repeat('*', length({column})) END"
+
+
+def _null(_: Masking, column: str, __: DataType) -> str:
+    return f"IF({column} IS NULL, {column}, NULL)"
+
+
+def _constant(mask: Masking, column: str, kind: DataType) -> str:
+    return f"CASE WHEN {column} IS NOT NULL THEN CAST({_text_of(mask.how)} AS {kind.simpleString()}) END"
+
+
+def _text_of(how: Mask) -> str:
+    return quoted_text(str(how.value).lower() if isinstance(how.value, bool) else str(how.value))
+
+
+def _tokenise(mask: Masking, column: str, _: DataType) -> str:
+    """A permutation of the texts of one shape: digits become digits, letters letters of the same case, the rest stays.
+
+    A Feistel network over the two halves of a text: each round moves the letters and digits of one half within their
+    alphabets, as far as an HMAC of the other half says. Whatever that is, the round can be undone, so that two values
+    never have the same token.
+    """
+    key = _Key.derived(mask.secret or "")
+    half = f"length({column}) div 2"
+    halves = f"named_struct('a', left({column}, {half}), 'b', substring({column}, {half} + 1))"
+    moved = _moved("s.a", key.hmac("concat(i, ':', j, ':', s.b)"))
+    rounds = f"array({', '.join(map(str, range(_ROUNDS)))})"
+    token = f"aggregate({rounds}, {halves}, (s, i) -> named_struct('a', s.b, 'b', {moved}), s -> concat(s.a, s.b))"
+    message = f"concat('whole:', {column})"
+    whole = f"left({key.hmac(message)}, 32)"
+    return f"CASE WHEN {column} RLIKE '[^\\\\x00-\\\\x7F]' THEN {whole} ELSE {token} END"
+
+
+def _moved(text: str, block: str) -> str:
+    """The characters of a text moved by a stream of hex digits. block: SQL of the stream's block `j`."""
+    blocks = f"sequence(0, (length({text}) - 1) div {_SHIFTS_OF_BLOCK})"
+    stream = f"array_join(transform({blocks}, j -> {block}), '')"
+    by = "CAST(conv(substring(k, 4 * p - 3, 4), 16, 10) AS INT)"
+    character = f"substring({text}, p, 1)"
+    cases = " ".join(
+        f"WHEN {character} BETWEEN '{first}' AND '{last}' "
+        f"THEN chr({ord(first)} + (ascii({character}) - {ord(first)} + {by}) % {ord(last) - ord(first) + 1})"
+        for first, last in ("09", "az", "AZ")
+    )
+    moved = f"transform(sequence(1, length({text})), p -> CASE {cases} ELSE {character} END)"
+    # The stream is made once: transform over the one value gives it a name.
+    return f"IF(length({text}) = 0, '', element_at(transform(array({stream}), k -> array_join({moved}, '')), 1))"
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The two keys of an HMAC (RFC 2104), as Spark has no function for it."""
+
+    inner: bytes
+    outer: bytes
+
+    @classmethod
+    def derived(cls, secret: str) -> _Key:
+        """Not the secret itself, which `hash` puts in front of values."""
+        key = hmac.digest(secret.encode(), b"psql-streamer tokenise", hashlib.sha512).ljust(_BLOCK_BYTES, b"\0")
+        return cls(bytes(byte ^ 0x36 for byte in key), bytes(byte ^ 0x5C for byte in key))
+
+    def hmac(self, text: str) -> str:
+        """SQL of the HMAC-SHA-512 of a text, in hex."""
+        inner = f"sha2(concat({_bytes(self.inner)}, CAST({text} AS BINARY)), 512)"
+        return f"sha2(concat({_bytes(self.outer)}, unhex({inner})), 512)"
+
+
+def _bytes(value: bytes) -> str:
+    return f"X'{value.hex()}'"
+
+
+_EXPRESSIONS: dict[str, Callable[[Masking, str, DataType], str]] = {
+    "hash": _hash,
+    "partial": _partial,
+    "null": _null,
+    "constant": _constant,
+    "tokenise": _tokenise,
+}

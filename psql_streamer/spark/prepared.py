@@ -1,0 +1,156 @@
+"""Rules that are planned once, and run for every batch over the columns that they read.
+
+What a rule passes on does not travel: it is put back by `_row`. So a rule over a table of 200 columns costs what the
+columns cost that it reads and computes, and a rule that computes nothing and drops nothing runs no job at all.
+
+Only rules whose plan is repeatable (row_by_row.py): a plan that is run again gives again what it has kept of the run
+before, a shuffle or the result of a subquery.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from psql_streamer.spark.catalyst import Turns
+from psql_streamer.spark.directions import is_direction
+from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.facts import Facts
+from psql_streamer.spark.inlet import Inlet, Inlets, make_inlets
+from psql_streamer.spark.results import Result
+from psql_streamer.spark.row_tracking import Lineage, row_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_MOST_PLANS = 300
+"""How many plans are kept; those that have not run for the longest time go first."""
+
+Masks: TypeAlias = Mapping[tuple[int, Turns], int]
+Apply: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""What a rule makes of a frame of changes, with `_row`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """travels: the sent columns that a rule reads, and `_row`, by index. returns: the columns of the result that it
+    computes, and `_row`. has_work: whether there is anything for Spark to do.
+    """
+
+    travels: tuple[int, ...]
+    returns: tuple[int, ...]
+    has_work: bool
+
+    @classmethod
+    def of(cls, lineage: Lineage, facts: Facts, sent: Sent) -> Needs:
+        """What a rule with these facts needs."""
+        row, columns = len(sent.names) - 1, sent.changes.columns
+        computed = [
+            at for at, field in enumerate(lineage.fields) if field.source is None or is_direction(field, columns)
+        ]
+        read = {row}.union(facts.drops, *(condition.reads for condition in facts.conditions))
+        read = read.union(*(facts.reads[at] for at in computed if at < len(facts.reads)))
+        has_work = bool(computed or facts.conditions or facts.drops)
+        return cls(tuple(sorted(read)), (*computed, row_column(lineage.fields, row)), has_work)
+
+
+class PreparedRule:
+    """A rule that is planned for tables in one shape. From several threads, one batch at a time."""
+
+    def __init__(self, inlet: Inlet, needs: Needs, result: DataFrame) -> None:
+        self._inlet = inlet
+        self._needs = needs
+        self._in_use = threading.Lock()
+        self._output = _Output(result)
+
+    def run(self, sent: Sent) -> Result:
+        """What the rule makes of the changes. Raises what Spark raises."""
+        place = {at: number for number, at in enumerate(self._needs.returns)}
+        with self._in_use:
+            try:
+                self._inlet.put(sent.chosen(self._needs.travels))
+                return Result(self._output.collect(), place)
+            finally:
+                self._inlet.remove()
+
+
+class PreparedRules:
+    """Of one engine. The key of a plan is whatever makes it another one."""
+
+    def __init__(self, inlets: Inlets) -> None:
+        self._inlets = inlets
+        self._kept: OrderedDict[object, PreparedRule] = OrderedDict()
+        self._in_use = threading.Lock()
+
+    def find(self, key: object, prepare: Callable[[], PreparedRule]) -> PreparedRule:
+        """What was prepared under this key before, or is now."""
+        with self._in_use:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made = prepare()
+        with self._in_use:
+            self._kept[key] = made
+            while len(self._kept) > _MOST_PLANS:
+                self._kept.popitem(last=False)
+        return made
+
+    def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
+        """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
+        inlet = self._inlets.make(spark, _chosen(schema, needs.travels), _named(sent.schema, needs.travels))
+        result = apply(inlet.frame.select(*_columns(schema, needs.travels)))
+        numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
+        return PreparedRule(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
+
+
+def prepared_rules(spark: SparkSession) -> PreparedRules | None:
+    """None where this release of Spark plans every batch anew."""
+    inlets = make_inlets(spark)
+    return None if inlets is None else PreparedRules(inlets)
+
+
+class _Output:
+    """Runs a DataFrame's plan and gives its rows. Dataset.toArrow would describe the plan for Spark's page too."""
+
+    def __init__(self, result: DataFrame) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._schema = to_arrow_schema(result.schema, timezone="UTC")
+        jvm: Any = result.sparkSession._jvm
+        self._serve = jvm.PythonRDD.collectAndServe
+        frame: Any = result._jdf
+        self._batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan())
+
+    def collect(self) -> pa.Table:
+        from pyspark.serializers import NoOpSerializer
+        from pyspark.util import _load_from_socket
+
+        with _load_from_socket(self._serve(self._batches), NoOpSerializer()) as messages:
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
+        return pa.Table.from_batches(batches, self._schema)
+
+
+def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f"c{at}", schema.fields[at].dataType, True) for at in columns])
+
+
+def _named(schema: pa.Schema, columns: Sequence[int]) -> pa.Schema:
+    return pa.schema([(f"c{at}", schema.field(at).type) for at in columns])
+
+
+def _columns(schema: StructType, travels: Sequence[int]) -> Iterator[Any]:
+    """All columns that a rule knows, in their order; nulls where nothing travels, because nothing reads them."""
+    from pyspark.sql import functions as f
+
+    for at, field in enumerate(schema.fields):
+        values = f.col(f"c{at}") if at in travels else f.lit(None).cast(field.dataType)
+        yield values.alias(field.name, metadata=field.metadata)

@@ -1,0 +1,56 @@
+"""Whether a rule gives each row by itself, by its analysed plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psql_streamer.spark.plan_tree import Node, join_type
+
+_ROW_BY_ROW = {"Project", "Filter", "SubqueryAlias", "View"}
+"""Nodes of plans that give each row by itself."""
+
+_ONE_BY_ONE_JOINS = {"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}
+"""Joins in which what becomes of a row of the left side does not depend on the others there."""
+
+_READS_OTHERS = {
+    *("ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"),
+    *("WindowExpression", "AggregateExpression", "MonotonicallyIncreasingID", "SparkPartitionID"),
+    *("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid", "CallMethodViaReflection", "TryReflect"),
+}
+"""Expressions whose value depends on other rows, or on how many came before."""
+
+_READS_CLOCK = ("Current", "Now", "LocalTime")
+"""What the names of expressions begin with that have one value for a query: the moment at which it is planned."""
+
+
+def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
+    """Whether a rule's plan gives each row by itself. sent: names of the columns of the table that was sent.
+
+    What a row is joined with may be anything that is not made of the changes.
+    """
+    if any(node.kind in _READS_OTHERS for node in plan.walk()):
+        return False
+    node = plan
+    while not _is_sent(node, sent):
+        if node.kind == "Join" and join_type(node) in _ONE_BY_ONE_JOINS:
+            if _has_sent(node.children[1], sent):
+                return False
+        elif node.kind not in _ROW_BY_ROW or len(node.children) != 1:
+            return False
+        node = node.children[0]
+    return True
+
+
+def is_repeatable(plan: Node, sent: Sequence[str]) -> bool:
+    """Whether it also gives the same for a row whenever it runs, so that it may be planned once for many batches."""
+    return is_row_by_row(plan, sent) and not any(
+        node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
+    )
+
+
+def _has_sent(plan: Node, sent: Sequence[str]) -> bool:
+    return any(_is_sent(node, sent) for node in plan.walk())
+
+
+def _is_sent(node: Node, sent: Sequence[str]) -> bool:
+    return not node.children and [one.name for one in node.listed("output")] == list(sent)

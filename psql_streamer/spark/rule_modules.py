@@ -1,0 +1,111 @@
+"""The modules that functions of rules are made of: their own, and those that these import.
+
+Executors of a cluster have Python, pyspark and what is installed there, but not the folders of the service's
+PYTHONPATH. What lies in these is found here by reading the imports of the source, nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+
+from psql_streamer.launcher import library_folders
+
+_ON_EVERY_EXECUTOR = frozenset({"pyspark", "py4j"})
+_OUR_PACKAGES = frozenset({"psql_streamer", "sources", "sinks"})
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module or package at the top level. places: its file, its folders, or the archive that it lies in."""
+
+    name: str
+    places: tuple[Path, ...]
+
+
+def modules_of(names: Iterable[str]) -> tuple[Module, ...]:
+    """The top-level modules of these dotted names, and those that they import, in the order of their names.
+
+    Modules of Python's library are left out, and of what is imported everything that is installed (site-packages).
+    """
+    found: dict[str, Module] = {}
+    waiting = [(_top(name), True) for name in names]
+    while waiting:
+        name, named = waiting.pop()
+        module = None if name in found else _located(name)
+        if module is None or not (named or _lies_outside(module)):
+            continue
+        found[name] = module
+        waiting += ((imported, False) for imported in _imports(module))
+    return tuple(found[name] for name in sorted(found))
+
+
+def forget_modules(names: Iterable[str]) -> None:
+    """Have these modules, and those of the user's that they import, imported anew when they are asked for again.
+
+    A user-defined function, or a column, that a module made when it was imported belongs to the JVM of that time.
+    """
+    top = {module.name for module in modules_of(names)} - _OUR_PACKAGES
+    for name in [name for name in sys.modules if _top(name) in top]:
+        del sys.modules[name]
+
+
+def _located(name: str) -> Module | None:
+    """None where there is nothing to ship: it is built in, compiled, or not there."""
+    if name in sys.stdlib_module_names or name in _ON_EVERY_EXECUTOR:
+        return None
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    places = _places(spec) if spec is not None else ()
+    return Module(name, places) if places else None
+
+
+def _places(spec: ModuleSpec) -> tuple[Path, ...]:
+    archive = getattr(spec.loader, "archive", None)
+    if archive is not None:
+        return (Path(archive),)
+    if spec.submodule_search_locations is not None:
+        return tuple(path for path in map(Path, spec.submodule_search_locations) if path.is_dir())
+    return (Path(spec.origin),) if spec.origin is not None and spec.origin.endswith(".py") else ()
+
+
+def _lies_outside(module: Module) -> bool:
+    """Whether it is in none of the folders of Python's library and of installed packages."""
+    return not any(place.is_relative_to(folder) for place in module.places for folder in library_folders())
+
+
+def _imports(module: Module) -> set[str]:
+    """The top-level names that its source imports, wherever in the text."""
+    return set(chain.from_iterable(map(_imported_by, _sources(module))))
+
+
+def _sources(module: Module) -> Iterator[Path]:
+    for place in module.places:
+        if place.is_dir():
+            yield from place.rglob("*.py")
+        elif place.suffix == ".py":
+            yield place
+
+
+def _imported_by(source: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (_top(alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield _top(node.module)
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]

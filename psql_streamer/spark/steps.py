@@ -1,0 +1,166 @@
+"""The steps of a rule before its query and its function: `coerce`, `mask`, `drop`, `rename`, `where`.
+
+They are projections and a filter of the DataFrame, so that the analysed plan says of their columns what it says of a
+query's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.nearest import nearest
+from psql_streamer.spark.coercion import coercions
+from psql_streamer.spark.lacking import KEY_ONLY_BIT
+from psql_streamer.spark.masking import Masking
+from psql_streamer.spark.metadata import KEY_ONLY, METADATA, ROW
+from psql_streamer.spark.quoting import quoted_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+_WHAT_STEPS_DO = {"coerce": "to coerce", "mask": "to mask", "drop": "to drop", "rename": "to rename"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """A column behind the steps. of: the name of the table's column that it is, or stands for. made: a step computes
+    it."""
+
+    name: str
+    of: str
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """coerce: column -> Spark type. mask: column -> how. drop: columns. rename: column -> new name. where: a condition.
+
+    lenient: tables may lack columns that are named here.
+    """
+
+    coerce: Mapping[str, str] = field(default_factory=dict)
+    mask: Mapping[str, Masking] = field(default_factory=dict)
+    drop: Collection[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    lenient: bool = False
+
+    @property
+    def identity(self) -> bool:
+        """Whether they change nothing."""
+        return not (self.coerce or self.mask or self.drop or self.rename or self.where)
+
+    def names(self, column: str) -> bool:
+        """Whether a metadata column may be used by its name."""
+        return column in self.rename or self.filter_names(column)
+
+    def filter_names(self, column: str) -> bool:
+        """Whether the text of `where` has the name of a column."""
+        return self.where is not None and column.lower() in self.where.lower()
+
+    def columns(self, names: Sequence[str]) -> list[StepColumn]:
+        """What there is of a table's columns behind the steps."""
+        return [
+            StepColumn(self.rename.get(name, name), name, name in self.coerce or name in self.mask)
+            for name in names
+            if name not in self.drop
+        ]
+
+    def original(self, name: str) -> str | None:
+        """The column that was renamed to this; None when none was."""
+        return next((old for old, new in self.rename.items() if new == name), None)
+
+    def missing(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Every step and column that it names which a table of these columns lacks."""
+        for step in _WHAT_STEPS_DO:
+            known = {*names, *METADATA} if step == "rename" else names
+            yield from ((step, name) for name in getattr(self, step) if name not in known)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The steps for tables of one shape. coerced, projected: SQL of all columns; empty where the step does nothing."""
+
+    coerced: tuple[str, ...] = ()
+    projected: tuple[str, ...] = ()
+    where: str | None = None
+
+    def coerce(self, changes: DataFrame) -> DataFrame:
+        """The first of them."""
+        return changes.selectExpr(*self.coerced) if self.coerced else changes
+
+    def follow(self, coerced: DataFrame) -> DataFrame:
+        """Those behind it."""
+        made = coerced.selectExpr(*self.projected) if self.projected else coerced
+        # The alias keeps Spark from looking for names in what the steps before made of the table.
+        return made if self.where is None else made.alias("changes").where(self.where)
+
+
+def no_column(step: str, name: str, names: Collection[str]) -> str:
+    """What to say of a column that a step names and a table lacks."""
+    return f"there is no column {name} {_WHAT_STEPS_DO[step]}{nearest(name, sorted(names))}"
+
+
+def plan_steps(
+    steps: Steps, changes: DataFrame, own: Sequence[str], read: Collection[str], where: str, admitting: bool
+) -> StepPlan:
+    """The steps over a table; Spark analyses it, no job runs.
+
+    own: the table's own columns. read: those that have the type already that they are coerced to. where: table and
+    rule. admitting: the filter lets old images pass that hold the key alone; else the plan is rebuilt for that.
+    HandlerRefused when a column is not there, twice there, or not of a type that its mask takes.
+    """
+    for step, name in () if steps.lenient else steps.missing(own):
+        raise HandlerRefused(f"{where}: {no_column(step, name, own)}", "correct its name")
+    _refuse_clashes(steps, own, where)
+    condition = steps.where
+    if condition is not None and admitting and not steps.filter_names(KEY_ONLY):
+        condition = f"({condition}) OR ({quoted_name(ROW)} & {KEY_ONLY_BIT}) <> 0"
+    names = changes.columns
+    coerced = coercions(names, steps.coerce, read) if not steps.coerce.keys().isdisjoint(own) else []
+    if not (steps.mask or steps.drop or steps.rename):
+        return StepPlan(tuple(coerced), (), condition)
+    typed = changes.selectExpr(*coerced) if coerced else changes
+    projected = _projected(steps, typed, own, where)
+    return StepPlan(tuple(coerced), tuple(projected), condition)
+
+
+def _projected(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -> Iterator[str]:
+    kinds = {field.name: field.dataType for field in typed.schema.fields} if steps.mask else {}
+    for column in steps.columns(own):
+        value = quoted_name(column.of)
+        if column.of in steps.mask:
+            mask, kind = steps.mask[column.of], kinds[column.of]
+            _refuse_mask(mask, kind, typed, f"{where}: column {column.of}")
+            value = mask.expression(column.of, kind)
+        yield value if value == quoted_name(column.name) else f"{value} AS {quoted_name(column.name)}"
+    for name in typed.columns[len(own) :]:
+        new = steps.rename.get(name)
+        yield quoted_name(name) if new is None else f"{quoted_name(name)} AS {quoted_name(new)}"
+
+
+def _refuse_mask(mask: Masking, kind: DataType, typed: DataFrame, where: str) -> None:
+    refusal = mask.refusal(kind)
+    if refusal is not None:
+        raise HandlerRefused(f"{where} cannot be masked: {refusal}")
+    fits = mask.constant_fits(kind)
+    if fits is not None and not typed.sparkSession.sql(f"SELECT {fits}").collect()[0][0]:
+        raise HandlerRefused(f"{where} cannot be masked: the constant is no {kind.simpleString()}", "correct its value")
+
+
+def _refuse_clashes(steps: Steps, own: Sequence[str], where: str) -> None:
+    names = Counter(column.name for column in steps.columns(own))
+    names.update(new for old, new in steps.rename.items() if old in METADATA and old not in own)
+    twice = next((name for name, times in names.items() if times > 1), None)
+    if twice is not None:
+        raise HandlerRefused(
+            f"{where}: behind its steps the table has two columns named {twice}", "rename to another name, or drop one"
+        )
+    ours = next((new for new in steps.rename.values() if new == ROW or new in METADATA), None)
+    if ours is not None:
+        raise HandlerRefused(f"{where}: {ours} is the name of a column that the handler adds", "rename to another name")

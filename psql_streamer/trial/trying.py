@@ -1,0 +1,190 @@
+"""Changes through the handlers of a sink, and into its format: what would be sent, and nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.config import Config
+from psql_streamer.errors import ConfigError, HandlerError, Outcome, outcome
+from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.formats import format_class
+from psql_streamer.events.options import EventOptions
+from psql_streamer.events.records import Records
+from psql_streamer.events.routing import Router
+from psql_streamer.events.source_fields import fields_of
+from psql_streamer.interfaces import Handler
+from psql_streamer.model import Batch, Changes, Rejection
+from psql_streamer.nearest import nearest
+from psql_streamer.options import SinkOptions
+from psql_streamer.trial.event_lines import Line, changes_to_lines
+
+_ATTEMPTS = 6
+"""Of a batch behind which an engine ends: a row that ends it twice is looked for and named."""
+
+_ANY_TOPIC = "events"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record as it would be sent. topic: empty where the sink has none. key, value: bytes; None for no value."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A change that a rule put aside. topic: the sink's for such records, empty for none. events: without the rule."""
+
+    topic: str
+    reason: str
+    rule: str
+    column: str | None
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What becomes of one change. line: as a file of events has it. place: how messages call it.
+
+    without_topic: records that the rule left and the sink has no topic for.
+    """
+
+    table: str
+    line: Line
+    place: str
+    events: tuple[Event, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    without_topic: int
+
+    @property
+    def outcome(self) -> str:
+        """sent, dropped (by the rule), dead-letter or no-topic."""
+        if self.dead_letters:
+            return "dead-letter"
+        return "sent" if self.events else "no-topic" if self.without_topic else "dropped"
+
+
+class Trial:
+    """A sink's handlers, started, and what makes its records. For a `with`."""
+
+    def __init__(self, config: Config, sink: str | None) -> None:
+        """sink: its name; None for the only one. ConfigError when it is not clear which. Does no I/O."""
+        name = _choose(config, sink)
+        self.handlers: Sequence[Handler] = [config.handlers[one].build() for one in config.handler_names(name)]
+        self._options = config.sinks[name].options
+
+    def start(self) -> None:
+        """Start the handlers: an engine takes seconds."""
+        for handler in self.handlers:
+            handler.start_cold()
+
+    def stop(self) -> None:
+        """Stop them."""
+        for handler in self.handlers:
+            handler.stop()
+
+    def run(self, batches: Iterable[Batch], fits: Callable[[str, str], bool]) -> Iterator[Tried]:
+        """What becomes of the changes of some tables, in their order. HandlerError when a rule stops the service.
+
+        fits: whether a table (schema, table) is among them; the others go through the handlers all the same.
+        """
+        encoder = _encoder(self._options)
+        try:
+            for batch in batches:
+                yield from _paired(batch, self._handle(batch), encoder, self._options, fits)
+        finally:
+            encoder.stop()
+
+    def _handle(self, batch: Batch) -> Batch:
+        for handler in self.handlers:
+            batch = _handled(handler, batch)
+        return batch
+
+
+def _choose(config: Config, sink: str | None) -> str:
+    if sink is None:
+        if len(config.sinks) != 1:
+            raise ConfigError([f"{config.name}: which sink: say it with --sink: {', '.join(config.sinks)}"])
+        return next(iter(config.sinks))
+    if sink not in config.sinks:
+        raise ConfigError([f'{config.name}: there is no sink "{sink}"{nearest(sink, config.sinks)}'])
+    return sink
+
+
+def _handled(handler: Handler, batch: Batch) -> Batch:
+    """As the service does it: what may pass is tried again."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return handler.handle(batch)
+        except HandlerError as error:
+            if attempt == _ATTEMPTS or outcome(error) is not Outcome.RETRY:
+                raise
+    raise AssertionError
+
+
+def _encoder(options: SinkOptions) -> Encoder:
+    """The sink's own; of a sink that writes no events, those of the format that is the default."""
+    if isinstance(options, EventOptions):
+        return options.make_encoder()
+    default = format_class("event")
+    return Encoder(default(default.Options()), Router({}, "", _ANY_TOPIC, ""), {})
+
+
+def _paired(
+    given: Batch, made: Batch, encoder: Encoder, options: SinkOptions, fits: Callable[[str, str], bool]
+) -> Iterator[Tried]:
+    """By their place in the batch, which a handler does not change."""
+    cells = cells_of(made.changes)
+    wanted = [one for one in given.changes if fits(one.relation.schema, one.relation.table)]
+    lines = sorted(((order, one, line) for one in wanted for order, line in changes_to_lines(one, given)), key=_order)
+    for order, changes, line in lines:
+        records = _encode(encoder, made, cells.take(np.flatnonzero(cells.batch_order == order)))
+        yield Tried(
+            str(changes.relation),
+            line,
+            f"({fields_of(given.source).show_commit(line['commit'])}, {line['seq']})",
+            tuple(_events(records, options)),
+            tuple(_dead_letters(order, made, encoder, options)),
+            sum(records.skipped.values()) + records.excluded,
+        )
+
+
+def _order(found: tuple[int, Changes, Line]) -> int:
+    return found[0]
+
+
+def _encode(encoder: Encoder, batch: Batch, changes: CellTable | tuple[Changes, ...]) -> Records:
+    return encoder.encode(replace(batch, changes=changes, truncates=(), messages=(), schema_changes=(), rejections=()))
+
+
+def _dead_letters(order: int, made: Batch, encoder: Encoder, options: SinkOptions) -> Iterator[DeadLetter]:
+    topic = str(getattr(options, "dead_letter_topic", ""))
+    for rejection in made.rejections:
+        rows = np.flatnonzero(rejection.changes.batch_order == order)
+        if len(rows):
+            records = _encode(encoder, made, (rejection.changes.take(rows),))
+            yield _dead_letter(rejection, topic, tuple(_events(records, options)))
+
+
+def _dead_letter(rejection: Rejection, topic: str, events: tuple[Event, ...]) -> DeadLetter:
+    return DeadLetter(topic, rejection.reason, rejection.rule, rejection.column, events)
+
+
+def _events(records: Records, options: SinkOptions) -> Iterator[Event]:
+    has_topics = isinstance(options, EventOptions)
+    for at in range(len(records)):
+        headers: dict[str, Any] = {name: column[at].as_py() for name, column in records.headers.items()}
+        yield Event(
+            records.topic_of(at) if has_topics else "",
+            records.keys[at].as_py(),
+            records.values[at].as_py(),
+            {name: value for name, value in headers.items() if value is not None},
+        )

@@ -1,0 +1,312 @@
+"""Lookups of rules: where their rows come from, when they are read again, and what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+from psql_streamer.interfaces import Published, Severity
+from psql_streamer.model import ReplicaIdentity
+from psql_streamer.spark.handler import SparkHandler
+from psql_streamer.spark.lookups import lookup as lookup_module
+from psql_streamer.spark.options import SparkOptions
+from sources.postgres.source import PostgresSource
+from tests.columns import postgres_table
+from tests.database import Database
+from tests.integration.conftest import MASTER
+from tests.spark_changes import INSERT, ORDERS, UPDATE, batch, changes, lacking, only, shop, values
+
+JOINED = {"sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segments s ON s.name = c.customer"}
+SEGMENTS = "name,segment\nann,gold\ncarl,tin\n"
+PUBLISHED: Published = {"db1": [postgres_table(1, "public", "orders", ReplicaIdentity.FULL, ORDERS)]}
+
+
+@pytest.fixture
+def with_lookups(engine: SparkHandler) -> Iterator[Callable[..., SparkHandler]]:
+    """Makes handlers with lookups and rules; sources: those that lookups may read."""
+    made: list[SparkHandler] = []
+
+    def make(lookups: dict[str, Any], sources: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:
+        handler = SparkHandler("spark", SparkOptions(master=MASTER, tables=tables, lookups=lookups))
+        made.append(handler)
+        handler.attach(sources or {}, None)
+        handler.start()
+        return handler
+
+    yield make
+    for handler in made:
+        handler.stop()
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "segments.csv"
+    path.write_text(SEGMENTS)
+    return path
+
+
+def of_csv(path: Path, **more: Any) -> dict[str, Any]:
+    return {"segments": {"kind": "csv", "path": str(path), "options": {"header": True}, **more}}
+
+
+def replace(path: Path, text: str) -> None:
+    """As whoever writes a file for others does."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)
+
+
+def segments_of(handler: SparkHandler) -> list[Any]:
+    return values(only(handler.handle(batch(shop()))), "segment")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_files_are_views_of_rules(with_lookups: Any, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"segments.{kind}"
+    rows = [{"name": "ann", "segment": "gold"}, {"name": "carl", "segment": "tin"}]
+    if kind == "csv":
+        path.write_text(SEGMENTS)
+    elif kind == "json":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    options = {"header": "true"} if kind == "csv" else {}
+    handler = with_lookups({"segments": {"kind": kind, "path": str(path), "options": options}}, orders=JOINED)
+    result = only(handler.handle(batch(shop())))
+    assert values(result, "segment") == [b"gold", None, None]
+    assert values(result, "segment", "before") == [None, b"tin"]
+
+
+def test_a_function_sees_lookups_by_their_names(with_lookups: Any, csv: Path) -> None:
+    handler = with_lookups(of_csv(csv), orders={"function": f"{__name__}:joined"})
+    assert segments_of(handler) == [b"gold", None, None]
+
+
+def joined(df: Any) -> Any:
+    segments = df.sparkSession.table("segments")
+    return df.join(segments, df.customer == segments.name, "left").drop(segments.name)
+
+
+def test_several_tables_at_once_see_the_same_lookup(with_lookups: Any, csv: Path) -> None:
+    handler = with_lookups(of_csv(csv), **{"*": JOINED})
+    parts = [
+        changes([INSERT], {0: [b"1", b"1.00", b"ann", None]}, {}, table=table, identity=identity)
+        for table, identity in (
+            ("a", ReplicaIdentity.FULL),
+            ("b", ReplicaIdentity.DEFAULT),
+            ("c", ReplicaIdentity.FULL),
+        )
+    ]
+    parts = [dataclasses.replace(part, batch_order=part.batch_order + at) for at, part in enumerate(parts)]
+    for _ in range(2):
+        made = handler.handle(batch(*parts)).changes
+        assert sorted(part.relation.table for part in made) == ["a", "b", "c"]
+        assert [values(part, "segment") for part in made] == [[b"gold"]] * 3
+
+
+def test_a_changed_file_takes_the_place_of_the_old_one_between_two_batches(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_module, "LOOK_AT_FILES_SECONDS", 0.05)
+    handler = with_lookups(of_csv(csv, refresh="change"), orders=JOINED)
+    assert segments_of(handler) == [b"gold", None, None]
+    replace(csv, "name,segment\nann,platinum\ndan,new\n")
+    until(lambda: handler.stats()["lookups"]["segments"]["loads"] == 2, "the file to be read again")
+    assert segments_of(handler) == [b"platinum", None, b"new"]
+    assert handler.stats()["lookups"]["segments"]["rows"] == 2
+
+
+def test_a_lookup_with_other_columns_changes_what_a_rule_gives(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_module, "LOOK_AT_FILES_SECONDS", 0.05)
+    rule = {"sql": "SELECT c.id, s.* FROM changes c LEFT JOIN segments s ON s.name = c.customer"}
+    handler = with_lookups(of_csv(csv, refresh="change"), orders=rule)
+    assert segments_of(handler) == [b"gold", None, None]
+    replace(csv, "name,segment,since\nann,gold,2020\n")
+    until(lambda: handler.stats()["lookups"]["segments"]["loads"] == 2, "the file to be read again")
+    assert values(only(handler.handle(batch(shop()))), "since") == [b"2020", None, None]
+
+
+def test_a_refresh_that_fails_keeps_the_version_that_is_there_and_is_told(
+    with_lookups: Any, csv: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = with_lookups(of_csv(csv, refresh="50ms"), orders=JOINED)
+    csv.unlink()
+    until(lambda: handler.stats()["lookups"]["segments"]["failed_loads"] > 0, "a refresh to fail")
+    assert segments_of(handler) == [b"gold", None, None]
+    status = handler.status()
+    assert status.ok
+    assert "lookup segments of 2 rows" in status.reason
+    assert "in vain" in status.reason
+    assert "lookup segments cannot be read" in caplog.text
+    assert "the version that is there is kept; tried again in" in caplog.text
+    csv.write_text("name,segment\nann,back\n")
+    until(lambda: "in vain" not in handler.status().reason, "the file to be read again")
+    assert segments_of(handler) == [b"back", None, None]
+
+
+def test_a_lookup_that_is_not_there_yet_keeps_batches_waiting_and_not_the_start(
+    with_lookups: Any, csv: Path, tmp_path: Path
+) -> None:
+    late = tmp_path / "late.csv"
+    handler = with_lookups(of_csv(late), orders=JOINED, other={"sql": "SELECT id FROM changes"})
+    assert not handler.status().ok
+    assert "lookup segments not read" in handler.status().reason
+    with pytest.raises(HandlerUnavailable, match=r"lookup segments has not been read yet: .*late\.csv"):
+        handler.handle(batch(shop()))
+    other = changes([INSERT], {0: [b"1", None, None, None]}, {}, table="other")
+    assert len(handler.handle(batch(other)).changes) == 1, "a rule that does not use it goes on"
+    csv.rename(late)
+    until(lambda: "rows" in handler.stats()["lookups"]["segments"], "the file to be read")
+    assert segments_of(handler) == [b"gold", None, None]
+    assert handler.status().ok
+
+
+def test_a_version_that_is_too_old_is_used_waited_for_or_the_end(with_lookups: Any, csv: Path) -> None:
+    handlers = {
+        on_stale: with_lookups(of_csv(csv, refresh="10ms", maxAge="200ms", onStale=on_stale), orders=JOINED)
+        for on_stale in ("use", "wait", "stop")
+    }
+    csv.unlink()
+    until(lambda: all(not handler.status().ok for handler in handlers.values()), "all of them to be too old")
+    assert segments_of(handlers["use"]) == [b"gold", None, None]
+    assert "too old" in handlers["use"].status().reason
+    with pytest.raises(HandlerUnavailable, match=r"lookup segments is .* old, more than maxAge"):
+        handlers["wait"].handle(batch(shop()))
+    with pytest.raises(HandlerRefused, match=r"lookup segments is .* old, more than maxAge"):
+        handlers["stop"].handle(batch(shop()))
+
+
+def test_a_csv_that_does_not_fit_its_schema_is_not_read_as_nulls(with_lookups: Any, csv: Path) -> None:
+    csv.write_text("name,segment\nann,secretvalue\n")
+    handler = with_lookups(of_csv(csv, schema="name STRING, segment INT"), orders=JOINED)
+    status = handler.status()
+    assert not status.ok
+    assert "Spark ended with" in status.reason
+    assert "secretvalue" not in status.reason
+
+
+def test_what_comes_from_a_lookup_is_missing_where_its_key_is(with_lookups: Any, csv: Path) -> None:
+    given = changes(
+        [UPDATE],
+        {0: [b"2", b"20.50", None, b"{}"]},
+        {0: [b"2", None, None, None]},
+        absent={2: [True]},
+        identity=ReplicaIdentity.DEFAULT,
+    )
+    result = only(with_lookups(of_csv(csv), orders=JOINED).handle(batch(given)))
+    assert lacking(result) == {"segment": [True]}
+
+
+def test_two_rows_for_one_key_are_refused(with_lookups: Any, csv: Path) -> None:
+    csv.write_text("name,segment\nann,gold\nann,tin\n")
+    with pytest.raises(HandlerRefused, match="several rows for one change"):
+        with_lookups(of_csv(csv), orders=JOINED).handle(batch(shop()))
+
+
+def test_a_review_names_lookups_that_are_not_there(with_lookups: Any, tmp_path: Path, csv: Path) -> None:
+    rule = {"sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segmnts s ON s.name = c.customer"}
+    found = [str(one) for one in with_lookups(of_csv(csv), orders=rule).review(PUBLISHED)]
+    assert len(found) == 1
+    assert "segmnts" in found[0]
+    assert "did you mean segments?" in found[0]
+
+
+def test_a_review_warns_of_a_lookup_that_cannot_be_read_and_passes_over_its_rules(
+    with_lookups: Any, tmp_path: Path
+) -> None:
+    found = list(with_lookups(of_csv(tmp_path / "none.csv"), orders=JOINED).review(PUBLISHED))
+    assert [one.severity for one in found] == [Severity.WARNING]
+    assert "lookup segments cannot be read" in found[0].problem
+
+
+def test_a_check_finds_missing_files_and_options_that_spark_does_not_have(tmp_path: Path, csv: Path) -> None:
+    lookups = {
+        "a": {"kind": "csv", "path": str(tmp_path / "none.csv")},
+        "b": {"kind": "csv", "path": str(csv), "options": {"hedaer": True}},
+    }
+    handler = SparkHandler("spark", SparkOptions(master=MASTER, tables={"orders": JOINED}, lookups=lookups))
+    found = [str(one) for one in handler.check()]
+    assert found == [
+        f"error: lookup a: there is no file or folder {tmp_path}/none.csv: correct its path",
+        "warning: lookup b: Spark's reader of csv has no option hedaer; did you mean header?: correct its name",
+    ]
+
+
+@pytest.fixture
+def customers(database: Database) -> Database:
+    database.execute(
+        "CREATE TABLE customers (name text PRIMARY KEY, segment text, rate numeric(5,2),"
+        " since timestamptz, tags text[]);"
+        "INSERT INTO customers VALUES ('ann', 'gold', 1.50, '2020-01-02 03:04:05+00', '{a,b}');"
+        "INSERT INTO customers VALUES ('carl', NULL, 'NaN', NULL, NULL)"
+    )
+    return database
+
+
+def test_a_table_of_postgresql_is_read_by_copy_with_its_types(with_lookups: Any, customers: Database) -> None:
+    lookups = {"customers": {"kind": "postgres", "url": customers.dsn, "table": "public.customers"}}
+    rule = {
+        "sql": """SELECT c.id, concat_ws('|', l.segment, typeof(l.rate), l.rate, l.since, l.tags) AS seen
+            FROM changes c LEFT JOIN customers l ON l.name = c.customer"""
+    }
+    result = only(with_lookups(lookups, orders=rule).handle(batch(shop())))
+    assert values(result, "seen")[0] == b"gold|decimal(5,2)|1.50|2020-01-02 03:04:05|{a,b}"
+    assert values(result, "seen", "before")[1] == b"decimal(5,2)"
+
+
+def test_a_query_of_a_configured_source_is_a_lookup(with_lookups: Any, customers: Database) -> None:
+    options = {"type": "postgres", "dsn": customers.dsn, "publication": "p", "replication_slot": "s"}
+    source = PostgresSource("db1", PostgresSource.Options(**options))
+    lookups = {
+        "segments": {
+            "kind": "postgres",
+            "source": "db1",
+            "query": "SELECT name, upper(segment) AS segment FROM public.customers; ",
+        }
+    }
+    handler = with_lookups(lookups, {"db1": source}, orders=JOINED)
+    assert segments_of(handler) == [b"GOLD", None, None]
+
+
+def test_a_database_that_refuses_is_told_without_its_password(
+    with_lookups: Any, customers: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"{customers.dsn} password=verysecret"
+    lookups = {"segments": {"kind": "postgres", "url": url, "query": "SELECT * FROM public.nothing"}}
+    handler = with_lookups(lookups, orders=JOINED)
+    with pytest.raises(HandlerUnavailable, match=r'relation "public\.nothing" does not exist'):
+        handler.handle(batch(shop()))
+    assert "verysecret" not in caplog.text + handler.status().reason + repr(handler.options)
+
+
+def test_a_lookup_larger_than_its_limit_is_refused(with_lookups: Any, customers: Database) -> None:
+    customers.execute("INSERT INTO customers SELECT i::text, repeat('x', 100) FROM generate_series(1, 100) i")
+    lookups = {"segments": {"kind": "postgres", "url": customers.dsn, "table": "customers", "maxBytes": "4kB"}}
+    assert "larger than maxBytes" in with_lookups(lookups, orders=JOINED).status().reason
+
+
+def test_lookups_are_there_again_with_another_engine(with_lookups: Any, csv: Path) -> None:
+    handler = with_lookups(of_csv(csv), orders=JOINED)
+    assert segments_of(handler) == [b"gold", None, None]
+    csv.unlink()
+    handler._leave()
+    handler.start()
+    assert segments_of(handler) == [b"gold", None, None]

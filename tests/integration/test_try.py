@@ -1,0 +1,175 @@
+"""`psql-streamer try`: what a rule makes of captured changes, as the service would, and nothing is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psql_streamer.cli import main
+from psql_streamer.spark.handler import SparkHandler
+from tests.integration.conftest import MASTER
+
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
+EVENTS = [
+    (
+        '{"relation": {"table": "orders", "columns": [{"name": "id", "type": "bigint", "key": true},'
+        ' {"name": "amount", "type": "numeric(12,2)"}, {"name": "mail", "type": "text"},'
+        ' {"name": "body", "type": "text"}]}}'
+    ),
+    '{"op": "insert", "commit": 4096, "xid": 7, "after": {"id": 1, "amount": "10.00", "mail": "a@x.org", "body": "b"}}',
+    '{"op": "insert", "commit": 4096, "xid": 7, "after": {"id": 2, "amount": "-1.00", "mail": "b@x.org", "body": ""}}',
+    (
+        '{"op": "update", "commit": 8192, "xid": 8, "before": {"id": 1}, "after": {"id": 3, "amount": "5.00",'
+        ' "mail": "c@x.org"}}'
+    ),
+    '{"op": "delete", "commit": 9999, "xid": 9, "before": {"id": 3}}',
+]
+
+CONFIG = f"""
+http = ":0"
+lmdb = "/nonexistent/positions"
+[source.db1]
+type = "postgres"
+dsn = "host=127.0.0.1 port=1 dbname=shop"
+publication = "shop"
+replicationSlot = "shop"
+[sink.kafka]
+type = "kafka"
+sources = ["db1"]
+hosts = ["127.0.0.1:1"]
+topicPrefix = "shop"
+deadLetterTopic = "shop.dead"
+headers = true
+[spark]
+master = "{MASTER}"
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    engine: SparkHandler,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """The command over EVENTS with these rules: exit code, stdout, stderr."""
+
+    def ran(rules: str, *arguments: str, events: list[str] = EVENTS) -> tuple[int, str, str]:
+        config, file = tmp_path / "psql-streamer.toml", tmp_path / "events.jsonl"
+        config.write_text(CONFIG + rules)
+        file.write_text("\n".join(events))
+        code = main(["try", "-c", str(config), "--events", str(file), *arguments])
+        return code, *capsys.readouterr()
+
+    return ran
+
+
+def _json(run: Run, rules: str, *arguments: str) -> Any:
+    code, out, err = run(rules, "--json", *arguments)
+    assert code == 0, err
+    return json.loads(out)
+
+
+MASKED = """
+[spark.tables."public.orders"]
+sql = "SELECT * EXCEPT (mail), sha2(mail, 256) AS mail, length(body) AS n FROM changes WHERE amount > 0"
+"""
+
+
+def test_every_change_is_shown_with_what_would_be_sent_of_it(run: Run) -> None:
+    told = _json(run, MASKED, "--table", "orders")
+    inserted, dropped, moved, deleted = told["changes"]
+    assert [one["outcome"] for one in told["changes"]] == ["sent", "dropped", "sent", "sent"]
+    assert told["outcomes"] == {"sent": 3, "dropped": 1}
+    assert inserted["change"]["after"]["mail"] == "a@x.org"
+    [event] = inserted["events"]
+    assert (event["topic"], event["key"]) == ("shop.public.orders", {"id": 1})
+    assert event["headers"]["op"] == "insert"
+    columns = event["value"]["Columns"]
+    assert columns["id"], columns["n"] == (1, 1)
+    assert len(columns["mail"]) == 64
+    assert dropped["events"] == []
+    assert [event["value"]["Action"] for event in moved["events"]] == ["delete", "insert"], "an update of the key"
+    assert "n" not in moved["events"][1]["value"]["Columns"], "what is computed from a value that was not sent"
+    assert deleted["events"][0]["key"] == {"id": 3}
+
+
+def test_it_is_told_side_by_side_within_the_width_of_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = run(MASKED)
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("--- 1  insert public.orders (0/1000, 0) ---")
+    assert [line for line in lines if line.startswith("mail    a@x.org") and "| key" not in line]
+    assert [line for line in lines if line.endswith("| topic shop.public.orders")]
+    assert [line for line in lines if line.endswith("| dropped by the rule")]
+    assert lines[-1] == "3 changes are sent, 1 is dropped by the rule"
+
+
+def test_a_row_that_a_rule_cannot_take_is_a_dead_letter_with_its_reason(run: Run) -> None:
+    rules = '[spark.tables.orders]\ncoerce = { mail = "int" }\nonError = "dead-letter"\n'
+    told = _json(run, rules)
+    assert told["outcomes"] == {"dead-letter": 3, "sent": 1}
+    [letter] = told["changes"][0]["dead_letters"]
+    assert letter["reason"] == "public.orders, rule 'orders': the value of column mail cannot be coerced to int"
+    assert (letter["topic"], letter["rule"], letter["column"]) == ("shop.dead", "orders", "mail")
+    assert letter["events"][0]["value"]["Columns"]["mail"] == "a@x.org", "as the event without the rule"
+
+
+def test_a_rule_that_would_stop_the_service_is_an_error_in_its_words(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, out, err = run('[spark.tables.orders]\ncoerce = { mail = "int" }\n')
+    assert code == 1
+    assert out == ""
+    assert "public.orders, rule 'orders': the value of column mail in change (0/1000, 0) cannot be coerced" in err
+    assert "x.org" not in err + caplog.text
+
+
+def test_changes_of_other_tables_pass_and_only_those_asked_for_are_shown(run: Run) -> None:
+    other = '{"relation": {"table": "other", "columns": [{"name": "id", "type": "int4", "key": true}]}}'
+    rules = '[spark.tables.never]\nsql = "SELECT * FROM changes"\n'
+    told = json.loads(run(rules, "--json", "-t", "other", events=[*EVENTS, other, '{"op":"read","after":{"id":9}}'])[1])
+    [change] = told["changes"]
+    assert (change["table"], change["events"][0]["key"]) == ("public.other", {"id": 9})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--table", "public.ordres"], 2, 'no change of "public.ordres"; there are changes of public.orders'),
+        (["--sink", "kafca"], 2, 'there is no sink "kafca"; did you mean kafka?'),
+        (["--events", "/nonexistent"], 1, "/nonexistent: No such file"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_words(run: Run, arguments: list[str], code: int, says: str) -> None:
+    found, _, err = run(MASKED, *arguments)
+    assert found == code
+    assert says in err
+
+
+def test_a_sink_that_writes_no_events_shows_them_in_the_default_format(run: Run) -> None:
+    rules = '[sink.log]\ntype = "stub_log"\nsources = ["db1"]\nhandlers = ["spark"]\n' + MASKED
+    told = _json(run, rules, "--sink", "log")
+    [event] = told["changes"][0]["events"]
+    assert event["topic"] is None
+    assert event["value"]["Action"] == "insert"
+
+
+def test_several_sinks_need_a_name(run: Run) -> None:
+    code, _, err = run('[sink.log]\ntype = "stub_log"\nsources = ["db1"]\n')
+    assert code == 2
+    assert "which sink: say it with --sink: kafka, log" in err
+
+
+def test_the_table_without_a_topic_says_so(run: Run) -> None:
+    config = '[sink.two]\ntype = "kafka"\nsources = ["db1"]\nhosts = ["127.0.0.1:1"]\ntableTopicMapping = { a = "a" }\n'
+    told = _json(run, config + "deadLetterTopic = 'dead'\n" + MASKED, "--sink", "two")
+    assert told["outcomes"] == {"no-topic": 3, "dropped": 1}

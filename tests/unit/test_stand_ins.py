@@ -1,0 +1,123 @@
+"""Stand-ins for values: equal for equal ones, different for different ones, and of the same shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from psql_streamer.model import ArrowType, Column, Relation
+from psql_streamer.pgtype import JsonForm, PgType
+from psql_streamer.pgtypes.builtin import BY_OID, OIDS
+from psql_streamer.trial.scrubbing import Scrubber
+from psql_streamer.trial.stand_ins import StandIns
+
+
+def kind_of(name: str) -> PgType:
+    return BY_OID[OIDS[name]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shape"),
+    [
+        ("text", "Ann.Smith@Example.org", r"[A-Z][a-z]{2}\.[A-Z][a-z]{4}@[A-Z][a-z]{6}\.[a-z]{3}"),
+        ("text", "+49 (0)30 1234", r"\+\d\d \(\d\)\d\d \d{4}"),
+        ("text", "żółć ÄÖ 東京", r"[^\W\d]{4} [^\W\d]{2} [\u4e00-\u9fa5]{2}"),
+        ("text", "", ""),
+        ("int4", "-12345", r"-\d{5}"),
+        ("int8", "9223372036854775807", r"[1-9]\d{18}"),
+        ("numeric", "-1234.50", r"-[1-9]\d{3}\.\d{2}"),
+        ("numeric", "0.07", r"0\.\d{2}"),
+        ("numeric", "NaN", "NaN"),
+        ("float8", "1.7976931348623157e+308", r"1\.\d{16}e\+308"),
+        ("date", "2024-02-29", r"(19|20)\d\d-\d\d-\d\d"),
+        ("timestamptz", "2024-02-29 23:59:59.5+05:30", r"(19|20)\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.[1-9]\+05:30"),
+        ("timestamp", "infinity", "infinity"),
+        ("interval", "1 year 2 mons -3 days +04:05:06.789", r"\d year \d mons -\d days \+\d\d:\d\d:\d\d\.\d{3}"),
+        ("uuid", "123e4567-e89b-42d3-a456-426614174000", r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f-]{16}"),
+        ("bytea", "\\xdeadbeef", r"\\x[0-9a-f]{8}"),
+        ("inet", "192.168.0.17/24", r"\d+\.\d+\.0\.\d+/24"),
+        ("bool", "t", "[tf]"),
+        ("int4range", "[10,50)", r"\[\d\d,\d\d\)"),
+        ("int4range", "empty", "empty"),
+        ("xml", '<a b="secret">text &amp; more</a>', r'<a b="[a-z]{6}">[a-z]{4} &amp; [a-z]{4}</a>'),
+        ("macaddr", "08:00:2b:01:02:03", r"([0-9a-f]{2}:){5}[0-9a-f]{2}"),
+    ],
+)  # fmt: skip
+def test_the_shape_of_a_value_stays(name: str, text: str, shape: str) -> None:
+    for _ in range(20):
+        assert re.fullmatch(shape, StandIns().of(text, kind_of(name)))
+
+
+def test_equal_values_stay_equal_wherever_they_are_and_others_differ() -> None:
+    one = StandIns()
+    texts = [f"customer {number}" for number in range(500)]
+    made = [one.of(text, kind_of("text")) for text in texts]
+    assert len(set(made)) == 500
+    assert [one.of(text, kind_of("varchar")) for text in texts] == made
+    assert one.of("77", kind_of("int4")) == one.of("77", kind_of("int8"))
+    document = json.loads(one.of('{"who": "customer 3", "many": ["customer 4", 77]}', kind_of("jsonb")))
+    assert document == {"who": made[3], "many": [made[4], int(one.of("77", kind_of("int4")))]}
+    assert one.of("{77,5}", BY_OID[1007]).startswith("{" + one.of("77", kind_of("int4")))
+
+
+@pytest.mark.parametrize("name", ["int2", "text", "numeric"])
+def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
+    one = StandIns()
+    made = [one.of(str(number), kind_of(name)) for number in range(1, 1000)]
+    assert len(set(made)) == (999 if name != "numeric" else len(set(made)))
+    assert all(-(2**15) <= int(text) < 2**15 for text in made)
+
+
+def test_the_values_of_an_enum_are_exchanged_for_one_another() -> None:
+    mood = PgType("mood", 16401, 16400, JsonForm.TEXT, labels=("sad", "ok", "happy"))
+    one = StandIns()
+    assert {one.of(label, mood) for label in mood.labels} == set(mood.labels)
+
+
+def test_another_capture_has_other_stand_ins() -> None:
+    assert len({StandIns().of("Ann Smith of Example Street", kind_of("text")) for _ in range(20)}) == 20
+
+
+def test_the_members_of_a_document_keep_their_names_and_their_types() -> None:
+    text = (
+        r'{"name": "Ann \u00e9\n\"x\"", "n": -12.50, "big": 123456789012345678901234, "e": 1e5, "ok": true, "no": null}'
+    )
+    made = StandIns().of(text, kind_of("jsonb"))
+    found = json.loads(made, parse_float=Decimal)
+    assert list(found) == ["name", "n", "big", "e", "ok", "no"]
+    assert re.fullmatch('[A-Z][a-z]{2} é\n"[a-z]"', found["name"])
+    assert found["n"].as_tuple().exponent == -2
+    assert len(str(found["big"])) == 24
+    assert isinstance(found["ok"], bool)
+    assert found["no"] is None
+
+
+def test_bounds_of_ranges_stay_in_their_order() -> None:
+    for _ in range(50):
+        low, high = StandIns().of("[10,50)", kind_of("int4range"))[1:-1].split(",")
+        assert int(low) <= int(high)
+
+
+def test_values_of_arrows_types_and_bytes_are_scrubbed_too_and_uuids_of_rows() -> None:
+    types = {"n": pa.int32(), "x": pa.float64(), "b": pa.bool_(), "s": pa.string(), "l": pa.list_(pa.int8())}
+    columns = tuple(Column(name, ArrowType(kind)) for name, kind in types.items())
+    relation = Relation("t", "main", "t", (*columns, Column("kept", ArrowType(pa.string()))))
+    line = {
+        "op": "read",
+        "uuid": "123e4567-e89b-42d3-a456-426614174000",
+        "after": {"n": "1234", "x": "1.5", "b": "true", "s": "secret", "l": {"arrow": "c2VjcmV0"}, "kept": "as it is"},
+    }
+    made = Scrubber(frozenset({"kept"})).scrub(line, relation)
+    after = made["after"]
+    assert re.fullmatch(r"[1-9]\d{3}", after["n"])
+    assert re.fullmatch(r"[1-9]\.\d", after["x"])
+    assert after["b"] in ("true", "false")
+    assert re.fullmatch("[a-z]{6}", after["s"])
+    assert after["s"] != "secret"
+    assert after["l"] is None, "a nested value has no stand-in"
+    assert after["kept"] == "as it is"
+    assert made["uuid"] != line["uuid"], "it is made of the key"
