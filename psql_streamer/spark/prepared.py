@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b")
-"""In the text of a physical plan: a shuffle, or a broadcast of the side that has the changes. The next run would see
-them again."""
+_KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b|\bAdaptiveSparkPlan\b")
+"""In the text of a physical plan: a shuffle, a broadcast of the side that has the changes, or a plan that is not final.
+The next run would see them again."""
 
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""

@@ -33,7 +33,7 @@ from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, row_column, schema_of
 from psql_streamer.spark.rules import Rule
-from psql_streamer.spark.splitting import NEVER_SPLITS, Splitting
+from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.tolerating import FAILED, tolerate
 
@@ -301,7 +301,7 @@ class Runner:
         sent: Sent,
         lineage: Lineage,
         result: Result,
-        splitting: Callable[[], Splitting] = lambda: NEVER_SPLITS,
+        splitting: Callable[[], Splitting] = lambda: UNKNOWN,
     ) -> Changes | None:
         received = receive(sent, lineage, result, job.where, splitting)
         self._tell_of_unaddressed(job, received.unaddressed)
@@ -330,7 +330,7 @@ class Runner:
             sent = self._add_bits(job, sent, unknown)
         lineage = _with_row(lineage, sent)
         needs = Needs.of(lineage, facts, sent)
-        if not needs.has_work:
+        if not needs.has_work and not job.lookup_versions:  # a join may find several rows for one
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
         return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None
@@ -376,7 +376,11 @@ class Runner:
         rows = sent.schema.empty_table() if empty else sent.table
         result = self._applied(job, sent, job.spark.createDataFrame(rows, self._schema(sent)))
         lineage = self._lineages.find(self.catalyst, job.rule, sent, result, thorough)
-        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        try:
+            refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        except HandlerRefused:
+            self._lineages.forget(job.rule, sent)  # or it would be taken for one that was looked at
+            raise
         facts = lineage.facts
         if facts is None:
             return result, lineage
