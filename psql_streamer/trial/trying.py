@@ -78,7 +78,10 @@ class Trial:
     def __init__(self, config: Config, sink: str | None) -> None:
         """sink: its name; None for the only one. ConfigError when it is not clear which. Does no I/O."""
         name = _choose(config, sink)
-        self.handlers: Sequence[Handler] = [config.handlers[one].build() for one in config.handler_names(name)]
+        self.handlers: Sequence[Handler] = config.build_handlers(name)
+        sources = {one: source.build() for one, source in config.sources.items()}
+        for handler in self.handlers:
+            handler.attach(sources, None)
         self._options = config.sinks[name].options
 
     def start(self) -> None:

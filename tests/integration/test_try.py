@@ -173,3 +173,91 @@ def test_the_table_without_a_topic_says_so(run: Run) -> None:
     config = '[sink.two]\ntype = "kafka"\nsources = ["db1"]\nhosts = ["127.0.0.1:1"]\ntableTopicMapping = { a = "a" }\n'
     told = _json(run, config + "deadLetterTopic = 'dead'\n" + MASKED, "--sink", "two")
     assert told["outcomes"] == {"no-topic": 3, "dropped": 1}
+
+
+TWO_SINKS = """
+[sink.partners]
+type = "kafka"
+sources = ["db1"]
+hosts = ["127.0.0.1:1"]
+topicPrefix = "partners"
+[[spark.tables.orders]]
+sinks = ["kafka"]
+sql = "SELECT id, mail FROM changes"
+[[spark.tables.orders]]
+sinks = ["partners"]
+sql = "SELECT id FROM changes WHERE id <> 1"
+"""
+
+
+@pytest.mark.parametrize(("sink", "first"), [("kafka", [{"id": 1, "mail": "a@x.org"}]), ("partners", [])])
+def test_a_rule_for_some_sinks_is_tried_for_these(run: Run, sink: str, first: list[Any]) -> None:
+    told = _json(run, TWO_SINKS, "--sink", sink)
+    assert [event["value"]["Columns"] for event in told["changes"][0]["events"]] == first
+
+
+PARTS = """
+[spark.tables.carts]
+coerce = { items = "array<string>" }
+sql = '''
+SELECT id, item, position AS _part, item AS _key, map('cart', string(id)) AS _headers,
+    IF(item = 'apple', 'fruit', NULL) AS _topic
+FROM changes LATERAL VIEW posexplode(items) AS position, item
+'''
+"""
+CARTS = [
+    (
+        '{"relation": {"table": "carts", "replica_identity": "full", "columns":'
+        ' [{"name": "id", "type": "bigint", "key": true}, {"name": "items", "type": "text[]"}]}}'
+    ),
+    '{"op": "insert", "after": {"id": 1, "items": ["apple", "bolt"]}}',
+    '{"op": "insert", "after": {"id": 2, "items": []}}',
+    '{"op": "update", "before": {"id": 1, "items": ["apple", "bolt"]}, "after": {"id": 1, "items": ["bolt", "corn"]}}',
+    '{"op": "delete", "before": {"id": 1, "items": ["bolt", "corn"]}}',
+]
+
+
+def test_every_row_that_a_change_becomes_is_shown_beside_it(run: Run) -> None:
+    told = json.loads(run(PARTS, "--json", events=CARTS)[1])
+    made = [
+        [(event["topic"], event["key"], event["value"]["Action"], event["headers"]["cart"]) for event in one["events"]]
+        for one in told["changes"]
+    ]
+    assert [one["outcome"] for one in told["changes"]] == ["sent", "dropped", "sent", "sent"]
+    assert made == [
+        [("fruit", "apple", "insert", "1"), ("shop.public.carts", "bolt", "insert", "1")],
+        [],
+        [
+            ("fruit", "apple", "delete", "1"),
+            ("shop.public.carts", "bolt", "update", "1"),
+            ("shop.public.carts", "corn", "insert", "1"),
+        ],
+        [("shop.public.carts", "bolt", "delete", "1"), ("shop.public.carts", "corn", "delete", "1")],
+    ]
+
+
+MAPPED = PARTS + '[sink.two]\ntype = "kafka"\nsources = ["db1"]\nhosts = ["127.0.0.1:1"]\n'
+
+
+def test_rows_without_a_topic_are_told_beside_those_that_have_one(run: Run) -> None:
+    rules = MAPPED + 'deadLetterTopic = "dead"\ntableTopicMapping = { a = "a" }\n'
+    told = json.loads(run(rules, "--json", "--sink", "two", events=CARTS)[1])
+    first = told["changes"][0]
+    assert (first["outcome"], len(first["events"]), first["without_topic"]) == ("sent", 1, 1)
+    out = run(rules, "--sink", "two", events=CARTS)[1]
+    assert "| 1 row has no topic: see tableTopicMapping" in out
+
+
+def test_a_lookup_that_cannot_be_read_is_told(run: Run) -> None:
+    rules = """
+    [spark.lookups.customers]
+    kind = "changelog"
+    source = "db1"
+    table = "public.customers"
+    [spark.tables.orders]
+    sql = "SELECT c.* FROM changes c LEFT JOIN customers l ON l.id = c.id"
+    """
+    code, _, err = run(rules)
+    assert code == 1
+    assert "lookup customers: " in err
+    assert "port 1" in err
