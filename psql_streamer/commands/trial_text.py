@@ -83,13 +83,19 @@ def _rows(count: int) -> str:
 
 def _event(event: Event) -> Iterator[str]:
     yield f"topic {event.topic or '(none)'}"
-    yield f"key {'(none)' if event.key is None else _one_line(key_as_json(event.key))}"
+    yield f"key {_key(event.key)}"
     if event.headers:
         yield "headers " + ", ".join(f"{name}: {shown(value)}" for name, value in event.headers.items())
     if event.value is None:
         yield "no value (a tombstone)"
     else:
         yield from indented(as_json(event.value)).splitlines()
+
+
+def _key(key: bytes | None) -> str:
+    """A text without quotes: its bytes have none."""
+    made = "(none)" if key is None else key_as_json(key)
+    return made if isinstance(made, str) else _one_line(made)
 
 
 def _dead_letter(letter: DeadLetter) -> Iterator[str]:

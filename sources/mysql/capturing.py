@@ -87,5 +87,4 @@ class ExistingRows(Source):
     def _require_success(source: Source) -> None:
         for run in source.snapshots():
             if run.state is SnapshotState.FAILED:
-                reasons = [f"{table.table}: {table.reason}" for table in run.tables if table.reason]
-                raise SourceRefused("; ".join(reasons) or run.reason, "name other tables with --table")
+                raise SourceRefused("; ".join(table.reason for table in run.tables if table.reason) or run.reason)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from psql_streamer.binlog.events import EventType
-from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (

@@ -261,6 +261,14 @@ def test_rows_that_are_there_on_mysql_are_captured_as_read(schema: Schema, tmp_p
     assert run(config, "-t", "orders", "--timeout", "2")[:2] == (1, []), "nothing of them without being asked"
 
 
+def test_a_table_that_mysql_snapshots_do_not_take_is_refused_in_words(schema: Schema, tmp_path: Path, run: Run) -> None:
+    schema.execute("CREATE TABLE keyless (note text)", "INSERT INTO keyless VALUES ('a')")
+    config = _configured(tmp_path, f'type = "mysql"\ndsn = "{schema.dsn}"\ntables = ["{schema.name}.*"]\n')
+    code, lines, err = run(config, "-t", "keyless", "--existing", "--timeout", "20")
+    assert (code, lines) == (1, [])
+    assert "keyless has no primary key" in err.splitlines()[-1]
+
+
 def test_rows_of_a_sql_source_are_captured_from_the_first_one_on(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "shop.db"
     rows = [f"INSERT INTO orders VALUES ({number}, 'n')" for number in (1, 2, 3)]

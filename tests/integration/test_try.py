@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,7 @@ def test_rows_without_a_topic_are_told_beside_those_that_have_one(run: Run) -> N
     first = told["changes"][0]
     assert (first["outcome"], len(first["events"]), first["without_topic"]) == ("sent", 1, 1)
     out = run(rules, "--sink", "two", events=CARTS)[1]
+    assert "| key apple\n" in out
     assert "| 1 row has no topic: see tableTopicMapping" in out
 
 
@@ -261,3 +263,8 @@ def test_a_lookup_that_cannot_be_read_is_told(run: Run) -> None:
     assert code == 1
     assert "lookup customers: " in err
     assert "port 1" in err
+    file = 'kind = "csv"\npath = "/nonexistent/customers.csv"\n'
+    code, _, err = run(re.sub(r'kind(.|\n)*public.customers"\n', file, rules))
+    assert code == 1
+    assert "lookup customers has not been read yet: " in err.splitlines()[-1]
+    assert "/nonexistent/customers.csv" in err.splitlines()[-1]
