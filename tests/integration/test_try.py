@@ -12,6 +12,7 @@ import pytest
 
 from psql_streamer.cli import main
 from psql_streamer.spark.handler import SparkHandler
+from tests.database import Database
 from tests.integration.conftest import MASTER
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
@@ -31,12 +32,14 @@ EVENTS = [
     '{"op": "delete", "commit": 9999, "xid": 9, "before": {"id": 3}}',
 ]
 
+DSN = "host=127.0.0.1 port=1 dbname=shop"
+
 CONFIG = f"""
 http = ":0"
 lmdb = "/nonexistent/positions"
 [source.db1]
 type = "postgres"
-dsn = "host=127.0.0.1 port=1 dbname=shop"
+dsn = "{DSN}"
 publication = "shop"
 replicationSlot = "shop"
 [sink.kafka]
@@ -61,9 +64,9 @@ def run(
 ) -> Run:
     """The command over EVENTS with these rules: exit code, stdout, stderr."""
 
-    def ran(rules: str, *arguments: str, events: list[str] = EVENTS) -> tuple[int, str, str]:
+    def ran(rules: str, *arguments: str, events: list[str] = EVENTS, dsn: str = DSN) -> tuple[int, str, str]:
         config, file = tmp_path / "psql-streamer.toml", tmp_path / "events.jsonl"
-        config.write_text(CONFIG + rules)
+        config.write_text(CONFIG.replace(DSN, dsn) + rules)
         file.write_text("\n".join(events))
         code = main(["try", "-c", str(config), "--events", str(file), *arguments])
         return code, *capsys.readouterr()
@@ -250,6 +253,35 @@ def test_rows_without_a_topic_are_told_beside_those_that_have_one(run: Run) -> N
     assert "| 1 row has no topic: see tableTopicMapping" in out
 
 
+def test_a_changelog_is_as_it_was_if_its_rows_are_among_the_events(run: Run, database: Database) -> None:
+    database.execute(
+        "CREATE TABLE customers (id bigint PRIMARY KEY, segment text); CREATE PUBLICATION shop FOR ALL TABLES;"
+        "INSERT INTO customers VALUES (7, 'gold'), (8, 'tin')"
+    )
+    rules = """
+    [spark.lookups.customers]
+    kind = "changelog"
+    source = "db1"
+    table = "public.customers"
+    [spark.tables.orders]
+    sql = "SELECT c.id, l.segment FROM changes c LEFT JOIN customers l ON l.id = c.customer"
+    """
+    customers = (
+        '{"relation": {"table": "customers", "columns":'
+        ' [{"name": "id", "type": "bigint", "key": true}, {"name": "segment", "type": "text"}]}}'
+    )
+    orders = customers.replace("customers", "orders").replace('"segment", "type": "text"', '"customer", "type": "int8"')
+    events = [customers, '{"op": "read", "after": {"id": 7, "segment": "silver"}}']
+    events += [orders, *(f'{{"op": "insert", "after": {{"id": {one}, "customer": {one}}}}}' for one in (7, 8))]
+    events += [customers, '{"op": "update", "after": {"id": 7, "segment": "gold"}}']
+    events += [orders, '{"op": "insert", "after": {"id": 9, "customer": 7}}']
+    code, out, err = run(rules, "--json", "--table", "orders", events=events, dsn=database.dsn)
+    assert code == 0, err
+    joined = [one["events"][0]["value"]["Columns"]["segment"] for one in json.loads(out)["changes"]]
+    assert joined == ["silver", "tin", "gold"]
+    assert "lookup customers begins with the rows that public.customers has now" in err
+
+
 def test_a_lookup_that_cannot_be_read_is_told(run: Run) -> None:
     rules = """
     [spark.lookups.customers]
@@ -268,3 +300,8 @@ def test_a_lookup_that_cannot_be_read_is_told(run: Run) -> None:
     assert code == 1
     assert "lookup customers has not been read yet: " in err.splitlines()[-1]
     assert "/nonexistent/customers.csv" in err.splitlines()[-1]
+    elsewhere = 'kind = "jdbc"\nurl = "jdbc:unknown://db/shop?password=secret"\ntable = "customers"\n'
+    code, _, err = run(re.sub(r'kind(.|\n)*public.customers"\n', elsewhere, rules))
+    assert code == 1
+    assert "no JDBC driver takes its url: name the driver in [spark], under packages or jars" in err.splitlines()[-1]
+    assert "secret" not in err
