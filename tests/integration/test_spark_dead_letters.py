@@ -166,7 +166,8 @@ HUGE = 160 << 20
 
 def meet_a_huge_row() -> None:
     """Runs in a process of its own: the JVM of this one is shared by all tests."""
-    rules: Any = {"*": {"sql": "SELECT *, length(amount) AS n FROM changes"}, "docs": {"sql": "SELECT * FROM changes"}}
+    counted = {"sql": "SELECT *, length(amount) AS n FROM changes"}
+    rules: Any = {"*": counted, "docs": counted}
     conf = {"spark.driver.memory": "512m"}
     handler = SparkHandler("spark", SparkOptions(master="local[2]", tables=rules, conf=conf))
     with patch("psql_streamer.spark.handler.warm_up"):
@@ -182,7 +183,7 @@ def meet_a_huge_row() -> None:
             if kind == "HandlerUnavailable":
                 handler.start()
     handler._options = SparkOptions(**{**handler._options.model_dump(), "on_error": "dead-letter"})
-    handler._rules = Rules(handler._options.tables, "dead-letter")
+    handler._rules = Rules(handler._options.rules_of(None), "dead-letter")
     result = handler.handle(given)
     aside = [one.changes.seq.tolist() for one in result.rejections]
     print(f"{aside} aside, {[part.seq.tolist() for part in result.changes]} made")
