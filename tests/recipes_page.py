@@ -16,14 +16,15 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """python: modules by name. files: what else a recipe needs, by name. changes: lines. becomes: an object for each
-    event, and for each change that none is made of.
+    """python: modules by name. files: what else a recipe needs, by name. sql: what fills the database that a lookup
+    reads. changes: lines. becomes: an object for each event, and for each change that none is made of.
     """
 
     name: str
     config: str
     python: Mapping[str, str]
     files: Mapping[str, str]
+    sql: str
     changes: list[str]
     becomes: list[Any]
 
@@ -43,6 +44,7 @@ def recipes() -> Iterator[Recipe]:
             config,
             dict(zip(modules, python, strict=True)),
             dict(files),
+            "".join(text for language, text in blocks if language == "sql"),
             changes,
             [json.loads(line) for line in becomes],
         )

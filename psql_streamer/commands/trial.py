@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from psql_streamer import logs
 from psql_streamer.commands.trial_text import NARROWEST, WIDEST, describe, summary
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
@@ -27,6 +28,8 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     batches = [batch for path in arguments.events for batch in read_events(path)]
     _require_some(arguments, batches, fits)
     trial = Trial(config, arguments.sink)
+    for name, table in trial.changelogs():
+        logs.complain(f"lookup {name} begins with the rows that {table} has now, unless they are among the events")
     try:
         trial.start()
         _print(arguments, trial.run(batches, fits))

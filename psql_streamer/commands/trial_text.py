@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from psql_streamer.trial.outcome_json import as_json, indented, shown
+from psql_streamer.trial.outcome_json import as_json, indented, key_as_json, shown
 from psql_streamer.trial.trying import DeadLetter, Event, Tried
 
 NARROWEST, WIDEST = 60, 100
@@ -71,19 +71,31 @@ def _made(tried: Tried) -> Iterator[str]:
         yield "no topic: see tableTopicMapping"
     for event in tried.events:
         yield from _event(event)
+    if tried.events and tried.without_topic:
+        yield f"{_rows(tried.without_topic)} no topic: see tableTopicMapping"
     for letter in tried.dead_letters:
         yield from _dead_letter(letter)
 
 
+def _rows(count: int) -> str:
+    return "1 row has" if count == 1 else f"{count} rows have"
+
+
 def _event(event: Event) -> Iterator[str]:
     yield f"topic {event.topic or '(none)'}"
-    yield f"key {'(none)' if event.key is None else _one_line(as_json(event.key))}"
+    yield f"key {_key(event.key)}"
     if event.headers:
         yield "headers " + ", ".join(f"{name}: {shown(value)}" for name, value in event.headers.items())
     if event.value is None:
         yield "no value (a tombstone)"
     else:
         yield from indented(as_json(event.value)).splitlines()
+
+
+def _key(key: bytes | None) -> str:
+    """A text without quotes: its bytes have none."""
+    made = "(none)" if key is None else key_as_json(key)
+    return made if isinstance(made, str) else _one_line(made)
 
 
 def _dead_letter(letter: DeadLetter) -> Iterator[str]:

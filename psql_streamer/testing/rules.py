@@ -22,11 +22,13 @@ from typing import Any
 
 from psql_streamer.config import Config, load
 from psql_streamer.errors import ConfigError
+from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.trial.capturing import table_filter
 from psql_streamer.trial.event_reading import read_events, read_lines
+from psql_streamer.trial.outcome_json import text_of
 from psql_streamer.trial.row_lines import Row, RowChange, lines_of_rows
 from psql_streamer.trial.trying import Event, Trial, Tried
 
@@ -46,9 +48,9 @@ class RejectedChange:
 class RuleResult:
     """What became of changes. topics, keys, events, headers: of the records, in their order, one element each.
 
-    events: the records' values. Keys and values are what their JSON is, None for none, and bytes where they are no
-    JSON; headers are texts. dropped: changes that the rule dropped, as lines of a file of events. dead_letters: what it
-    put aside. outcomes: of each change: sent, dropped, dead-letter or no-topic.
+    events: the records' values. Keys and values are what their JSON is, None for none, and what is no JSON is a string
+    where it is text, else bytes; headers are texts. dropped: changes that the rule dropped, as lines of a file of
+    events. dead_letters: what it put aside. outcomes: of each change: sent, dropped, dead-letter or no-topic.
     """
 
     topics: list[str]
@@ -127,7 +129,8 @@ def _parsed(data: bytes | None) -> Any:
         return None
     with suppress(ValueError):
         return json.loads(data)
-    return data
+    text = text_of(data)
+    return data if text is None else text
 
 
 def _texts(event: Event) -> dict[str, str]:
@@ -146,7 +149,7 @@ class _Running:
         trial = Trial(config, sink)
         options = [handler.options for handler in trial.handlers]
         before = self._trial
-        if before is not None and options == self._options:
+        if before is not None and options == self._options and _may_go_on(before.handlers, trial.handlers):
             trial.handlers = before.handlers
         else:
             if before is not None and not _share_an_engine(options, self._options):
@@ -165,6 +168,13 @@ class _Running:
         trial, self._trial = self._trial, None
         if trial is not None:
             trial.stop()
+
+
+def _may_go_on(running: Sequence[Handler], wanted: Sequence[Handler]) -> bool:
+    """Rules may be for some sinks, and lookups hold what they have read."""
+    served = [[(one.sink, one.sources) for one in handlers] for handlers in (running, wanted)]
+    has_lookups = any(isinstance(one.options, SparkOptions) and one.options.lookups for one in wanted)
+    return served[0] == served[1] and not has_lookups
 
 
 def _share_an_engine(some: Sequence[HandlerOptions], others: Sequence[HandlerOptions]) -> bool:

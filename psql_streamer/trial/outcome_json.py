@@ -17,6 +17,7 @@ def tried_to_json(tried: Tried) -> dict[str, Any]:
         "outcome": tried.outcome,
         "change": tried.line,
         "events": [_event_to_json(event) for event in tried.events],
+        "without_topic": tried.without_topic,
         "dead_letters": [_dead_letter_to_json(letter) for letter in tried.dead_letters],
     }
 
@@ -37,6 +38,24 @@ def as_json(data: bytes | None) -> Any:
     return msgspec.Raw(data)
 
 
+def key_as_json(key: bytes | None) -> Any:
+    """As `as_json`; a key that is text and no JSON, as rules may give it, is a string."""
+    made = as_json(key)
+    if key is None or isinstance(made, msgspec.Raw):
+        return made
+    text = text_of(key)
+    return made if text is None else text
+
+
+def text_of(data: bytes) -> str | None:
+    """Bytes that are text of one line; None for others."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None
+
+
 def shown(data: bytes) -> str:
     """Text, or base64 of what is none."""
     try:
@@ -48,7 +67,7 @@ def shown(data: bytes) -> str:
 def _event_to_json(event: Event) -> dict[str, Any]:
     return {
         "topic": event.topic or None,
-        "key": as_json(event.key),
+        "key": key_as_json(event.key),
         "value": as_json(event.value),
         "headers": {name: shown(value) for name, value in event.headers.items()},
     }

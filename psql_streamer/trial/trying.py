@@ -21,6 +21,7 @@ from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch, Changes, Rejection
 from psql_streamer.nearest import nearest
 from psql_streamer.options import SinkOptions
+from psql_streamer.spark.options import SparkOptions
 from psql_streamer.trial.event_lines import Line, changes_to_lines
 
 _ATTEMPTS = 6
@@ -78,8 +79,19 @@ class Trial:
     def __init__(self, config: Config, sink: str | None) -> None:
         """sink: its name; None for the only one. ConfigError when it is not clear which. Does no I/O."""
         name = _choose(config, sink)
-        self.handlers: Sequence[Handler] = [config.handlers[one].build() for one in config.handler_names(name)]
+        self.handlers: Sequence[Handler] = config.build_handlers(name)
+        sources = {one: source.build() for one, source in config.sources.items()}
+        for handler in self.handlers:
+            handler.attach(sources, None)
         self._options = config.sinks[name].options
+
+    def changelogs(self) -> Iterator[tuple[str, str]]:
+        """Lookups that follow the changes of a table, and its name: where they begin is not in the changes."""
+        for handler in self.handlers:
+            if isinstance(handler.options, SparkOptions):
+                for name, lookup in handler.options.lookups.items():
+                    if lookup.kind == "changelog":
+                        yield name, str(lookup.table)
 
     def start(self) -> None:
         """Start the handlers: an engine takes seconds."""

@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from psql_streamer.binlog.events import EventType
-from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
@@ -26,6 +26,7 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.mysql.batches import BatchReader, Origin
+from sources.mysql.capturing import ExistingRows
 from sources.mysql.check import findings
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
@@ -39,6 +40,7 @@ from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
 from sources.snapshot.gap_remedies import accept_gap
+from sources.snapshot.options import SnapshotMode
 
 log = logging.getLogger(__name__)
 
@@ -181,11 +183,11 @@ class MysqlSource(Source):
         return self._snapshots.show()
 
     def make_capture(self, request: CaptureRequest) -> Source:
-        """From the end of the binary log. Another client with the same server id would end this source's session."""
+        """From the end of the binary log, or rows that are there."""
         if request.existing:
-            raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
-        of_its_own = {"position_override": "", "server_id": 0}
-        return MysqlSource(self.name, self._settings.model_copy(update=of_its_own))
+            return ExistingRows(self.name, self._settings, request, self.published, self._make_of_its_own)
+        never = self._settings.snapshot.model_copy(update={"mode": SnapshotMode.NEVER})
+        return self._make_of_its_own({"snapshot": never})
 
     def interrupt(self) -> None:
         self._connector.interrupt()
@@ -231,6 +233,11 @@ class MysqlSource(Source):
             )
             executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
         return origin, replace(resume, server=origin.uuid), executed, LogPlace.of(end), server
+
+    def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
+        """Another client with the same server id would end this source's session."""
+        options = {"position_override": "", "server_id": 0, **update}
+        return MysqlSource(self.name, self._settings.model_copy(update=options))
 
     # At work.
 

@@ -237,9 +237,36 @@ def test_a_binary_log_is_captured_from_now_on_and_beside_the_service(schema: Sch
         read_until(service, lambda batches: sum(map(len, batches)) == 2)
     assert inserted["after"] == {"id": "2", "note": "b"}
     assert deleted["before"] == {"id": "1", "note": "a"}
-    code, _, err = run(config, "-t", "orders", "--existing")
-    assert code == 1
-    assert "takes no snapshots" in err
+
+
+def test_rows_that_are_there_on_mysql_are_captured_as_read(schema: Schema, tmp_path: Path, run: Run) -> None:
+    schema.execute(
+        "CREATE TABLE orders (id bigint unsigned PRIMARY KEY, note text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "INSERT INTO orders VALUES (1, 'a'), (2, NULL), (3, 'c')",
+        "INSERT INTO other VALUES (1)",
+    )
+    config = _configured(tmp_path, f'type = "mysql"\ndsn = "{schema.dsn}"\ntables = ["{schema.name}.*"]\n')
+    code, lines, err = run(config, "-t", "orders", "--existing")
+    assert code == 0, err
+    rows = _changes(lines)
+    assert [(one["op"], one["after"]) for one in rows] == [
+        ("read", {"id": "1", "note": "a"}),
+        ("read", {"id": "2", "note": None}),
+        ("read", {"id": "3", "note": "c"}),
+    ]
+    assert rows[0]["snapshot"]["on_demand"] is False
+    code, lines, _ = run(config, "-t", "orders", "--existing", "-n", "2")
+    assert len(_changes(lines)) == 2
+    assert run(config, "-t", "orders", "--timeout", "2")[:2] == (1, []), "nothing of them without being asked"
+
+
+def test_a_table_that_mysql_snapshots_do_not_take_is_refused_in_words(schema: Schema, tmp_path: Path, run: Run) -> None:
+    schema.execute("CREATE TABLE keyless (note text)", "INSERT INTO keyless VALUES ('a')")
+    config = _configured(tmp_path, f'type = "mysql"\ndsn = "{schema.dsn}"\ntables = ["{schema.name}.*"]\n')
+    code, lines, err = run(config, "-t", "keyless", "--existing", "--timeout", "20")
+    assert (code, lines) == (1, [])
+    assert "keyless has no primary key" in err.splitlines()[-1]
 
 
 def test_rows_of_a_sql_source_are_captured_from_the_first_one_on(tmp_path: Path, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from psql_streamer.cli import main
 from psql_streamer.spark.handler import SparkHandler
+from tests.database import Database
 from tests.integration.conftest import MASTER
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
@@ -30,12 +32,14 @@ EVENTS = [
     '{"op": "delete", "commit": 9999, "xid": 9, "before": {"id": 3}}',
 ]
 
+DSN = "host=127.0.0.1 port=1 dbname=shop"
+
 CONFIG = f"""
 http = ":0"
 lmdb = "/nonexistent/positions"
 [source.db1]
 type = "postgres"
-dsn = "host=127.0.0.1 port=1 dbname=shop"
+dsn = "{DSN}"
 publication = "shop"
 replicationSlot = "shop"
 [sink.kafka]
@@ -60,9 +64,9 @@ def run(
 ) -> Run:
     """The command over EVENTS with these rules: exit code, stdout, stderr."""
 
-    def ran(rules: str, *arguments: str, events: list[str] = EVENTS) -> tuple[int, str, str]:
+    def ran(rules: str, *arguments: str, events: list[str] = EVENTS, dsn: str = DSN) -> tuple[int, str, str]:
         config, file = tmp_path / "psql-streamer.toml", tmp_path / "events.jsonl"
-        config.write_text(CONFIG + rules)
+        config.write_text(CONFIG.replace(DSN, dsn) + rules)
         file.write_text("\n".join(events))
         code = main(["try", "-c", str(config), "--events", str(file), *arguments])
         return code, *capsys.readouterr()
@@ -173,3 +177,131 @@ def test_the_table_without_a_topic_says_so(run: Run) -> None:
     config = '[sink.two]\ntype = "kafka"\nsources = ["db1"]\nhosts = ["127.0.0.1:1"]\ntableTopicMapping = { a = "a" }\n'
     told = _json(run, config + "deadLetterTopic = 'dead'\n" + MASKED, "--sink", "two")
     assert told["outcomes"] == {"no-topic": 3, "dropped": 1}
+
+
+TWO_SINKS = """
+[sink.partners]
+type = "kafka"
+sources = ["db1"]
+hosts = ["127.0.0.1:1"]
+topicPrefix = "partners"
+[[spark.tables.orders]]
+sinks = ["kafka"]
+sql = "SELECT id, mail FROM changes"
+[[spark.tables.orders]]
+sinks = ["partners"]
+sql = "SELECT id FROM changes WHERE id <> 1"
+"""
+
+
+@pytest.mark.parametrize(("sink", "first"), [("kafka", [{"id": 1, "mail": "a@x.org"}]), ("partners", [])])
+def test_a_rule_for_some_sinks_is_tried_for_these(run: Run, sink: str, first: list[Any]) -> None:
+    told = _json(run, TWO_SINKS, "--sink", sink)
+    assert [event["value"]["Columns"] for event in told["changes"][0]["events"]] == first
+
+
+PARTS = """
+[spark.tables.carts]
+coerce = { items = "array<string>" }
+sql = '''
+SELECT id, item, position AS _part, item AS _key, map('cart', string(id)) AS _headers,
+    IF(item = 'apple', 'fruit', NULL) AS _topic
+FROM changes LATERAL VIEW posexplode(items) AS position, item
+'''
+"""
+CARTS = [
+    (
+        '{"relation": {"table": "carts", "replica_identity": "full", "columns":'
+        ' [{"name": "id", "type": "bigint", "key": true}, {"name": "items", "type": "text[]"}]}}'
+    ),
+    '{"op": "insert", "after": {"id": 1, "items": ["apple", "bolt"]}}',
+    '{"op": "insert", "after": {"id": 2, "items": []}}',
+    '{"op": "update", "before": {"id": 1, "items": ["apple", "bolt"]}, "after": {"id": 1, "items": ["bolt", "corn"]}}',
+    '{"op": "delete", "before": {"id": 1, "items": ["bolt", "corn"]}}',
+]
+
+
+def test_every_row_that_a_change_becomes_is_shown_beside_it(run: Run) -> None:
+    told = json.loads(run(PARTS, "--json", events=CARTS)[1])
+    made = [
+        [(event["topic"], event["key"], event["value"]["Action"], event["headers"]["cart"]) for event in one["events"]]
+        for one in told["changes"]
+    ]
+    assert [one["outcome"] for one in told["changes"]] == ["sent", "dropped", "sent", "sent"]
+    assert made == [
+        [("fruit", "apple", "insert", "1"), ("shop.public.carts", "bolt", "insert", "1")],
+        [],
+        [
+            ("fruit", "apple", "delete", "1"),
+            ("shop.public.carts", "bolt", "update", "1"),
+            ("shop.public.carts", "corn", "insert", "1"),
+        ],
+        [("shop.public.carts", "bolt", "delete", "1"), ("shop.public.carts", "corn", "delete", "1")],
+    ]
+
+
+MAPPED = PARTS + '[sink.two]\ntype = "kafka"\nsources = ["db1"]\nhosts = ["127.0.0.1:1"]\n'
+
+
+def test_rows_without_a_topic_are_told_beside_those_that_have_one(run: Run) -> None:
+    rules = MAPPED + 'deadLetterTopic = "dead"\ntableTopicMapping = { a = "a" }\n'
+    told = json.loads(run(rules, "--json", "--sink", "two", events=CARTS)[1])
+    first = told["changes"][0]
+    assert (first["outcome"], len(first["events"]), first["without_topic"]) == ("sent", 1, 1)
+    out = run(rules, "--sink", "two", events=CARTS)[1]
+    assert "| key apple\n" in out
+    assert "| 1 row has no topic: see tableTopicMapping" in out
+
+
+def test_a_changelog_is_as_it_was_if_its_rows_are_among_the_events(run: Run, database: Database) -> None:
+    database.execute(
+        "CREATE TABLE customers (id bigint PRIMARY KEY, segment text); CREATE PUBLICATION shop FOR ALL TABLES;"
+        "INSERT INTO customers VALUES (7, 'gold'), (8, 'tin')"
+    )
+    rules = """
+    [spark.lookups.customers]
+    kind = "changelog"
+    source = "db1"
+    table = "public.customers"
+    [spark.tables.orders]
+    sql = "SELECT c.id, l.segment FROM changes c LEFT JOIN customers l ON l.id = c.customer"
+    """
+    customers = (
+        '{"relation": {"table": "customers", "columns":'
+        ' [{"name": "id", "type": "bigint", "key": true}, {"name": "segment", "type": "text"}]}}'
+    )
+    orders = customers.replace("customers", "orders").replace('"segment", "type": "text"', '"customer", "type": "int8"')
+    events = [customers, '{"op": "read", "after": {"id": 7, "segment": "silver"}}']
+    events += [orders, *(f'{{"op": "insert", "after": {{"id": {one}, "customer": {one}}}}}' for one in (7, 8))]
+    events += [customers, '{"op": "update", "after": {"id": 7, "segment": "gold"}}']
+    events += [orders, '{"op": "insert", "after": {"id": 9, "customer": 7}}']
+    code, out, err = run(rules, "--json", "--table", "orders", events=events, dsn=database.dsn)
+    assert code == 0, err
+    joined = [one["events"][0]["value"]["Columns"]["segment"] for one in json.loads(out)["changes"]]
+    assert joined == ["silver", "tin", "gold"]
+    assert "lookup customers begins with the rows that public.customers has now" in err
+
+
+def test_a_lookup_that_cannot_be_read_is_told(run: Run) -> None:
+    rules = """
+    [spark.lookups.customers]
+    kind = "changelog"
+    source = "db1"
+    table = "public.customers"
+    [spark.tables.orders]
+    sql = "SELECT c.* FROM changes c LEFT JOIN customers l ON l.id = c.id"
+    """
+    code, _, err = run(rules)
+    assert code == 1
+    assert "lookup customers: " in err
+    assert "port 1" in err
+    file = 'kind = "csv"\npath = "/nonexistent/customers.csv"\n'
+    code, _, err = run(re.sub(r'kind(.|\n)*public.customers"\n', file, rules))
+    assert code == 1
+    assert "lookup customers has not been read yet: " in err.splitlines()[-1]
+    assert "/nonexistent/customers.csv" in err.splitlines()[-1]
+    elsewhere = 'kind = "jdbc"\nurl = "jdbc:unknown://db/shop?password=secret"\ntable = "customers"\n'
+    code, _, err = run(re.sub(r'kind(.|\n)*public.customers"\n', elsewhere, rules))
+    assert code == 1
+    assert "no JDBC driver takes its url: name the driver in [spark], under packages or jars" in err.splitlines()[-1]
+    assert "secret" not in err

@@ -157,3 +157,34 @@ def test_calls_with_the_same_rules_share_the_handler_and_others_its_engine(tried
     assert handlers() == first
     tried(rules.replace("*", "id"), rows=[{"id": 2}])
     assert handlers() != first
+
+
+def test_a_lookup_is_read_anew_by_every_call(tried: Try, tmp_path: Path) -> None:
+    file = tmp_path / "segments.csv"
+    rules = f'''
+    [spark.lookups.segments]
+    kind = "csv"
+    path = "{file}"
+    options = {{ header = true }}
+    [spark.tables.orders]
+    sql = "SELECT c.*, s.segment FROM changes c LEFT JOIN segments s ON s.id = c.id"
+    '''
+    for segment in ("gold", "tin"):
+        file.write_text(f"id,segment\n1,{segment}\n")
+        [event] = tried(rules, rows=[{"id": 1}]).events
+        assert event["after"]["segment"] == segment
+
+
+def test_a_rule_for_some_sinks_is_tried_for_the_sink_that_is_named(tried: Try) -> None:
+    rules = """
+    [sink.partners]
+    type = "kafka"
+    sources = ["db1"]
+    hosts = ["127.0.0.1:1"]
+    topicPrefix = "partners"
+    [[spark.tables.orders]]
+    sinks = ["partners"]
+    sql = "SELECT *, 'p-' || id AS _key FROM changes"
+    """
+    assert tried(rules, rows=[{"id": 1}], sink="partners").keys == ["p-1"], "text that is no JSON"
+    assert tried(rules, rows=[{"id": 1}], sink="kafka").keys == [{"id": 1}]

@@ -33,6 +33,9 @@ _MOST_COLLECTED_ROWS = 200_000
 
 _DEFAULT_SCHEMA = "public"
 
+_NO_DRIVER = "No suitable driver"
+"""What java.sql.DriverManager says of a URL that none of its drivers knows."""
+
 
 def read(options: LookupOptions, spark: SparkSession, sources: Mapping[str, Source]) -> Version:
     """All rows, in one state. HandlerUnavailable for what may pass, HandlerRefused for what will not by itself."""
@@ -201,13 +204,14 @@ def _spark_errors(work: Callable[[], _Made]) -> _Made:
     except PySparkException as error:
         raise HandlerUnavailable(f"Spark ended with {error.getCondition() or type(error).__name__}") from None
     except Exception as error:
-        raise HandlerUnavailable(f"Spark ended with {_java_class(error)}") from None
-
-
-def _java_class(error: Exception) -> str:
-    """Of what a JDBC driver raises only the class is shown: its text may hold the address."""
-    java: Any = getattr(error, "java_exception", None)
-    return type(error).__name__ if java is None else str(java.getClass().getName())
+        java: Any = getattr(error, "java_exception", None)
+        if java is not None and java.getMessage() == _NO_DRIVER:
+            raise HandlerRefused(
+                "no JDBC driver takes its url", "name the driver in [spark], under packages or jars"
+            ) from None
+        # Of what a JDBC driver raises only the class is shown: its text may hold the address.
+        raised = type(error).__name__ if java is None else str(java.getClass().getName())
+        raise HandlerUnavailable(f"Spark ended with {raised}") from None
 
 
 def _quoted(name: str) -> str:
