@@ -215,7 +215,7 @@ def test_columns_that_a_rule_passes_on_leave_with_every_part_as_they_came(spark:
 
 
 def test_the_example_of_the_documentation_works(spark: Any) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "spark-events.md").read_text()
     (toml,) = re.findall(r"```toml\n(\[spark\.tables[^`]*posexplode[^`]*)```", text)
     columns = (column("id", 23, key=True), column("customer", 25), column("items", 3802))
     items = b'[{"sku": "a", "quantity": 2}, {"sku": "b", "quantity": 1}]'
