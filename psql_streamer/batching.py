@@ -72,6 +72,14 @@ merged (decision 040)."""
 SPARK_BATCHES = 4
 """The most batches that go through Spark as one: a job costs 30 to 40 ms before its first row (decision 008)."""
 
+SPARK_FIRST_ROWS = 1000
+"""The size of the first batch for rules that may make several rows of one: behind it, it is known how much they make
+(decision 072)."""
+
+SPARK_MADE_BYTES = 32 << 20
+"""What rules should make of a batch at most where they make several rows of one, by the batches before: all of it is in
+memory at once (decision 072)."""
+
 PIECE_ROWS = 10_000
 """The size of the pieces in which a handler's result is passed on: an encoded row takes several times its size
 (decisions 003 and 008)."""

@@ -283,6 +283,14 @@ class Handler(ABC):
         """Whether it does the same for every sink that has it: then one instance is reviewed for all of them."""
         return True
 
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows the next batch should have at most, for a handler that makes many of one; None: any number.
+
+        Asked before each `handle`. Parts of a change are not torn apart.
+        """
+        return None
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """See Source.check."""

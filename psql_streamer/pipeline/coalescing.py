@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.cells import NO_CELLS, CellTable, cells_of
 from psql_streamer.model import (
     Batch,
     Changes,
+    Index,
     LogicalMessage,
     Rejection,
     SchemaChange,
@@ -61,13 +62,26 @@ def merge(batches: Sequence[Batch]) -> Batch:
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     """The batch in pieces of about `rows` changes, in order; it is done when the last piece is."""
-    end = _next_batch_order(batch)
-    if max(end, batch.rows.rows) <= rows:
-        yield batch
-        return
-    changes, metadata = cells_of(batch.changes), batch.transaction_metadata
-    for first, last in _bounds(changes, end, rows):
+    cells, bounds = _bounds(batch, rows)
+    return iter([batch]) if len(bounds) < 2 else _pieces(batch, cells, bounds)
+
+
+def cut_off(batch: Batch, rows: int | None) -> tuple[Batch, Batch | None]:
+    """The first piece of about `rows` changes, and what is behind it. rows: None for all of them."""
+    if rows is None:
+        return batch, None
+    cells, bounds = _bounds(batch, rows)
+    if len(bounds) < 2:
+        return batch, None
+    head, tail = _pieces(batch, cells, [bounds[0], (bounds[1][0], bounds[-1][1])])
+    return head, tail
+
+
+def _pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]]) -> Iterator[Batch]:
+    metadata, end = batch.transaction_metadata, bounds[-1][1]
+    for first, last in bounds:
         piece = changes.between(first, last)
+        share = piece.rows / changes.rows if changes.rows else (last - first) / end
         yield replace(
             batch,
             changes=piece,
@@ -79,20 +93,35 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
             ),
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_rejections_between(batch.rejections, first, last)),
-            nbytes=batch.nbytes * piece.rows // changes.rows if changes.rows > end else batch.nbytes * rows // end,
+            nbytes=int(batch.nbytes * share),
         )
 
 
-def _bounds(changes: CellTable, end: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Ranges of batch orders up to `end` of at most as many rows; more where a single change has more parts."""
-    first = 0
-    while first < end:
-        last = first + rows
-        behind = int(np.searchsorted(changes.batch_order, first)) + rows
-        if behind < changes.rows:
-            last = max(first + 1, min(last, int(changes.batch_order[behind])))
-        yield first, last
+def _bounds(batch: Batch, rows: int) -> tuple[CellTable, Sequence[tuple[int, int]]]:
+    """The changes, and ranges of batch orders of at most as many rows, of which the first begins at 0. More rows where
+    a single change has more parts; no ranges for a batch that is small as a whole.
+    """
+    end = _next_batch_order(batch)
+    if max(end, batch.rows.rows) <= rows:
+        return NO_CELLS, []
+    changes = cells_of(batch.changes)
+    orders, found = changes.batch_order, []
+    first, last = 0, _first_batch_order(batch, orders, end)
+    while last < end:
+        behind = int(np.searchsorted(orders, last)) + rows
+        most = last + rows
+        last = max(last + 1, min(most, int(orders[behind]))) if behind < len(orders) else most
+        found.append((first, min(last, end)))
         first = last
+    return changes, found
+
+
+def _first_batch_order(batch: Batch, orders: Index, end: int) -> int:
+    """The first batch_order that is taken: a piece of a batch begins where the one before it has ended."""
+    aside = [int(rejection.changes.batch_order.min(initial=end)) for rejection in batch.rejections]
+    truncates = [one.batch_order for one in batch.truncates]
+    messages = [one.batch_order for one in batch.messages]
+    return min([*aside, *truncates, *messages, int(orders[0]) if len(orders) else end, max(0, end - 1)])
 
 
 def _shifts(batches: Sequence[Batch]) -> Sequence[Shift]:

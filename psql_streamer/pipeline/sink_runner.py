@@ -15,7 +15,7 @@ from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
-from psql_streamer.pipeline.coalescing import cut, merge
+from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
 
@@ -168,15 +168,21 @@ class SinkRunner:
 
     def _handle(self, place: int) -> None:
         handler, following = self.handlers[place], self._queues[place + 1]
+        at_work: tuple[Item, Batch | None] | None = None  # what is left of an item that is tried again
 
         def transform(item: Item) -> None:
-            began = time.monotonic()
-            batch = handler.handle(item.batch)
-            self._metrics.observe_stage("handle", f"handler.{handler.name}", time.monotonic() - began)
-            *pieces, last = cut(batch, PIECE_ROWS)
-            for piece in pieces:
-                following.put(Item(piece, ()), self._abandon)
-            following.put(Item(last, item.batch_numbers), self._abandon)
+            nonlocal at_work
+            rest = at_work[1] if at_work is not None and at_work[0] is item else item.batch
+            while rest is not None:
+                began = time.monotonic()
+                head, rest = cut_off(rest, handler.most_rows)
+                batch = handler.handle(head)
+                self._metrics.observe_stage("handle", f"handler.{handler.name}", time.monotonic() - began)
+                *pieces, last = cut(batch, PIECE_ROWS)
+                for piece in pieces:
+                    following.put(Item(piece, ()), self._abandon)
+                following.put(Item(last, () if rest is not None else item.batch_numbers), self._abandon)
+                at_work = item, rest
 
         self._work(place, f"handler.{handler.name}", transform, handler.start)
 

@@ -84,12 +84,17 @@ class Cluster(ABC):
 class ApplicationCluster(Cluster):
     """Of an application whose driver is the service's JVM."""
 
-    def __init__(self, spark: SparkSession, master: str, grows: bool) -> None:
-        """grows: whether having no executor is well while there is nothing to do (dynamic allocation)."""
+    def __init__(self, spark: SparkSession, master: str, grows: bool, log_level: str) -> None:
+        """grows: whether having no executor is well while there is nothing to do (dynamic allocation).
+
+        log_level: of executors. Spark gives it to those that are there, not to those that come later.
+        """
         super().__init__()
         self._context: Any = spark.sparkContext
         self._master = master
         self._grows = grows
+        self._log_level = log_level
+        self._known: set[str] = set()
         self._line = Line(addresses_of(master)) if addresses_of(master) else None
         self._since: float | None = None
         self._given = threading.Event()
@@ -106,13 +111,12 @@ class ApplicationCluster(Cluster):
             return f"{self._master} has ended the application: another one is started"
         self._count_executors()
         answers = self._line is None or self._line.holds()
-        alone = 0.0 if self._since is None else time.monotonic() - self._since
         if not answers:
             rest = "no executor is left" if self.executors == 0 else "the executors that are left go on"
             return f"the Spark master {self._master} does not answer, {rest}"
-        if self._line is not None and self._line.broken and alone > _REGISTER_AGAIN_SECONDS:
+        if self._line is not None and self._line.broken and self._alone_for(_REGISTER_AGAIN_SECONDS):
             self._lose("its master was started again, and knows nothing of the application")
-        return self._waiting() if alone > _WITHOUT_EXECUTORS_SECONDS else None
+        return self._waiting() if self._alone_for(_WITHOUT_EXECUTORS_SECONDS) else None
 
     def wait_for_executor(self, seconds: float) -> bool:
         """Whether there is one within this time, or none is needed before there is something to do."""
@@ -123,9 +127,12 @@ class ApplicationCluster(Cluster):
         self._context.cancelAllJobs()
 
     def _count_executors(self) -> None:
-        before = self.executors
-        # The driver is one of them.
-        self.executors = len(self._context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        infos = self._context._jsc.sc().statusTracker().getExecutorInfos()
+        there = {f"{info.host()}:{info.port()}" for info in infos}
+        if there - self._known:
+            # Executors log what a failed job says, and that quotes values of rows.
+            self._context.setLogLevel(self._log_level)
+        before, self.executors, self._known = self.executors, len(there) - 1, there  # the driver is one of them
         if before is not None and self.executors != before:
             log.info("%s: %d executors, %d before", self._master, self.executors, before)
         self._given.set() if self.executors else self._given.clear()
@@ -134,6 +141,10 @@ class ApplicationCluster(Cluster):
             self._since = None
         elif self._since is None:
             self._since = time.monotonic()
+
+    def _alone_for(self, seconds: float) -> bool:
+        """Whether there has been no executor for longer than this."""
+        return self._since is not None and time.monotonic() - self._since > seconds
 
     def _waiting(self) -> str:
         conf = self._context.getConf()

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
-from psql_streamer.binary_columns import nbytes
 from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
@@ -31,6 +31,7 @@ from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions, TableRule
+from psql_streamer.spark.portions import Portions
 from psql_streamer.spark.prepared import prepared_rules
 from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
@@ -71,6 +72,7 @@ class SparkHandler(Handler):
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
+        self._portions = Portions()
         self._lookups = Lookups(self._options.lookups)
         self._pool: SessionPool | None = None
         self._own_rules: Mapping[str, TableRule] = {}
@@ -84,6 +86,11 @@ class SparkHandler(Handler):
     def same_for_all_sinks(self) -> bool:
         """See Handler.same_for_all_sinks."""
         return self._options.same_for_all_sinks
+
+    @property
+    def most_rows(self) -> int | None:
+        """See Handler.most_rows."""
+        return self._portions.rows
 
     def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
         """See Handler.attach: lookups read tables of sources."""
@@ -141,10 +148,13 @@ class SparkHandler(Handler):
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
         self._own_rules = self._options.rules_of(self.sink)
+        self._portions = Portions(self._own_rules.values())
         if not self._own_rules:
             self._state = Status(True, _NO_RULES)
             return
         self._interrupted.clear()
+        with suppress(EngineNeeded), connect_mode(self._options.remote is not None):
+            self._load_rules()  # what is wrong with them need not wait for an engine
         spark = self._begin()
         # A batch waits for an engine that is started again.
         if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
@@ -152,6 +162,8 @@ class SparkHandler(Handler):
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
+        if not self._options.tables:
+            return batch
         if self._lookups.prepare(batch):
             self._runner.forget_plans()
         cells = cells_of(batch.changes)
@@ -174,7 +186,7 @@ class SparkHandler(Handler):
         apart = any(table.rows for table in tables)
         return replace(
             batch,
-            nbytes=batch.nbytes + sum(map(_size_of_parts, made)),
+            nbytes=batch.nbytes + self._portions.note(cells.rows, made),
             changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
@@ -304,7 +316,11 @@ class SparkHandler(Handler):
         """The job, or several where a lookup changes between its changes."""
         shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
         return [
-            replace(job if piece.rows is None else job.narrow(job.changes.take(piece.rows)), show_lookups=piece.show)
+            replace(
+                job if piece.rows is None else job.narrow(job.changes.take(piece.rows)),
+                show_lookups=piece.show,
+                lookup_versions=piece.versions,
+            )
             for piece in shown
         ]
 
@@ -360,13 +376,6 @@ class SparkHandler(Handler):
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
-
-
-def _size_of_parts(changes: Changes) -> int:
-    """Bytes of rows that are parts of changes; others take about what they took before."""
-    if changes.part is None:
-        return 0
-    return sum(nbytes(column) for image in (changes.after, changes.before) for column in image.columns)
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:

@@ -53,8 +53,7 @@ _CLUSTER_SETTINGS = {
     # A standalone master gives an application every core that is free, and the next one none. As many tasks as this run
     # at once: a micro-batch is one task for each of its tables.
     "spark.cores.max": "4",
-    # Executors log what a failed job says, and that quotes values of rows.
-    "spark.log.level": "OFF",
+    # Executors get the level that the driver sets.
     "spark.executor.syncLogLevel.enabled": "true",
 }
 """What the handler sets besides where executors are not the driver."""
@@ -84,6 +83,7 @@ _JVM_STOP_SECONDS = 10
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
+_LOG_LEVEL = "spark.log.level"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
 
@@ -193,7 +193,8 @@ class Jvm:
     def _watch(self) -> None:
         master, conf = self.options.master, self.options.conf
         if not master.startswith("local"):
-            self.cluster = ApplicationCluster(self.spark, master, grows=conf.get(_DYNAMIC, "").lower() == "true")
+            grows = conf.get(_DYNAMIC, "").lower() == "true"
+            self.cluster = ApplicationCluster(self.spark, master, grows, conf.get(_LOG_LEVEL, "OFF"))
             self.cluster.start()
 
     def _submit_arguments(self, settings: Mapping[str, str]) -> str:

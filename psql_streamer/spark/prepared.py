@@ -9,6 +9,7 @@ before, a shuffle or the result of a subquery.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,10 @@ from psql_streamer.spark.row_tracking import Lineage, row_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b|\bAdaptiveSparkPlan\b")
+"""In the text of a physical plan: a shuffle, a broadcast of the side that has the changes, or a plan that is not final.
+The next run would see them again."""
 
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
@@ -61,13 +66,17 @@ class Needs:
 
 
 class PreparedRule:
-    """A rule that is planned for tables in one shape. From several threads, one batch at a time."""
+    """A rule that is planned for tables in one shape. From several threads, one batch at a time.
+
+    is_repeatable: whether its joins keep the other side alone. One that is not must not be run.
+    """
 
     def __init__(self, inlet: Inlet, needs: Needs, result: DataFrame) -> None:
         self._inlet = inlet
         self._needs = needs
         self._in_use = threading.Lock()
         self._output = _Output(result)
+        self.is_repeatable = not _KEEPS_CHANGES.search(self._output.plan)
 
     def run(self, sent: Sent) -> Result:
         """What the rule makes of the changes. Raises what Spark raises."""
@@ -85,19 +94,22 @@ class PreparedRules:
 
     def __init__(self, inlets: Inlets) -> None:
         self._inlets = inlets
-        self._kept: OrderedDict[object, PreparedRule] = OrderedDict()
+        self._kept: OrderedDict[object, tuple[tuple[int, ...], PreparedRule]] = OrderedDict()
         self._in_use = threading.Lock()
 
-    def find(self, key: object, prepare: Callable[[], PreparedRule]) -> PreparedRule:
-        """What was prepared under this key before, or is now."""
+    def find(self, key: object, prepare: Callable[[], PreparedRule], versions: tuple[int, ...] = ()) -> PreparedRule:
+        """What was prepared under this key before, or is now.
+
+        versions: of what the plan keeps besides. A plan of others is let go, with what it has broadcast.
+        """
         with self._in_use:
-            found = self._kept.get(key)
-            if found is not None:
+            of, found = self._kept.get(key, ((), None))
+            if found is not None and of == versions:
                 self._kept.move_to_end(key)
                 return found
         made = prepare()
         with self._in_use:
-            self._kept[key] = made
+            self._kept[key] = versions, made
             while len(self._kept) > _MOST_PLANS:
                 self._kept.popitem(last=False)
         return made
@@ -126,7 +138,9 @@ class _Output:
         jvm: Any = result.sparkSession._jvm
         self._serve = jvm.PythonRDD.collectAndServe
         frame: Any = result._jdf
-        self._batches = frame.toArrowBatchRdd(frame.queryExecution().executedPlan())
+        plan = frame.queryExecution().executedPlan()
+        self.plan = str(plan.toString())
+        self._batches = frame.toArrowBatchRdd(plan)
 
     def collect(self) -> pa.Table:
         from pyspark.serializers import NoOpSerializer

@@ -236,7 +236,9 @@ def _order(
     if not several:
         return came
     if not splitting().ordered:
-        content = order_by_content([came.taken(result, i) for i in range(len(fields)) if i != at], images)
+        # What the rule passes on is the same in all rows of an image.
+        columns_made = [i for i in range(len(fields)) if i != at and not result.stayed(i)]
+        content = order_by_content([came.taken(result, i) for i in columns_made], images)
         came = replace(came, order=content if order is None else order[content])
     return replace(came, numbers=count_up(images))
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VIEW = "changes"
 """The view that a rule's SQL reads."""
 
+_WITHOUT_ENGINE = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
+"""The conditions of what pyspark raises for want of a JVM, or of a session on a Spark Connect server."""
+
 Value = TypeVar("Value")
 
 
@@ -149,7 +152,7 @@ def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
     except Exception as error:
-        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
+        if any(condition in str(error) for condition in _WITHOUT_ENGINE):
             raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(
             f"{where}: importing {module} raised {type(error).__name__}{_place(error)}", "correct it"

@@ -33,7 +33,7 @@ from psql_streamer.spark.results import Result, computed_key, receive
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, row_column, schema_of
 from psql_streamer.spark.rules import Rule
-from psql_streamer.spark.splitting import NEVER_SPLITS, Splitting
+from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.tolerating import FAILED, tolerate
 
@@ -57,6 +57,8 @@ class Job:
     """Which relation each row is of, where these are the changes of several tables."""
     show_lookups: Callable[[SparkSession], None] | None = None
     """Makes the lookups that the rule uses views of its session."""
+    lookup_versions: tuple[int, ...] | None = None
+    """Numbers of what these views show; None where a plan over them is of no use for other batches."""
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
@@ -299,7 +301,7 @@ class Runner:
         sent: Sent,
         lineage: Lineage,
         result: Result,
-        splitting: Callable[[], Splitting] = lambda: NEVER_SPLITS,
+        splitting: Callable[[], Splitting] = lambda: UNKNOWN,
     ) -> Changes | None:
         received = receive(sent, lineage, result, job.where, splitting)
         self._tell_of_unaddressed(job, received.unaddressed)
@@ -312,7 +314,9 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None or job.show_lookups is not None:
+        if self.prepared is None or job.rule.function is not None:
+            return None
+        if job.show_lookups is not None and job.lookup_versions is None:
             return None
         lineage = self._lineages.known(job.rule, sent)
         if lineage is None or lineage.facts is None:
@@ -326,9 +330,10 @@ class Runner:
             sent = self._add_bits(job, sent, unknown)
         lineage = _with_row(lineage, sent)
         needs = Needs.of(lineage, facts, sent)
-        if not needs.has_work:
+        if not needs.has_work and not job.lookup_versions:  # a join may find several rows for one
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
-        return sent, lineage, self._find_prepared(self.prepared, job, sent, lineage, needs).run(sent)
+        rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
+        return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None
 
     def _find_prepared(
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
@@ -345,7 +350,8 @@ class Runner:
                 lambda frame: self._led(self._applied(job, sent, frame), facts, masks),
             )
 
-        return prepared.find((job.rule.name, sent.schema, tuple(sorted(masks.items()))), prepare)
+        key = (job.rule.name, sent.schema, tuple(sorted(masks.items())))
+        return prepared.find(key, prepare, job.lookup_versions or ())
 
     def _led(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
         """A rule's result with `_row`, and with filters that let pass what they cannot judge."""
@@ -370,7 +376,11 @@ class Runner:
         rows = sent.schema.empty_table() if empty else sent.table
         result = self._applied(job, sent, job.spark.createDataFrame(rows, self._schema(sent)))
         lineage = self._lineages.find(self.catalyst, job.rule, sent, result, thorough)
-        refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        try:
+            refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+        except HandlerRefused:
+            self._lineages.forget(job.rule, sent)  # or it would be taken for one that was looked at
+            raise
         facts = lineage.facts
         if facts is None:
             return result, lineage

@@ -29,9 +29,6 @@ class Splitting:
 UNKNOWN = Splitting(splits=False, ordered=False)
 """Where nobody sees the plan."""
 
-NEVER_SPLITS = Splitting(splits=False, ordered=True)
-"""Of a plan that gives each row by itself."""
-
 
 def splitting_of(plan: Node) -> Splitting:
     """What the plan of a query says of it."""

@@ -22,8 +22,8 @@ class Pace:
         """Of the next chunk."""
         return min(self._rows.get(relation, _FIRST_ROWS), self._options.chunk_rows)
 
-    def note(self, relation: str, seconds: float, size: int) -> None:
-        """The last chunk took so long, and was so many bytes."""
+    def note(self, relation: str, seconds: float, size: int = 0) -> None:
+        """The last chunk took so long, and was so many bytes; 0 where these set no limit to the rows."""
         chosen, before = self._options, self._rows.get(relation, _FIRST_ROWS)
         by_time, by_size = chosen.chunk_time / max(seconds, 1e-3), chosen.chunk_bytes / max(size, 1)
         wanted = int(before * min(by_time, by_size, _FASTEST_GROWTH))

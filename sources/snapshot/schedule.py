@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from psql_streamer.model import Batch, Changes, Relation
-from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys, moved_without_values, xids_of
+from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
 from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
 from sources.snapshot.changes_of import changes_of
+from sources.snapshot.late import LateChanges
 from sources.snapshot.news import News, describe
+from sources.snapshot.waits import Waits
 from sources.snapshot.work import Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_AT_ONCE = 1000
 """Rows that are read again with one query."""
-
-_NUDGE_SECONDS = 2.0
-"""The time that a chunk waits before the server is made to write out its WAL."""
 
 _MOST_ENDED = 20
 """Snapshots that have ended and are shown."""
@@ -42,9 +40,6 @@ _Begun: TypeAlias = dict[str, list[tuple[SnapshotRun, TableRun]]]
 G = TypeVar("G", bound=Given)
 Answer = TypeVar("Answer")
 
-
-_LATE_SECONDS = 10.0
-"""For so long changes count that readings which begin later may not see."""
 
 _MOST_OUTDATED = 50
 """Chunks of a table in a row that are read again because its shape is another one."""
@@ -73,11 +68,10 @@ class Schedule(Generic[G]):
         self._first: set[str] = set()  # snapshots that go before the stream, whose tables are not known yet
         self._told = True  # whether a batch has the latest state
         self._stopping = False
-        self._waits_since: float | None = None
-        self._behind: tuple[str, float] | None = None  # why nothing may be given, and since when
+        self._waits = Waits(news)
         self._last_ended: SnapshotRun | None = None
         self._nudge = False
-        self._late: deque[tuple[float, str, ChangedKeys]] = deque()
+        self._late = LateChanges()
         self._ticked_at = time.monotonic()
 
     # For the source's thread.
@@ -130,7 +124,7 @@ class Schedule(Generic[G]):
         """A batch of the stream, before it is given. late: readings that begin later may not see its changes yet."""
         with self._condition:
             if late:
-                self._note_late(batch)
+                self._late.note(batch)
             self._given.note_batch(batch)
             begun: _Begun = {}
             for run in self._runs:
@@ -164,18 +158,20 @@ class Schedule(Generic[G]):
                         break
                     piece = self._take(run, table, work, chunk, most_rows, most_bytes)
                     if piece is not None and len(piece.keys):
-                        self._note_waiting("")
+                        self._waits.note_mark(run, "")
                         assert chunk.held.rows is not None  # noqa: S101 - see above
                         return GivenPiece(run, table, piece, chunk.held.rows.fence)
                 self._end_table_if_done(run, table, work)
-            self._note_waiting(waits)
+            if self._waits.note_mark(self._current(), waits):
+                self._nudge = True
+                self._condition.notify_all()
             return None
 
     def note_open_transaction(self) -> None:
         """The stream is inside of a transaction, where nothing may be given."""
         with self._condition:
             if any(work.chunks and work.chunks[0].held.rows is not None for *_, work in self._begun()):
-                self._note_behind("waits for the end of the transaction that is being streamed")
+                self._waits.note(self._current(), "waits for the end of the transaction that is being streamed")
 
     @property
     def has_own(self) -> bool:
@@ -429,7 +425,7 @@ class Schedule(Generic[G]):
             table.state = TableState.READING
             self._changed()
         chunk = Chunk(HeldChunk(self._given.turn, self._given.latest), keys or None)
-        for changed in self._late_of(table.relation):
+        for changed in self._late.of(table.relation):
             chunk.held.note_keys(changed)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
@@ -443,20 +439,6 @@ class Schedule(Generic[G]):
         for truncate in batch.truncates:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
-
-    def _note_late(self, batch: Batch) -> None:
-        now = time.monotonic()
-        for changes in batch.changes:
-            if changes.relation.key_columns:
-                keys = changed_keys(changes, batch.transactions)
-                self._late.append((now, changes.relation.id, keys))
-
-    def _late_of(self, relation: str) -> Iterator[ChangedKeys]:
-        """What a reading of a table that begins now may not see."""
-        oldest = time.monotonic() - _LATE_SECONDS
-        while self._late and self._late[0][0] < oldest:
-            self._late.popleft()
-        return (keys for _, of, keys in self._late if of == relation)
 
     def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
         """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""
@@ -531,30 +513,6 @@ class Schedule(Generic[G]):
         self._last_ended = run
         self._news.ends(run)
 
-    def _note_behind(self, reason: str) -> None:
-        """reason: what keeps rows from being given that were read; empty for nothing."""
-        run = self._current()
-        if not reason:
-            self._behind = None
-            if run is not None:
-                self._news.waits_no_longer(run, "")
-            return
-        self._behind = reason, time.monotonic() if self._behind is None else self._behind[1]
-        if run is not None:
-            self._news.waits(run, "", reason)
-
-    def _note_waiting(self, waits: str) -> None:
-        self._note_behind(waits)
-        if not waits:
-            self._waits_since = None
-            return
-        now = time.monotonic()
-        self._waits_since = self._waits_since or now
-        if now - self._waits_since > _NUDGE_SECONDS:
-            self._waits_since = now
-            self._nudge = True
-            self._condition.notify_all()
-
     def _tick(self) -> None:
         now = time.monotonic()
         run = self._current()
@@ -571,6 +529,5 @@ class Schedule(Generic[G]):
             waits_for = f"waits for snapshot {current.id}" if current else ""
         elif run is current:
             waits_for = next((table.reason for table in run.tables or () if table.is_left and table.reason), "")
-            if not waits_for and self._behind is not None and now - self._behind[1] > _NUDGE_SECONDS:
-                waits_for = self._behind[0]
+            waits_for = waits_for or self._waits.describe(now)
         return run.show(now, state, waits_for)

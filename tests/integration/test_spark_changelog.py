@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.errors import HandlerUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Batch, Changes, Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.running import Runner
 from tests.database import Database
 from tests.integration.conftest import MASTER
 from tests.source_at_work import read_all, source_of
@@ -36,7 +38,7 @@ AS_A_WHOLE = {
 ORDER = "INSERT INTO orders (customer_id, expected) SELECT %s, (SELECT segment FROM customers WHERE id = %s)"
 
 Joined = dict[tuple[int, int], tuple[Any, Any]]
-"""(commit number, seq) of an order -> the segment it was joined with, and the one that the database says it had."""
+"""(commit number, seq) of an order -> the segment that it was joined with, and the one that it had then."""
 
 
 class Stream:
@@ -153,6 +155,33 @@ def test_orders_are_joined_with_customers_as_they_were_when_they_were_written(st
     assert stats["changes"] > 20
 
 
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [
+        (BY_KEY, 2),
+        ({"sql": BY_KEY["sql"].replace("l.id = c.customer_id", "c.customer_id = l.id AND l.segment <> ''")}, 2),
+        ({"sql": "SELECT id, expected, customer_id AS segment, 'customers' AS of FROM changes"}, 1),
+        (AS_A_WHOLE, 5),
+    ],
+)
+def test_a_join_by_the_key_runs_as_often_as_a_key_has_versions(
+    streams: Any, database: Database, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any], runs: int
+) -> None:
+    stream = streams(rule)
+    order(database, 1)
+    stream.join()
+    for customer in (1, 2, 3, 4):
+        order(database, customer)
+        database.execute("UPDATE customers SET segment = 'later' WHERE id = %s", customer)
+    order(database, 2)
+    batch = merge(read_all(stream.source, database))
+    ran: list[int] = []
+    run = Runner.run
+    monkeypatch.setattr(Runner, "run", lambda self, job: ran.append(len(job.changes)) or run(self, job))
+    stream.handler.handle(batch)
+    assert (len(ran), sum(ran)) == (runs, 5)
+
+
 def test_a_query_that_reads_the_lookup_in_any_other_way_sees_the_same(streams: Any, database: Database) -> None:
     stream = streams(AS_A_WHOLE)
     order(database, 1)
@@ -219,7 +248,7 @@ def test_a_table_that_cannot_be_read_keeps_batches_waiting_and_says_so(streams: 
     order(database, 1)
     [batch] = [one for one in read_all(stream.source, database) if len(one.changes)]
     database.execute("ALTER TABLE customers RENAME TO away")
-    with pytest.raises(Exception, match=r"lookup customers: table public\.customers is not published"):
+    with pytest.raises(HandlerUnavailable, match=r"lookup customers: table public\.customers is not published"):
         stream.handler.handle(batch)
     assert not stream.handler.status().ok
     assert "lookup customers cannot be kept" in stream.handler.status().reason

@@ -155,7 +155,7 @@ def test_tables_of_a_batch_have_sessions_with_the_same_settings_and_files(
     parts = {part.relation.table: part for part in handler.handle(batch(shop(), other, more)).changes}
     assert values(parts["orders"], "tripled") == [b"3", b"6", b"12"]
     assert values(parts["others"], "zone") == values(parts["more"], "zone") == [b"Asia/Tokyo"]
-    assert handler._session.shipped == f"modules of rules: connect_rules; pyFiles: {folder}"
+    assert handler._session.shipped == f"modules of rules: connect_rules, prices; pyFiles: {folder}"
 
 
 def test_a_module_that_the_executors_lack_is_no_fault_of_a_row(
@@ -187,6 +187,7 @@ def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectS
     assert handler.stats()["engine_restarts"] == 1
 
 
+@pytest.mark.soak
 def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: ConnectServer) -> None:
     handler = remote(orders={"sql": "SELECT * FROM changes"})
     server.kill()

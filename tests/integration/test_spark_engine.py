@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
@@ -34,8 +33,8 @@ def test_the_sigint_handler_of_the_service_is_still_its_own(engine: SparkHandler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's packages are installed")
-def test_spark_connect_without_its_packages_names_the_install_line() -> None:
+def test_spark_connect_without_its_packages_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect.session", None)
     with pytest.raises(HandlerRefused, match=r"pip install 'pyspark\[connect\]'"):
         SparkHandler("spark", SparkOptions(remote="sc://localhost:15002", tables=EVERY)).start()
 
@@ -124,7 +123,7 @@ def test_the_status_tells_the_engine_the_last_batch_and_why_one_failed(spark: An
     handler.handle(batch(shop()))
     assert handler.status().ok
     assert handler.stats() == {
-        "batches": 2, "rows": 8, "passed_unknown": 0, "unaddressed": 0, "fields_left_out": 0,
+        "batches": 2, "rows": 8, "passed_unknown": 0, "unaddressed": 0, "fields_left_out": 0, "nulled": 0,
             "dead_lettered": 0, "engine_restarts": 0,
     }  # fmt: skip
 

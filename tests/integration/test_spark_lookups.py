@@ -23,7 +23,7 @@ from sources.postgres.source import PostgresSource
 from tests.columns import postgres_table
 from tests.database import Database
 from tests.integration.conftest import MASTER
-from tests.spark_changes import INSERT, ORDERS, UPDATE, batch, changes, lacking, only, shop, values
+from tests.spark_changes import INSERT, ORDERS, UPDATE, Texts, batch, changes, lacking, only, shop, values
 
 JOINED = {"sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segments s ON s.name = c.customer"}
 SEGMENTS = "name,segment\nann,gold\ncarl,tin\n"
@@ -91,6 +91,21 @@ def test_files_are_views_of_rules(with_lookups: Any, tmp_path: Path, kind: str) 
     result = only(handler.handle(batch(shop())))
     assert values(result, "segment") == [b"gold", None, None]
     assert values(result, "segment", "before") == [None, b"tin"]
+
+
+@pytest.mark.parametrize("what", [{"table": "segments"}, {"query": 'SELECT "name", "segment" FROM segments'}])
+def test_a_table_of_another_database_is_read_by_jdbc(
+    engine: SparkHandler, with_lookups: Any, what: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine._pool is not None
+    rows = engine._pool.spark.sql("SELECT 'ann' AS name, 'gold' AS segment")
+    rows.write.jdbc("jdbc:derby:memory:lookups;create=true", "segments", mode="overwrite")
+    lookup = {"kind": "jdbc", "url": "jdbc:derby:memory:lookups", "options": {"fetchsize": 100}, **what}
+    rule = {"sql": "SELECT c.id, s.SEGMENT AS segment FROM changes c LEFT JOIN segments s ON s.NAME = c.customer"}
+    assert segments_of(with_lookups({"segments": lookup}, orders=rule)) == [b"gold", None, None]
+    away = with_lookups({"segments": {**lookup, "url": "jdbc:derby:memory:away;password=verysecret"}}, orders=rule)
+    assert "lookup segments not read: [FAILED_JDBC.CONNECTION]" in away.status().reason
+    assert "verysecret" not in "".join([away.status().reason, *capfd.readouterr()])
 
 
 def test_a_function_sees_lookups_by_their_names(with_lookups: Any, csv: Path) -> None:
@@ -215,10 +230,40 @@ def test_what_comes_from_a_lookup_is_missing_where_its_key_is(with_lookups: Any,
     assert lacking(result) == {"segment": [True]}
 
 
-def test_two_rows_for_one_key_are_refused(with_lookups: Any, csv: Path) -> None:
+def test_an_insert_that_finds_two_rows_becomes_two_rows(with_lookups: Any, csv: Path) -> None:
     csv.write_text("name,segment\nann,gold\nann,tin\n")
-    with pytest.raises(HandlerRefused, match="several rows for one change"):
-        with_lookups(of_csv(csv), orders=JOINED).handle(batch(shop()))
+    handler = with_lookups(of_csv(csv), orders=JOINED)
+    inserted = changes([INSERT], {0: [b"1", b"1.00", b"ann", None]}, {})
+    assert sorted(values(only(handler.handle(batch(inserted))), "segment")) == [b"gold", b"tin"]
+
+
+def test_a_plan_that_is_used_again_sees_each_batch_and_each_version(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_module, "LOOK_AT_FILES_SECONDS", 0.05)
+    hinted = JOINED["sql"].replace("SELECT", "SELECT /*+ {} */")
+    rules = {
+        "orders": JOINED,
+        "both": {"sql": hinted.format("BROADCAST(c), BROADCAST(s)").replace("LEFT JOIN", "JOIN")},
+        "shuffled": {"sql": hinted.format("MERGE(c, s)")},
+        "unequal": {"sql": JOINED["sql"].replace("s.name = c.customer", "s.name < c.customer AND s.name > 'b'")},
+    }
+    handler = with_lookups(of_csv(csv, refresh="change"), **rules)
+
+    def segments(customer: bytes) -> list[Any]:
+        row: dict[int, Texts] = {0: [b"1", b"1.00", customer, None]}
+        parts = [changes([INSERT], row, {}, table=table) for table in rules]
+        parts = [dataclasses.replace(part, batch_order=part.batch_order + at) for at, part in enumerate(parts)]
+        made = {part.relation.table: values(part, "segment") for part in handler.handle(batch(*parts)).changes}
+        return [made.get(table) for table in rules]
+
+    assert segments(b"ann") == [[b"gold"], [b"gold"], [b"gold"], [None]]
+    assert segments(b"carl") == [[b"tin"], [b"tin"], [b"tin"], [None]]
+    assert segments(b"dan") == [[None], None, [None], [b"tin"]]
+    replace(csv, "name,segment\nann,new\ncarl,newer\n")
+    until(lambda: handler.stats()["lookups"]["segments"]["loads"] == 2, "the file to be read again")
+    assert segments(b"ann") == [[b"new"], [b"new"], [b"new"], [None]]
+    assert segments(b"dan") == [[None], None, [None], [b"newer"]]
 
 
 def test_a_review_names_lookups_that_are_not_there(with_lookups: Any, tmp_path: Path, csv: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli
 
+from psql_streamer.batching import SPARK_FIRST_ROWS, SPARK_MADE_BYTES
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Changes, ReplicaIdentity, RowOp
 from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, batch, changes, column, only, values
@@ -138,10 +140,11 @@ def test_a_number_that_a_part_had_which_is_gone_is_not_given_twice(spark: Any) -
 def test_the_order_of_parts_is_that_of_their_values_where_a_plan_keeps_none(spark: Any) -> None:
     joined = (
         "SELECT id, v.item FROM changes JOIN (VALUES ('c', 1), ('a', 1), ('b', 1)) AS v(item, of) "
-        "ON v.of = length(items) DISTRIBUTE BY v.item"
+        "ON v.of = length(items)"
     )
-    made = only(spark(lists={"sql": joined}).handle(batch(lists((INSERT, "x", None), (INSERT, "y", None)))))
-    assert [item for *_, item, _ in parts(made)] == [b"a", b"b", b"c"] * 2
+    for rule in (joined, f"{joined} DISTRIBUTE BY v.item"):
+        made = only(spark(lists={"sql": rule}).handle(batch(lists((INSERT, "x", None), (INSERT, "y", None)))))
+        assert [item for *_, item, _ in parts(made)] == [b"a", b"b", b"c"] * 2
 
 
 @pytest.mark.behaviour("K8")
@@ -210,8 +213,24 @@ def test_columns_that_a_rule_passes_on_leave_with_every_part_as_they_came(spark:
     given = changes(
         [INSERT, INSERT], {0: [b"1", b"a,b", moment], 1: [b"2", b"c", b"infinity"]}, {}, columns, table="lists"
     )
-    made = only(spark(lists={"sql": SPLIT.replace("id,", "id, at,")}).handle(batch(given)))
-    assert values(made, "at") == [moment, moment, b"infinity"]
+    joined = (
+        "SELECT id, at, item FROM changes JOIN (VALUES ('b', 3), ('a', 3), ('c', 1)) AS v(item, n) ON n = length(items)"
+    )
+    for rule in (SPLIT.replace("id,", "id, at,"), joined):
+        made = only(spark(lists={"sql": rule}).handle(batch(given)))
+        assert values(made, "at") == [moment, moment, b"infinity"]
+        assert values(made, "item") == [b"a", b"b", b"c"]
+
+
+def test_rules_that_make_much_of_a_row_ask_for_fewer_rows(spark: Any) -> None:
+    assert spark(lists={"sql": "SELECT *, length(items) AS n FROM changes"}).most_rows is None
+    handler = spark(lists={"sql": "SELECT *, explode(sequence(1, 500)) AS n FROM changes"})
+    assert handler.most_rows == SPARK_FIRST_ROWS
+    given = lists(*[(INSERT, "x" * 1000, None)] * 20)
+    result = handler.handle(replace(batch(given), nbytes=20_000))
+    assert result.nbytes > 20 * 500 * 1000
+    assert handler.most_rows == SPARK_MADE_BYTES * 20 // (result.nbytes - 20_000)
+    assert handler.most_rows < 100
 
 
 def test_the_example_of_the_documentation_works(spark: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.model import Batch, Rejection
-from psql_streamer.pipeline.coalescing import cut, merge
+from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
 from tests.spark_changes import shop
@@ -35,6 +35,25 @@ def test_a_batch_that_was_cut_has_all_its_changes_in_their_order(history: Histor
     assert flatten_all(pieces) == flatten(whole)
     assert all(len(piece) <= rows for piece in pieces)
     assert pieces[-1].position == whole.position
+
+
+@given(histories(), st.integers(1, 7), st.lists(st.integers(1, 5), min_size=1))
+def test_a_batch_that_is_cut_off_bit_by_bit_has_all_its_changes_in_their_order(
+    history: History, size: int, bits: list[int]
+) -> None:
+    whole = merge(_batches(history, size) or [decoder().decode(b"", [])])
+    heads: list[Batch] = []
+    rest: Batch | None = whole
+    while rest is not None:
+        rows = bits[len(heads) % len(bits)]
+        head, rest = cut_off(rest, rows)
+        assert len(head) <= rows
+        assert rest is None or len(head) or head.transaction_metadata
+        heads.append(head)
+    assert flatten_all(heads) == flatten(whole)
+    assert heads[-1].position == whole.position
+    assert [flatten(piece) for head in heads for piece in cut(head, 100)] == [flatten(head) for head in heads]
+    assert cut_off(whole, None) == (whole, None)
 
 
 def test_a_single_small_batch_is_not_copied() -> None:

@@ -274,8 +274,8 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             'sink.kafka1.deadLetterTopic: is required, because a rule of [spark] has onError = "dead-letter"',
         ),
         "another way with rows that fail": (
-            f"{MINIMAL}\n[spark.tables.orders]\nonError = 'null'",
-            'spark.tables.orders.onError: "null" is not allowed: must be one of "stop" or "dead-letter"',
+            f"{MINIMAL}\n[spark.tables.orders]\nonError = 'skip'",
+            'spark.tables.orders.onError: "skip" is not allowed: must be one of "stop", "dead-letter" or "null"',
         ),
         "unused spark section": (
             f"{MINIMAL}\n[spark]\nmasster = 'x'",

@@ -80,7 +80,7 @@ FORGET = "forget the position (psql-streamer position forget shop) to start "
     ("source", "remedy"),
     [
         (POSTGRES, accept_gap("shop") + OR_SET.format("walPositionOverride")),
-        (MYSQL, FORGET + "at the end of the binary log" + OR_SET.format("positionOverride")),
+        (MYSQL, accept_gap("shop") + OR_SET.format("positionOverride")),
         (SQL, FORGET + "at startAt"),
         (KAFKA, FORGET + "at the offsets of its group, and of partitions that have none at startAt"),
     ],

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -184,3 +185,40 @@ def test_a_pause_ends_when_the_sink_is_interrupted() -> None:
     _until(lambda: not runner.status().ok)
     _end(runner)
     assert runner.hanging == []
+
+
+class Narrow(Engine):
+    """Wants two changes at once, after them one; fails in the second batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_start.set()
+        self.handled: list[list[int]] = []
+
+    @property
+    def most_rows(self) -> int:
+        return 1 if self.handled else 2
+
+    def handle(self, batch: Batch) -> Batch:
+        if len(self.handled) == 1 and not self.failures:
+            self.failures = 1
+            raise HandlerUnavailable("the engine stumbled")
+        self.handled.append([message.batch_order for message in batch.messages])
+        return batch
+
+
+def test_a_handler_gets_as_many_rows_as_it_wants_and_none_twice_that_were_passed_on() -> None:
+    told = tuple(LogicalMessage("p", b"", at, OUTSIDE, 8 + at, -1) for at in range(5))
+    engine, done = Narrow(), list[Item]()
+    sink, metrics = Failing(0), Metrics()
+    lifecycle = Lifecycle(metrics, start_timeout=10.0)
+    runner = SinkRunner(
+        sink, [engine], metrics, lifecycle, lambda: None, lambda item, _: done.append(item), lambda _: 0.001
+    )
+    runner.start()
+    runner.take(Item(replace(_BATCH, messages=told), (1,)))
+    _until(lambda: bool(done) and bool(done[-1].batch_numbers))
+    assert engine.handled == [[0, 1], [2], [3], [4]]
+    assert [[message.batch_order for message in item.batch.messages] for item in done] == engine.handled
+    assert [item.batch_numbers for item in done] == [(), (), (), (1,)]
+    _end(runner)

@@ -75,7 +75,7 @@ def test_the_rules_are_mounted_where_the_configuration_looks(compose: Mapping[st
     (folder,) = options.py_files
     (module,) = options.function_modules
     source = (FOLDER / mounted[folder] / f"{module}.py").read_text()
-    (rule,) = options.tables.values()
+    ((rule,),) = options.tables.values()
     assert rule.function is not None
     assert re.search(rf"^def {rule.function.partition(':')[2]}\(", source, re.MULTILINE)
 

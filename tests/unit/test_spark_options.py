@@ -28,7 +28,8 @@ def loaded(folder: Path, rule: str, spark: str = "") -> SparkOptions:
 
 def test_a_mask_is_a_method_or_a_table(tmp_path: Path) -> None:
     mask = 'mask = { a = "null", b = { method = "partial", keepFirst = 2 }, c = { method = "constant", value = 0 } }'
-    assert loaded(tmp_path, mask).tables["orders"].mask == {
+    (rule,) = loaded(tmp_path, mask).tables["orders"]
+    assert rule.mask == {
         "a": Mask(method="null"),
         "b": Mask(method="partial", keep_first=2, keep_last=4),
         "c": Mask(method="constant", value=0),
@@ -58,11 +59,11 @@ def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, rule: str, pro
 def test_the_secret_of_masks_is_never_shown(tmp_path: Path, where: str) -> None:
     secret, rule = 'maskSecret = "${MASK}"', 'mask = { id = "hash", amount = "tokenise" }'
     options = loaded(tmp_path, rule, secret) if where == "spark" else loaded(tmp_path, f"{rule}\n{secret}")
-    found = Rules(options.tables, options.on_error, options.mask_secret).find(
+    found = Rules(options.rules_of(None), options.on_error, options.mask_secret).find(
         postgres_table(1, "public", "orders", ReplicaIdentity.FULL, ORDERS)
     )
     assert found.steps.mask["id"].secret == SECRET
-    for shown in (options, options.tables["orders"], found, found.steps):
+    for shown in (options, *options.tables["orders"], found, found.steps):
         assert SECRET not in repr(shown)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from psql_streamer.errors import HandlerRefused
+from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.last_words import unresolved
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rule_modules import forget_modules, modules_of
@@ -127,6 +128,13 @@ def test_a_folder_that_is_too_large_is_refused(folder: Path, tmp_path_factory: A
     monkeypatch.setattr("psql_streamer.spark.shipping._MOST_BYTES", 20)
     with pytest.raises(HandlerRefused, match="MB to ship to executors: keep modules of rules in a folder of their own"):
         pack(options(pyFiles=[str(folder)]), tmp_path_factory.mktemp("shipped"))
+
+
+def test_a_module_that_makes_a_function_of_spark_when_it_is_imported_is_no_finding(folder: Path) -> None:
+    (folder / "udf_of_mine.py").write_text(
+        "from pyspark.sql import functions as f\nsame = f.udf(lambda x: x, 'string')\ndef rule(df):\n    return df\n"
+    )
+    assert list(SparkHandler("spark", options(**rules("udf_of_mine:rule"))).check()) == []
 
 
 def test_packages_are_coordinates_and_not_for_a_spark_connect_server() -> None:

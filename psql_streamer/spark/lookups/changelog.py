@@ -18,7 +18,6 @@ from psql_streamer.cells import cells_of
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Batch, Changes, Column, Position, Relation, Stats, Truncate
-from psql_streamer.spark.lookups.joins import MARK
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.lookups.pieces import Moving
 from psql_streamer.spark.lookups.reading import read_from_source, reader_of, split_name, typed
@@ -100,20 +99,12 @@ class Changelog:
         return None if self._published is None else self._published.columns
 
     def shown(self, arrays: Sequence[pa.Array] | None) -> tuple[pa.Table, StructType]:
-        """Rows with the types that rules see, and their schema, by which plans show that they are of this lookup.
-
-        arrays: text forms; None for no rows.
-        """
-        from pyspark.sql.pandas.types import from_arrow_type
-        from pyspark.sql.types import StructField, StructType
+        """Rows with the types that rules see, and their schema. arrays: text forms; None for no rows."""
+        from pyspark.sql.pandas.types import from_arrow_schema
 
         columns = self.columns or ()
         table = typed(columns, [pa.array([], pa.binary()) for _ in columns] if arrays is None else arrays)
-        fields = (
-            StructField(one.name, from_arrow_type(one.type, prefer_timestamp_ntz=True), True, {MARK: self.name})
-            for one in table.schema
-        )
-        return table, StructType(list(fields))
+        return table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
 
     def take(self, batch: Batch) -> tuple[Moving, bool]:
         """The table at the begin of a batch and its changes there; and whether it has other columns than before.
@@ -255,7 +246,10 @@ class Changelog:
     def _read(self) -> None:
         """All rows as they are now. Changes of the stream that are among them already come again, and do no harm."""
         reader = reader_of(self.options, self._sources)
-        rows = read_from_source(lambda: reader.read_table(self.schema, self.table, self.options.max_bytes))
+        try:
+            rows = read_from_source(lambda: reader.read_table(self.schema, self.table, self.options.max_bytes))
+        except HandlerRefused as error:  # somebody may grant the privilege meanwhile
+            raise HandlerUnavailable(error.what, error.remedy) from None
         if not any(column.key for column in rows.columns):
             raise HandlerRefused(
                 f"{self.schema}.{self.table} has no key, so nobody can tell which of its rows a change is of",

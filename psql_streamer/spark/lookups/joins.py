@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from psql_streamer.model import Column, ColumnType, text_form
 from psql_streamer.pgtype import Logical
@@ -12,9 +12,6 @@ from psql_streamer.pgtypes.builtin import BY_OID
 from psql_streamer.spark.lookups.pieces import Use
 from psql_streamer.spark.origins import Origins
 from psql_streamer.spark.plan_tree import Node, join_type
-
-MARK = "psql_streamer.lookup"
-"""Metadata of a field: the lookup that it is a column of. Spark keeps it wherever the column is passed on."""
 
 _BY_VALUE = {
     0: frozenset({"Inner", "RightOuter"}),
@@ -35,26 +32,26 @@ Given = tuple[str, int]
 def find_uses(
     plan: Node, sent: Sequence[str], columns: Sequence[Column], lookups: Mapping[str, Sequence[Column]]
 ) -> dict[str, Use | None]:
-    """How each lookup is used; None for one that must be there as a whole.
+    """How each lookup is used that the plan reads; None for one that must be there as a whole.
 
     plan: its root is a Project that lists the result's columns. sent: names of the columns of the table that was sent,
     of which the first are `columns`. lookups: the columns of each.
     """
     nodes = list(plan.walk())
     origins = Origins(plan, sent, len(columns))
-    leaves = {id(node): name for node in nodes if (name := _lookup_of(node)) is not None}
+    leaves = {id(_leaf_below(node)): name for node in nodes if (name := _view_of(node, lookups)) is not None}
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for join in (node for node in nodes if node.kind == "Join" and len(node.children) == 2):
         for side, kinds in _BY_VALUE.items():
             leaf = _leaf_below(join.children[side])
             if id(leaf) in leaves and join_type(join) in kinds:
                 found[id(leaf)] += _equalities(join, leaf, origins, columns, lookups[leaves[id(leaf)]])
-    return {name: _use([found[leaf] for leaf, of in leaves.items() if of == name]) for name in lookups}
+    return {name: _use([found[leaf] for leaf, of in leaves.items() if of == name]) for name in leaves.values()}
 
 
 def _use(leaves: Sequence[Sequence[tuple[int, int]]]) -> Use | None:
     """leaves: for each place where a lookup stands, (column, sent column) of equalities that rows are found by."""
-    if not leaves or not all(leaves):
+    if not all(leaves):
         return None
     for column in {column for column, _ in leaves[0]}:
         chosen = [next((sent for one, sent in pairs if one == column), None) for pairs in leaves]
@@ -63,11 +60,14 @@ def _use(leaves: Sequence[Sequence[tuple[int, int]]]) -> Use | None:
     return None
 
 
-def _lookup_of(node: Node) -> str | None:
-    if node.children:
+def _view_of(node: Node, lookups: Iterable[str]) -> str | None:
+    """The lookup whose view a node is; None for any other."""
+    if node.kind != "View" or not node.fields.get("isTempView"):
         return None
-    marks = {str((one.fields.get("metadata") or {}).get(MARK, "")) for one in node.listed("output")}
-    return marks.pop() or None if len(marks) == 1 else None
+    identifier = node.fields["desc"]["identifier"]
+    if "database" in identifier:
+        return None
+    return next((name for name in lookups if name.lower() == str(identifier["table"]).lower()), None)
 
 
 def _leaf_below(node: Node) -> Node:

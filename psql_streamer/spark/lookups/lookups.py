@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_VIEW = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\][^`]*`([^`]+)`")
 
-_QUIET_BATCHES = 8
+_QUIET_BATCHES = 2
 """A table that has not changed for so many batches is given to Spark as a whole, once; else a batch gets the rows that
 it needs."""
 
@@ -44,10 +44,15 @@ Planned: TypeAlias = tuple[Node, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Some changes, and what makes the lookups that they see views. rows: of the changes; None for all."""
+    """Some changes, and what makes the lookups that they see views. rows: of the changes; None for all.
+
+    versions: numbers of the versions that these views are; None where they are of these changes alone, or not to be
+    broadcast: a plan over them is of no use for others.
+    """
 
     rows: Index | None
     show: Show | None
+    versions: tuple[int, ...] | None = None
 
 
 class Lookups:
@@ -156,13 +161,17 @@ class Lookups:
         """
         versions, kept = self._versions(rule), self._kept_of(rule)
         if not kept:
-            return [Shown(None, partial(self._show, versions) if versions else None)]
+            return [Shown(None, partial(self._show, versions) if versions else None, _numbers_of(versions))]
         uses = self._uses_of(rule, changes, kept, plan)
-        moving = {name: self._moving[name] for name in kept}
+        wholes = {name: version for name, use in uses.items() if (version := self._whole(name, use)) is not None}
+        versions |= wholes
+        if wholes.keys() == uses.keys():
+            return [Shown(None, partial(self._show, versions), _numbers_of(versions))]
+        parts = {name: use for name, use in uses.items() if name not in wholes}
         shown = []
-        for piece in split(changes, moving, uses):
+        for piece in split(changes, {name: self._moving[name] for name in parts}, parts):
             some = changes if piece.rows is None else changes.take(piece.rows)
-            shown.append(Shown(piece.rows, partial(self._show_piece, versions, uses, some, piece)))
+            shown.append(Shown(piece.rows, partial(self._show_piece, versions, parts, some, piece)))
         return shown
 
     def review(self, published: Published, spark: SparkSession) -> Iterator[Finding]:
@@ -229,10 +238,9 @@ class Lookups:
         piece: Piece,
         spark: SparkSession,
     ) -> None:
-        whole = {name: version for name in uses if (version := self._whole(name, uses[name])) is not None}
-        self._show({**versions, **whole}, spark)
+        self._show(versions, spark)
         for name, use in uses.items():
-            if name not in whole and self._views is not None:
+            if self._views is not None:
                 rows = rows_for(name, self._moving[name], use, changes, piece)
                 self._views.show_rows(spark, name, *self._kept[name].shown(rows))
 
@@ -247,3 +255,9 @@ class Lookups:
                 version = self._kept[name].whole(moving.state)
                 self._wholes[name] = (moving.state, version)
             return version
+
+
+def _numbers_of(versions: Mapping[str, Version]) -> tuple[int, ...] | None:
+    if any(version.table is None for version in versions.values()):
+        return None
+    return tuple(version.number for version in versions.values())

@@ -36,9 +36,9 @@ class Refresher:
     def begin(self, spark: SparkSession) -> None:
         """Read what is due now, and go on with that in a thread. spark: a session that nobody else uses."""
         self._spark = spark
-        self._read_due()
         if self._thread is None:
             self._ending = False
+            self._read_due()
             self._thread = threading.Thread(target=self._run, name="spark lookups", daemon=True)
             self._thread.start()
         self._wake.set()

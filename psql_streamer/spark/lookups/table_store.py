@@ -46,8 +46,8 @@ class TableStore:
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._environment: Any = lmdb.open(
                 str(path), map_size=16 * most_bytes + (64 << 20), subdir=False, max_dbs=3, mode=0o600
             )
@@ -180,7 +180,7 @@ def _errors(path: Path) -> Iterator[None]:
         yield
     except lmdb.MapFullError:
         raise HandlerRefused(f"{path} is full", "raise maxBytes of the lookup") from None
-    except lmdb.Error as error:
+    except (lmdb.Error, OSError) as error:
         raise HandlerRefused(
             f"{path} cannot be used ({type(error).__name__})", "look at the disk that it is on"
         ) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+_numbers = itertools.count(1)
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -18,6 +21,7 @@ class Version:
 
     table: the rows, with their schema in Spark; None where Spark holds them, in `frame`, because they are many.
     loaded_at: time.monotonic() when the reading began. stamp: of the files, see reading.stamp; empty for others.
+    number: no other version has it.
     """
 
     rows: int
@@ -27,3 +31,4 @@ class Version:
     table: pa.Table | None = None
     frame: DataFrame | None = None
     stamp: str = ""
+    number: int = field(default_factory=_numbers.__next__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 _GLOBAL = "global_temp"
 """The database of views that all sessions of an engine see."""
+
+_LOCAL_RELATION = "spark.sql.execution.arrow.localRelationThreshold"
+_LOCAL_RELATION_BYTES = str(1 << 30)
+_FEW_ROWS = 1000
+"""Up to this many rows are a LocalRelation, which takes no job to broadcast."""
 
 _numbers = itertools.count(1)
 
@@ -57,7 +63,9 @@ class Views:
 
         with self._lock:
             self._seen.pop((id(spark), name), None)
-        broadcast(spark.createDataFrame(rows, schema)).createOrReplaceTempView(name)
+        with _local_relations(spark) if rows.num_rows <= _FEW_ROWS else nullcontext():
+            frame = spark.createDataFrame(rows, schema)
+        broadcast(frame).createOrReplaceTempView(name)
 
     def _share(self, name: str, version: Version) -> _Shared:
         from pyspark.sql.functions import broadcast
@@ -85,3 +93,17 @@ class Views:
         with suppress(Exception):
             self._spark.catalog.dropGlobalTempView(shared.view)
             shared.frame.unpersist()
+
+
+@contextmanager
+def _local_relations(spark: SparkSession) -> Iterator[None]:
+    """Frames that are made in it from few rows are LocalRelations; on a Spark Connect server they are anyway."""
+    if not hasattr(spark, "_jsparkSession"):
+        yield
+        return
+    before = spark.conf.get(_LOCAL_RELATION)
+    spark.conf.set(_LOCAL_RELATION, _LOCAL_RELATION_BYTES)
+    try:
+        yield
+    finally:
+        spark.conf.set(_LOCAL_RELATION, str(before))

@@ -7,16 +7,15 @@ import json
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from functools import partial
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
 
-from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
@@ -46,16 +45,15 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.requests import NO_KEY, plan_tables
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
 from sources.postgres.snapshot.writers import Writers, still_there, writers_of
+from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
+from sources.snapshot.threads import ReaderThreads
 from sources.snapshot.work import Nudge, Plan, Read, Task
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
 
 log = logging.getLogger(__name__)
-
-_IDLE_SECONDS = 10.0
-"""The time for which a connection is kept without work."""
 
 _HIDDEN_PAUSE_SECONDS = 0.005
 """Before a fence is made again, because a transaction that the stream has given is not visible."""
@@ -68,115 +66,62 @@ _WRITERS_SECONDS = 0.5
 _LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
-_FIRST_ROWS, _FEWEST_ROWS = 2000, 100
-"""Of the first chunk of a table, and of the smallest."""
-
-_FASTEST_GROWTH = 4
-
 _SLOWEST = 30
 """The time after which a chunk is given up, in multiples of what one should take."""
 
-_STOP_SECONDS = 3.0
+
+ReadingSession: TypeAlias = tuple[psycopg2.extensions.connection, Session]
 
 
-class Readers:
-    """Threads that take tasks from a schedule, from start to stop."""
+class Readers(ReaderThreads[ReadingSession, Delivered]):
+    """Threads that take tasks from a schedule, from begin to stop."""
 
     def __init__(
         self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes, schedule: Schedule[Delivered]
     ) -> None:
-        self._name = name
+        super().__init__(name, options.snapshot, options.start_retry_interval, schedule)
         self._options = options
         self._catalog = catalog
         self._types = types
-        self._schedule = schedule
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
         self._sessions: set[Session] = set()
         self._lock = threading.Lock()
         self._since = 0
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}  # by relation, as they were when they were last looked at
-        self._rows_at_once: dict[str, int] = {}
+        self._pace = Pace(options.snapshot)
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
-    def start(self, since: int, keyless: KeylessTables | None) -> None:
+    def begin(self, since: int, keyless: KeylessTables | None) -> None:
         """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
         self.stop()
         self._since = self._since or since
         self._keyless = keyless
-        self._stopping = threading.Event()
-        self._schedule.restart()
-        self._threads = [
-            threading.Thread(
-                target=self._run, args=(self._stopping,), name=f"source.{self._name} snapshot {number}", daemon=True
-            )
-            for number in range(self._options.snapshot.parallel)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """End. May be called twice, and before start."""
-        self._stopping.set()
-        self._schedule.stop()
-        self.interrupt()
-        threads, self._threads = self._threads, []
-        for thread in threads:
-            thread.join(_STOP_SECONDS)
+        self.start()
 
     def interrupt(self) -> None:
-        """Give up what is waited for."""
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:
             session.abort("the source was stopped")
 
-    def _run(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            task = self._schedule.wait_for_task(_IDLE_SECONDS)
-            if task is not None:
-                self._work(task, stopping)
-
-    def _work(self, task: Task, stopping: threading.Event) -> None:
-        """Do this task and those that follow over one connection; one that is lost is made again after a pause."""
-        following: Task | None = task
-        try:
-            with self._session() as (connection, session):
-                while following is not None:
-                    task = following
-                    self._do(task, connection, session, stopping)
-                    following = self._schedule.wait_for_task(_IDLE_SECONDS)
-        except SourceError as error:
-            if not stopping.is_set():
-                log.warning("source.%s: a snapshot waits: %s", self._name, error)
-            self._schedule.give_up(task, reason=str(error))
-            stopping.wait(self._options.start_retry_interval)
-        except Exception as error:  # no thread ends in silence; the text may have values of rows in it
-            log.error("source.%s: a snapshot met a program error: %s", self._name, _places(error))
-            self._schedule.give_up(task, reason=f"a program error, {type(error).__name__}: see the log, and report it")
-            stopping.wait(self._options.start_retry_interval)
-
-    def _do(
-        self, task: Task, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
-    ) -> None:
+    def do(self, task: Task, session: ReadingSession, stopping: threading.Event) -> None:
+        connection, asking = session
         try:
             match task:
                 case Plan(run):
-                    self._plan(run, session)
+                    self._plan(run, asking)
                 case Read() if task.table.keyless:
                     self._read_keyless(task, connection)
                 case Read():
-                    self._read(task, connection, session, stopping)
+                    self._read(task, connection, asking, stopping)
                 case Nudge():
-                    _write_out_wal(session)
+                    _write_out_wal(asking)
                 case _:
                     assert_never(task)
-        except SourceRefused as error:
-            self._refuse(task, error)
         except ChunkTooSlow:
             assert isinstance(task, Read)  # noqa: S101 - others have all the time that there is
-            self._read_fewer(task)
+            rows = self._pace.lower(task.table.relation, self._options.snapshot.chunk_time * _SLOWEST)
+            self._schedule.give_up(task, reason=f"chunks of {rows} rows take too long: fewer are read at once")
         except LockNotFree:
             assert isinstance(task, Read)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
@@ -192,11 +137,6 @@ class Readers:
             else:
                 self._tables[table.relation] = shape
         self._schedule.plan(run, [table for table, _ in found])
-
-    def _refuse(self, task: Task, error: SourceRefused) -> None:
-        what = task.table.table if isinstance(task, Read) else "its tables"
-        log.error("source.%s: the snapshot does not read %s: %s", self._name, what, error)
-        self._schedule.give_up(task, refused=str(error))
 
     def _read(
         self, task: Read, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
@@ -219,7 +159,8 @@ class Readers:
                 return
             began = time.monotonic()
             chunk = self._copy(task, table, connection)
-            self._steer(task, chunk, time.monotonic() - began)
+            if task.keys is None and chunk.rows:
+                self._pace.note(task.table.relation, time.monotonic() - began)
         except TableRefused:
             if known is None:
                 raise
@@ -335,31 +276,10 @@ class Readers:
         if task.keys is not None:
             return read_keys(connection, table, [key_values(key, width) for key in task.keys], where, most_bytes)
         after = None if task.after is None else key_values(task.after, width)
-        rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-        most = min(rows, self._options.snapshot.chunk_rows)  # _FIRST_ROWS may be more
-        return read_chunk(connection, table, after, where, most, most_bytes)
-
-    def _read_fewer(self, task: Read) -> None:
-        """A condition may fit few rows, which the server looks for in many."""
-        rows = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-        if rows == 1:
-            seconds = self._options.snapshot.chunk_time * _SLOWEST
-            refused = f"its next row was not found within {seconds:g} s"
-            self._refuse(task, SourceRefused(refused, "raise chunkTime, or create an index for the condition"))
-            return
-        self._rows_at_once[task.table.relation] = max(1, rows // 10)
-        self._schedule.give_up(task, reason=f"chunks of {rows} rows take too long: fewer are read at once")
-
-    def _steer(self, task: Read, chunk: Chunk, seconds: float) -> None:
-        """So many rows that the next chunk takes about as long as a chunk may."""
-        if task.keys is None and chunk.rows:
-            chosen = self._options.snapshot
-            before = self._rows_at_once.get(task.table.relation, _FIRST_ROWS)
-            wanted = int(before * min(chosen.chunk_time / max(seconds, 1e-3), _FASTEST_GROWTH))
-            self._rows_at_once[task.table.relation] = min(max(wanted, min(_FEWEST_ROWS, before)), chosen.chunk_rows)
+        return read_chunk(connection, table, after, where, self._pace.rows(task.table.relation), most_bytes)
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[tuple[psycopg2.extensions.connection, Session]]:
+    def session(self) -> Iterator[ReadingSession]:
         dsn = self._options.connection_string
         connection = connect_reader(dsn, self._options.timeout, APPLICATION_NAME)
         session = Session(connection, ANSWER_SECONDS)
@@ -373,14 +293,6 @@ class Readers:
             with self._lock:
                 self._sessions.discard(session)
             session.close()
-
-
-def _places(error: Exception) -> str:
-    """Where in the program an error came from, without its text."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return " < ".join(
-        [type(error).__name__, *(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames[::-1])]
-    )
 
 
 def _decode_place(after: bytes | None) -> tuple[int, str, int]:

@@ -91,7 +91,7 @@ class Snapshots:
         self._keyless = keyless
         self._keyless_unfinished = keyless is not None
         self._waker.open()
-        self._readers.start(0 if position is None else since, keyless)
+        self._readers.begin(0 if position is None else since, keyless)
 
     @property
     def come_first(self) -> bool:

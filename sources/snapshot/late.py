@@ -1,0 +1,34 @@
+"""Changes that readings which begin later may not see yet."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from psql_streamer.model import Batch
+from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys
+
+_SECONDS = 10.0
+"""For so long they count."""
+
+
+class LateChanges:
+    """Not for several threads: the caller has a lock."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[float, str, ChangedKeys]] = deque()
+
+    def note(self, batch: Batch) -> None:
+        """The stream gives these."""
+        now = time.monotonic()
+        for changes in batch.changes:
+            if changes.relation.key_columns:
+                self._held.append((now, changes.relation.id, changed_keys(changes, batch.transactions)))
+
+    def of(self, relation: str) -> Iterator[ChangedKeys]:
+        """Those of a table, by Relation.id."""
+        oldest = time.monotonic() - _SECONDS
+        while self._held and self._held[0][0] < oldest:
+            self._held.popleft()
+        return (keys for _, of, keys in self._held if of == relation)

@@ -1,0 +1,165 @@
+"""Rules are planned once, over the columns that they read, and give for every batch what a plan of its own would."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch, Changes, ReplicaIdentity
+from tests.encoding import encoder_of
+from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, only, shop, values
+
+RULES = {
+    "derived": "SELECT *, amount * 2 AS twice FROM changes",
+    "none of the columns": "SELECT *, 'x' AS constant FROM changes",
+    "passes, renames and leaves out": "SELECT id, customer AS who, meta FROM changes",
+    "masks": "SELECT * EXCEPT (customer), sha2(customer, 256) AS customer FROM changes",
+    "filter": "SELECT * FROM changes WHERE amount > 5 OR _op = 'delete'",
+    "filter on what may be missing": "SELECT *, length(meta) AS long FROM changes WHERE length(meta) > 2 AND id > 1",
+    "metadata": "SELECT *, _commit_lsn AS version, concat(_op, _image) AS what, _unchanged AS kept FROM changes",
+    "its own _row": "SELECT upper(customer) AS customer, _row, id FROM changes",
+    "nested query": "SELECT c.id, c.n FROM (SELECT id, amount + 1 AS n, _row FROM changes WHERE id <> 2) c",
+    "masked key": "SELECT sha2(CAST(id AS STRING), 256) AS id, customer FROM changes WHERE amount > 0",
+}
+
+
+def told(made: Batch) -> list[Any]:
+    """Keys and values of all events, in their order."""
+    found = encoder_of("event", Router({}, "t", ""), {}).encode(made)
+    return list(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True))
+
+
+def random_changes(source: random.Random) -> Changes:
+    """Some inserts, updates (of which some leave meta alone) and deletes (which have the key alone)."""
+    ops = [source.choice((INSERT, UPDATE, DELETE)) for _ in range(source.randrange(1, 12))]
+    after: dict[int, Texts] = {}
+    before: dict[int, Texts] = {}
+    unchanged = []
+    for at, op in enumerate(ops):
+        row: Texts = [b"%d" % source.randrange(4), b"%d.50" % source.randrange(-9, 20), b"ann", b'{"a": 1}']
+        if op != DELETE:
+            after[at] = row
+            unchanged.append(op == UPDATE and source.random() < 0.5)
+            row[3] = None if unchanged[-1] else row[3]
+        if op == DELETE or (op == UPDATE and source.random() < 0.5):
+            before[at] = [row[0], None, None, None]
+    absent = {3: unchanged} if any(unchanged) else None
+    return changes(ops, after, before, ORDERS, absent, identity=ReplicaIdentity.DEFAULT)
+
+
+def planned_anew(handler: Any) -> Any:
+    """The same, with a plan for every batch."""
+    handler._runner.prepared = None
+    return handler
+
+
+def jobs_of(handler: Any) -> int:
+    """How many jobs the engine has run."""
+    return int(handler._pool.spark._jsc.sc().dagScheduler().numTotalJobs())
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_batch_gives_what_a_plan_of_its_own_gives(spark: Any, name: str) -> None:
+    source = random.Random(name)
+    kept, anew = spark({}, orders={"sql": RULES[name]}), planned_anew(spark({}, orders={"sql": RULES[name]}))
+    for given in (shop(), *(random_changes(source) for _ in range(4))):
+        assert told(kept.handle(batch(given))) == told(anew.handle(batch(given)))
+
+
+def test_a_rule_that_computes_and_drops_nothing_runs_no_job(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["passes, renames and leaves out"]})
+    before = jobs_of(handler)
+    for _ in range(2):
+        assert values(only(handler.handle(batch(shop()))), "who") == [b"ann", b"bob", b"dan"]
+    assert jobs_of(handler) == before
+
+
+def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from psql_streamer.spark.inlet import Inlet
+
+    travelled: list[list[str]] = []
+    put = Inlet.put
+
+    def noting(self: Inlet, table: Any) -> None:
+        travelled.append(table.column_names)
+        put(self, table)
+
+    monkeypatch.setattr(Inlet, "put", noting)
+    spark({}, orders={"sql": RULES["derived"]}).handle(batch(shop()))
+    spark({}, orders={"sql": RULES["none of the columns"]}).handle(batch(shop()))
+    assert travelled == [["amount", "_row"], ["_row"]]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT *, unix_micros(current_timestamp()) AS at FROM changes",
+        "SELECT *, unix_micros(now()) AS at FROM changes",
+        "SELECT *, uuid() AS at FROM changes",
+        "SELECT *, rand() AS at FROM changes",
+    ],
+)
+def test_the_clock_and_chance_are_asked_for_every_batch(spark: Any, sql: str) -> None:
+    handler = spark({}, orders={"sql": sql})
+    first, second = (values(only(handler.handle(batch(shop()))), "at") for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "counts"),
+    [
+        ("SELECT *, count(*) OVER () AS n FROM changes", "n", ([b"3"], [b"1"])),
+        ("SELECT *, (SELECT count(*) FROM changes) AS n FROM changes", "n", ([b"3"], [b"1"])),
+        ("SELECT c.*, n FROM changes c JOIN (SELECT count(*) AS n FROM changes) t ON true", "n", ([b"3"], [b"1"])),
+    ],
+    ids=["window", "subquery", "join"],
+)
+def test_what_looks_at_other_rows_looks_at_those_of_its_batch(
+    spark: Any, sql: str, column: str, counts: tuple[list[bytes], list[bytes]]
+) -> None:
+    handler = spark({}, orders={"sql": sql})
+    inserts = changes([INSERT] * 3, {at: [b"%d" % at, b"1.00", b"a", None] for at in range(3)}, {})
+    for given, expected in ((inserts, counts[0]), (inserts.take([0]), counts[1])):  # type: ignore[arg-type]
+        assert set(values(only(handler.handle(batch(given))), column)) == set(expected)
+
+
+def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT *, 10 / CAST(amount AS INT) AS share FROM changes"})
+    bad = changes([INSERT], {0: [b"1", b"0.00", b"a", None]}, {})
+    expected = values(only(handler.handle(batch(shop()))), "share")
+    with pytest.raises(HandlerRefused, match="DIVIDE_BY_ZERO"):
+        handler.handle(batch(bad))
+    assert values(only(handler.handle(batch(shop()))), "share") == expected
+
+
+def test_a_lookup_is_broadcast_once_and_not_for_every_batch(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "segments.csv"
+    path.write_text("name,segment\nann,gold\ndan,iron\n")
+    lookups = {"segments": {"kind": "csv", "path": str(path), "options": {"header": True}, "refresh": "change"}}
+    sql = "SELECT c.*, s.segment FROM changes c LEFT JOIN segments s ON s.name = c.customer"
+    handler = spark({"lookups": lookups}, orders={"sql": sql})
+    expected = [b"gold", None, b"iron"]
+    assert values(only(handler.handle(batch(shop()))), "segment") == expected
+    before = jobs_of(handler)
+    assert values(only(handler.handle(batch(shop()))), "segment") == expected
+    assert jobs_of(handler) == before + 1
+
+
+def test_another_shape_of_the_table_has_a_plan_of_its_own(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    given = shop()
+    narrow = replace(
+        given,
+        columns=given.columns[:2],
+        after=replace(given.after, columns=given.after.columns[:2]),
+        before=replace(given.before, columns=given.before.columns[:2]),
+    )
+    for _ in range(2):
+        assert [one.name for one in only(handler.handle(batch(given))).columns][-1] == "twice"
+        assert [one.name for one in only(handler.handle(batch(narrow))).columns] == ["id", "amount", "twice"]
