@@ -24,7 +24,7 @@ from psql_streamer.demo.steady_shop import EVENTS
 from psql_streamer.demo.watcher import Watcher
 from psql_streamer.embedded.java import find_java
 
-_STALL_SECONDS = 30.0
+_STALL_SECONDS = 60.0
 _LOOKUP_SECONDS = 10.0
 """The rule of the last row may leave it out: then no event says that the lookup has it."""
 
@@ -136,8 +136,7 @@ def _summary(outcome: _Outcome) -> int:
         later = _total(watcher.consumed) - read
         _say(f"\nthe snapshot gave {read:,} rows that were there; {later:,} events came beside them")
     if watcher.dead:
-        of = f"{watcher.dead.total()} of {_expected_dead(writer).total()}"
-        _say(f"dead letters: {of}, each with the original event and the reason")
+        _say(f"dead letters: {watcher.dead.total()}, each with the original event and the reason")
     if outcome.lookup:
         _say(_describe_lookup(outcome))
     if len(watcher.latencies) > 1:
@@ -164,10 +163,12 @@ def _say_table(writer: Writer, watcher: Watcher) -> None:
 
 
 def _describe_lookup(outcome: _Outcome) -> str:
-    watcher, lookup = outcome.watcher, outcome.lookup
-    joined = watcher.with_lookup.total()
-    of = f"{joined:,} of {joined + watcher.without_lookup.total():,} events of {', '.join(JOINED)}"
-    return f"lookup {lookup}: {outcome.lookup_rows} rows, as the table has; {of} have what they take from it"
+    """What differs is among the problems."""
+    with_it, without = outcome.watcher.with_lookup.total(), outcome.watcher.without_lookup.total()
+    same = "" if outcome.lookup_rows == _rows_of(outcome.writer, outcome.lookup) else "not "
+    found = f"{with_it:,} of {with_it + without:,}" if without else f"all {with_it:,}"
+    rows = f"{outcome.lookup_rows} rows, {same}as its table"
+    return f"lookup {outcome.lookup}: {rows}; {found} events of {', '.join(JOINED)} have what their rule takes from it"
 
 
 def _problems(outcome: _Outcome) -> Iterator[str]:

@@ -37,7 +37,7 @@ handlers = {handlers}
 topicPrefix = {prefix}
 {more}"""
 
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _LOG_LINES = 12
 

@@ -67,9 +67,10 @@ INSERT INTO shop.order_items SELECT i, line, 'tea', 1, 4.20 FROM generate_series
 _SEGMENTS = ("private", "business", "reseller")
 _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "349.00"), ("spoon", "0.95"))
 
+# Customers change one behind the other: a function runs once for each state of a lookup that rows of a batch see.
 _CYCLE = (
-    "order", "basket", "advance", "order", "customer", "order", "advance", "regret", "order", "advance",
-    "test_customer", "second_thoughts", "order", "basket", "cancel", "reprice", "order", "rename",
+    "order", "basket", "advance", "order", "order", "advance", "regret", "order", "advance", "order", "basket",
+    "cancel", "reprice", "order", "customer", "test_customer", "second_thoughts", "rename",
 )  # fmt: skip
 _STEPS = (*_CYCLE, "torn_basket", *_CYCLE, *_CYCLE)
 

@@ -14,6 +14,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 _LINES_A_SECOND = 8
+_LINES_OF_A_KIND = 2
+"""Of one table and action a second, so that every kind is seen."""
 _LINE_WIDTH = 150
 """Characters a line, where the output is no terminal that has a width of its own."""
 _LEAST_WIDTH = 40
@@ -149,13 +151,16 @@ class _Printer:
         self._second = 0
         self._shown = 0
         self._hidden = 0
+        self._kinds: Counter[tuple[str, str]] = Counter()
 
     def event(self, event: dict[str, Any], latency: float) -> None:
         self.pause()
-        if self._shown >= _LINES_A_SECOND:
+        kind = event["Table"], event["Action"]
+        if self._shown >= _LINES_A_SECOND or self._kinds[kind] >= _LINES_OF_A_KIND:
             self._hidden += 1
             return
         self._shown += 1
+        self._kinds[kind] += 1
         columns = event["Columns"] or event.get("Before") or {}
         stored = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name not in self._enriched)
         added = " ".join(
@@ -180,6 +185,7 @@ class _Printer:
         if self._hidden:
             self._show(f"{'':<11} ... and {self._hidden} more")
         self._second, self._shown, self._hidden = second, 0, 0
+        self._kinds.clear()
 
 
 def _header(message: Message, name: str) -> str:
