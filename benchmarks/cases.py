@@ -44,8 +44,20 @@ _MEMORY = at_most(256, "rss")
 _TOPICS = Setup(TOPIC_PER_TABLE)
 _LARGE = Setup(ONE_TOPIC + '\n[sink.bench.kafka]\n"message.max.bytes" = 4194304')
 _NO_RULE = Setup(ONE_TOPIC, '["spark"]', '[spark]\nmaster = "local[2]"\n')
-_ANY_RULE = with_rule("SELECT * FROM changes")
-_DERIVED = with_rule("SELECT *, amount * 2 AS doubled FROM changes", tables="orders_*")
+_DERIVED = with_rule("SELECT *, amount * 2 AS doubled FROM changes", tables="orders*")
+_LOOKUP = """
+[spark.lookups.segments]
+kind = "postgres"
+source = "bench0"
+query = "SELECT n::bigint AS bucket, 'segment ' || n % 7 AS segment FROM generate_series(0, 999) n"
+"""
+_JOINED = with_rule("SELECT c.*, s.segment FROM changes c LEFT JOIN segments s ON s.bucket = c.id % 1000", more=_LOOKUP)
+_TYPES = (
+    '{id = "decimal(20,0)", name = "string", email = "string", amount = "double", created_at = "date", active = "int"}'
+)
+_COERCED = Setup(ONE_TOPIC, '["spark"]', f'[spark]\nmaster = "local[2]"\n[spark.tables.orders]\ncoerce = {_TYPES}\n')
+_TWO_OF_MANY = with_rule("SELECT *, c1 + length(c0) AS sum FROM changes")
+_TICKS = with_rule("SELECT *, id * 2 AS doubled FROM changes")
 
 _NARROW = Load((ORDERS,), 1_000_000)
 
@@ -154,10 +166,28 @@ CASES = (
         (at_least(0.95, "rate", of="narrow"), _MEMORY),
     ),
     Case(
-        "spark-any",
-        "narrow, with a rule that changes nothing",
-        Drain(_NARROW, 200_000, _ANY_RULE),
-        (at_least(0.25, "part"), _MEMORY),
+        "spark-derived",
+        "narrow, with one derived column",
+        Drain(_NARROW, 200_000, _DERIVED),
+        (at_least(0.55, "part"), at_most(8, "cpu"), _MEMORY),
+    ),
+    Case(
+        "spark-coerced",
+        "narrow, with all columns coerced",
+        Drain(_NARROW, 200_000, _COERCED),
+        (at_least(0.45, "part"), _MEMORY),
+    ),
+    Case(
+        "spark-lookup",
+        "narrow, joined with a lookup of 1,000 rows",
+        Drain(_NARROW, 200_000, _JOINED),
+        (at_least(0.45, "part"), _MEMORY),
+    ),
+    Case(
+        "spark-columns-200",
+        "200 columns, with a rule that reads two",
+        Drain(_one(COLUMNS_200, 25_000), 10_000, _TWO_OF_MANY),
+        (at_least(0.9, "rate", of="columns-200"), _MEMORY),
     ),
     Case(
         "spark-tables-1",
@@ -192,6 +222,18 @@ CASES = (
         Steady(100, 1000),
         (at_most(6, "p50"), at_most(15, "p99"), _MEMORY),
         quick=True,
+    ),
+    Case(
+        "latency-spark-1",
+        "1,000 a second into one table with a rule",
+        Steady(1, 1000, setup=_TICKS),
+        (at_most(40, "p50"), at_most(100, "p99"), _MEMORY),
+    ),
+    Case(
+        "latency-spark-6",
+        "1,000 a second over six tables with a rule",
+        Steady(6, 1000, setup=_TICKS),
+        (at_most(90, "p50"), _MEMORY),
     ),
     Case("idle", "nothing is written", Idle(), (at_most(0.005, "core"), _MEMORY)),
     Case(

@@ -103,9 +103,10 @@ def main() -> int:
     return measure_alone(Drain(load, arguments.rows, setup, arguments.sources), runs=arguments.runs)
 
 
-def with_rule(sql: str, sink: str = ONE_TOPIC, tables: str = "*") -> Setup:
-    """Spark on two threads of this machine, with one rule for the tables that a glob fits."""
-    return Setup(sink, '["spark"]', f'[spark]\nmaster = "local[2]"\n[spark.tables."{tables}"]\nsql = "{sql}"\n')
+def with_rule(sql: str, sink: str = ONE_TOPIC, tables: str = "*", more: str = "") -> Setup:
+    """Spark on two threads of this machine, with one rule for the tables that a glob fits. more: of [spark]."""
+    rule = f'[spark.tables."{tables}"]\nsql = "{sql}"\n'
+    return Setup(sink, '["spark"]', f'[spark]\nmaster = "local[2]"\n{rule}{more}')
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class Steady:
     rate: int
     seconds: float = 20.0
     quick_seconds: float = 4.0
+    setup: Setup = Setup(ONE_TOPIC)  # noqa: RUF009 - frozen
 
     def measure(self, stage: Stage) -> Figures:
         """Of one service, then of one pg_recvlogical."""
@@ -67,7 +68,7 @@ class Steady:
         unmeasured, count = int(self.rate * warm_up), int(self.rate * (warm_up + seconds))
         with (
             stage.topics((name,), partitions=1) as topics,
-            Service(stage.folder, Setup(ONE_TOPIC), (Slot(dsn, "service"),), stage.hosts, name) as service,
+            Service(stage.folder, self.setup, (Slot(dsn, "service"),), stage.hosts, name) as service,
         ):
             started = service.wait_until_streaming()
             consumer = _consumer(stage.hosts, name)

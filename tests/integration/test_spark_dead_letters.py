@@ -166,7 +166,8 @@ HUGE = 160 << 20
 
 def meet_a_huge_row() -> None:
     """Runs in a process of its own: the JVM of this one is shared by all tests."""
-    rules: Any = {"*": {"sql": "SELECT *, length(amount) AS n FROM changes"}, "docs": {"sql": "SELECT * FROM changes"}}
+    counted = {"sql": "SELECT *, length(amount) AS n FROM changes"}
+    rules: Any = {"*": counted, "docs": counted}
     conf = {"spark.driver.memory": "512m"}
     handler = SparkHandler("spark", SparkOptions(master="local[2]", tables=rules, conf=conf))
     with patch("psql_streamer.spark.handler.warm_up"):
