@@ -134,7 +134,7 @@ def _summary(outcome: _Outcome) -> int:
     _say_table(writer, watcher)
     if read := _rows_read(watcher.consumed):
         later = _total(watcher.consumed) - read
-        _say(f"\nthe snapshot gave {read:,} rows that were there; {later:,} events came beside them")
+        _say(f"the snapshot gave {read:,} rows that were there; {later:,} events came beside them")
     if watcher.dead:
         _say(f"dead letters: {watcher.dead.total()}, each with the original event and the reason")
     if outcome.lookup:
@@ -159,7 +159,7 @@ def _say_table(writer: Writer, watcher: Watcher) -> None:
         )
         differs = "" if expected[of] == arrived[of] else "   differs"
         _say(f"{of[0]:<12} {of[1]:<7} {rows[of]:>10} {expected[of]:>10} {arrived[of]:>10}{fates}{differs}")
-    _say(f"{'total':<20} {_total(rows):>10} {_total(expected):>10} {_total(arrived):>10}")
+    _say(f"{'total':<20} {_total(rows):>10} {_total(expected):>10} {_total(arrived):>10}\n")
 
 
 def _describe_lookup(outcome: _Outcome) -> str:
