@@ -13,8 +13,9 @@ from psql_streamer.model import Batch, Changes
 from psql_streamer.spark.chosen_rows import take_rows
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.isolation import SortedRows, sort_out_large
+from psql_streamer.spark.job import Job
 from psql_streamer.spark.putting_aside import Identity, RuleResult, combine, dispose_of_fatal, identity, run
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.running import Runner
 
 log = logging.getLogger("psql_streamer.spark")
 

@@ -28,6 +28,7 @@ from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.executors import find_missing
 from psql_streamer.spark.failures import EngineLost
 from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
+from psql_streamer.spark.job import Job
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions, TableRule
@@ -37,7 +38,7 @@ from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_join
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rule_modules import forget_modules
 from psql_streamer.spark.rules import EngineNeeded, Rules
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.running import Runner
 from psql_streamer.spark.session import Session, java_problem, pyspark_problem
 from psql_streamer.spark.session_pool import SessionPool
 from psql_streamer.spark.shipping import check_files, put_on_path
@@ -165,7 +166,7 @@ class SparkHandler(Handler):
         if not self._options.tables:
             return batch
         if self._lookups.prepare(batch):
-            self._runner.forget_plans()
+            self._runner.planner.forget()
         cells = cells_of(batch.changes)
         has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
         ruled = cells.views_of(has_rule) if has_rule.any() else ()
@@ -245,8 +246,8 @@ class SparkHandler(Handler):
             forget_modules(self._options.function_modules)
         self._load_rules()
         remote = self._options.remote is not None
-        self._runner.catalyst = None if remote else Catalyst(spark)
-        self._runner.prepared = None if remote else prepared_rules(spark)
+        self._runner.planner.catalyst = None if remote else Catalyst(spark)
+        self._runner.planner.prepared = None if remote else prepared_rules(spark)
         self._pool = SessionPool(spark, another=self._session.another)
         self._lookups.begin(spark)
         self._runner.cluster = "" if self._session.cluster is None else self._session.cluster.name

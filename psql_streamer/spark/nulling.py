@@ -14,8 +14,9 @@ from psql_streamer.model import Changes, Image
 from psql_streamer.spark.chosen_rows import take_rows
 from psql_streamer.spark.failures import RowsFailed, Uncoercible
 from psql_streamer.spark.isolation import sort_out
+from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import Mask
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.running import Runner
 
 
 def run_with_nulls(runner: Runner, job: Job) -> Iterator[Changes]:
@@ -29,7 +30,7 @@ def run_with_nulls(runner: Runner, job: Job) -> Iterator[Changes]:
             raise
         job = job.narrow(_without_values(job, failed))
         for column, images in failed.items():
-            runner.tell_of_nulls(job, job.changes.columns[column].name, int(images.sum()))
+            runner.telling.tell_of_nulls(job, job.changes.columns[column].name, int(images.sum()))
     except RowsFailed:
         yield from _computed_as_far_as_can_be(runner, job)
         return
@@ -41,7 +42,7 @@ def _computed_as_far_as_can_be(runner: Runner, job: Job) -> Iterator[Changes]:
     tolerated = runner.run_tolerantly(job)
     if tolerated is not None:
         for column, values in tolerated.values.items():
-            runner.tell_of_nulls(job, column, values)
+            runner.telling.tell_of_nulls(job, column, values)
         yield from _some(tolerated.changes)
         return
     found = sort_out(job.changes, lambda some: runner.run(job.narrow(some)), RowsFailed, known=True)
@@ -51,7 +52,7 @@ def _computed_as_far_as_can_be(runner: Runner, job: Job) -> Iterator[Changes]:
     failed = job.narrow(take_rows(job.changes, np.isin(job.changes.batch_order, bad)))
     passed, computed = runner.passed_on(failed)
     for column in computed:
-        runner.tell_of_nulls(job, column, len(failed.changes))
+        runner.telling.tell_of_nulls(job, column, len(failed.changes))
     yield from _some(passed)
 
 

@@ -16,9 +16,10 @@ from psql_streamer.model import Changes, Rejection, Transactions
 from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
 from psql_streamer.spark.failures import EngineLost, RowsFailed, RowsRefused, Uncoercible
 from psql_streamer.spark.isolation import sort_out
+from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.nulling import run_with_nulls
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.running import Runner
 
 log = logging.getLogger("psql_streamer.spark")
 

@@ -17,6 +17,7 @@ from psql_streamer.nearest import nearest
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.job import Job
 from psql_streamer.spark.kept import looked_at
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
@@ -24,7 +25,7 @@ from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.running import Runner
 from psql_streamer.spark.splitting import Splitting
 from psql_streamer.spark.steps import no_column
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from psql_streamer.spark.plan_tree import Node, join_type
 
@@ -18,6 +18,9 @@ _READS_OTHERS = {
     *("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid", "CallMethodViaReflection", "TryReflect"),
 }
 """Expressions whose value depends on other rows, or on how many came before."""
+
+_IN_MEMORY = {"LogicalRDD", "LocalRelation", "OneRowRelation", "Range"}
+"""Leaves of plans that have the same rows for ever. Files and tables of a catalog may have others in the next batch."""
 
 _READS_CLOCK = ("Current", "Now", "LocalTime")
 """What the names of expressions begin with that have one value for a query: the moment at which it is planned."""
@@ -43,9 +46,21 @@ def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
 
 def is_repeatable(plan: Node, sent: Sequence[str]) -> bool:
     """Whether it also gives the same for a row whenever it runs, so that it may be planned once for many batches."""
-    return is_row_by_row(plan, sent) and not any(
-        node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
+    return (
+        is_row_by_row(plan, sent)
+        and all(node.kind in _IN_MEMORY for node in _leaves(plan))
+        and not any(
+            node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
+        )
     )
+
+
+def _leaves(plan: Node) -> Iterator[Node]:
+    """What a plan reads; its children are plans, expressions are in its fields."""
+    if not plan.children:
+        yield plan
+    for child in plan.children:
+        yield from _leaves(child)
 
 
 def _has_sent(plan: Node, sent: Sequence[str]) -> bool:

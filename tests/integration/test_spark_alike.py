@@ -9,7 +9,8 @@ import pytest
 
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes
-from psql_streamer.spark.running import Job, Runner
+from psql_streamer.spark.job import Job
+from psql_streamer.spark.running import Runner
 from tests.encoding import encoder_of
 from tests.spark_changes import DELETE, INSERT, UPDATE, batch, changes
 

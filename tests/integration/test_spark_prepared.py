@@ -55,7 +55,7 @@ def random_changes(source: random.Random) -> Changes:
 
 def planned_anew(handler: Any) -> Any:
     """The same, with a plan for every batch."""
-    handler._runner.prepared = None
+    handler._runner.planner.prepared = None
     return handler
 
 
@@ -149,6 +149,16 @@ def test_a_lookup_is_broadcast_once_and_not_for_every_batch(spark: Any, tmp_path
     before = jobs_of(handler)
     assert values(only(handler.handle(batch(shop()))), "segment") == expected
     assert jobs_of(handler) == before + 1
+
+
+def test_a_file_that_a_query_names_is_read_for_every_batch(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "segments.csv"
+    path.write_text("ann,gold\n")
+    sql = f"SELECT c.*, s._c1 AS segment FROM changes c LEFT JOIN csv.`{path}` s ON s._c0 = c.customer"
+    handler = spark({}, orders={"sql": sql})
+    assert values(only(handler.handle(batch(shop()))), "segment") == [b"gold", None, None]
+    path.write_text("ann,silver\n")
+    assert values(only(handler.handle(batch(shop()))), "segment") == [b"silver", None, None]
 
 
 def test_another_shape_of_the_table_has_a_plan_of_its_own(spark: Any) -> None:

@@ -1,0 +1,87 @@
+"""What the log and the counters say of rows that a rule could not judge or compute as usual: a line for each, once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from psql_streamer.model import Index
+from psql_streamer.spark.counts import Counts
+from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.facts import Facts
+from psql_streamer.spark.job import Job
+from psql_streamer.spark.lacking import union
+from psql_streamer.spark.left_out import LeftOut, Named
+from psql_streamer.spark.metadata import UNCHANGED
+
+log = logging.getLogger("psql_streamer.spark")
+
+
+class Telling:
+    """Of one handler."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._left_out = LeftOut(counts)
+        self._told: set[tuple[str, str]] = set()
+
+    def tell_of_nulls(self, job: Job, column: str | None, values: int) -> None:
+        """Count values that are null because the rule could not compute them; warn once for a table, rule and column.
+
+        column: None: conditions, which let their rows pass.
+        """
+        self._counts.add("nulled", values)
+        if not self._is_first(job, f"null {column}"):
+            return
+        if column is None:
+            log.warning("%s: a condition cannot be computed for some rows: they pass", job.where)
+        else:
+            log.warning("%s: %s cannot be computed for some rows: it is null in them", job.where, column)
+
+    def tell_of_left_out(self, job: Job, sent: Sent, named: Mapping[str, Named]) -> None:
+        """Warn of fields of documents that the types do not name. named: column -> what its type has names for."""
+        for name, kind in named.items():
+            self._left_out.look(job.where, name, sent.typed[sent.names.index(name)], kind)
+
+    def tell_of_unknown(self, job: Job, sent: Sent, facts: Facts | None, images: Index) -> None:
+        """Count the changes that passed because a filter reads what their update left alone."""
+        if facts is None:
+            return
+        unchanged = sent.lacking.unchanged()
+        read = _judged(facts, sent, UNCHANGED)
+        passed = union((unchanged[column] for column in read if column in unchanged), sent.lacking.images)[images]
+        if not passed.any():
+            return
+        self._counts.add("passed_unknown", int(passed.sum()))
+        if self._is_first(job, "unknown"):
+            names = ", ".join(sent.changes.columns[column].name for column in sorted(read & unchanged.keys()))
+            log.warning(
+                "%s: a filter reads %s, which some updates do not change or send: their rows pass", job.where, names
+            )
+
+    def tell_of_unaddressed(self, job: Job, rows: int) -> None:
+        """Count the rows that lack the values of which the rule makes their topic, key or headers."""
+        if not rows:
+            return
+        self._counts.add("unaddressed", rows)
+        if self._is_first(job, "addresses"):
+            log.warning(
+                "%s: rows lack values of which it makes _topic, _key or _headers: they go where the sink's options "
+                "say; REPLICA IDENTITY FULL gives old rows all values",
+                job.where,
+            )
+
+    def _is_first(self, job: Job, what: str) -> bool:
+        """Whether nothing was said of it yet."""
+        told = (job.where, what)
+        is_first = told not in self._told
+        self._told.add(told)
+        return is_first
+
+
+def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
+    """The columns that are read by what may drop rows. unless: a metadata column; who reads it as well knows what he
+    does."""
+    place = sent.place(unless)
+    readers = [facts.drops, *(condition.reads for condition in facts.conditions)]
+    return set().union(*(columns for columns in readers if place not in columns))
