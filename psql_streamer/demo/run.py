@@ -11,22 +11,28 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 from types import FrameType
 
 from psql_streamer.demo.brokers import start_brokers
-from psql_streamer.demo.service import ENRICHED, ServiceProcess
+from psql_streamer.demo.service import ServiceProcess
+from psql_streamer.demo.shop_rules import ADDED, JOINED, ShopRules
 from psql_streamer.demo.stages import STAGES, Writer
+from psql_streamer.demo.steady_shop import EVENTS
 from psql_streamer.demo.watcher import Watcher
 from psql_streamer.embedded.java import find_java
 
-_STALL_SECONDS = 30.0
+_STALL_SECONDS = 60.0
+_LOOKUP_SECONDS = 10.0
+"""The rule of the last row may leave it out: then no event says that the lookup has it."""
 
 
 def main(duration: float, source: str) -> int:
-    """Run for `duration` seconds or until Ctrl-C; 0 when every committed row arrived exactly once, else 1.
+    """Run for `duration` seconds or until Ctrl-C.
 
+    0 when what the rules make of every committed row arrived exactly once, else 1.
     source: the type of the source, one of STAGES.
     """
     kind = STAGES[source]
@@ -40,13 +46,18 @@ def main(duration: float, source: str) -> int:
         brokers = start_brokers(cleanup, _say)
         prefix = f"demo-{uuid.uuid4().hex[:6]}"
         stage = kind.make(cleanup, folder, brokers, _say)
-        topics = [f"{prefix}.{stage.schema}.{table}" for table in stage.tables]
-        brokers.create(topics)
-        watcher = Watcher(brokers.bootstrap, topics, ENRICHED, _say)
+        topics = [f"{prefix}.{topic}" for topic in stage.topics]
+        dead_letters = f"{prefix}.dead_letters"
+        brokers.create([*topics, dead_letters])
+        joined = JOINED if stage.rules.lookup else {}
+        watcher = Watcher(brokers.bootstrap, topics, ADDED, _say, dead_letters, joined)
         cleanup.callback(watcher.finish)
-        service = ServiceProcess(folder, stage.source, brokers.bootstrap, prefix, stage.is_streaming, stage.schema)
+        rules = stage.rules.config(prefix)
+        service = ServiceProcess(
+            folder, stage.source, brokers.bootstrap, prefix, stage.is_streaming, rules, dead_letters
+        )
         cleanup.callback(service.kill)
-        _start(service, topics)
+        _start(service, [*topics, dead_letters], stage.rules)
         writer = stage.writer(lambda text: _say(f"-- {text}"))
         cleanup.callback(writer.close)
         watcher.start()
@@ -55,17 +66,20 @@ def main(duration: float, source: str) -> int:
         writer.close()
         _say(f"\nthe shop is closed after {writer.transactions} transactions; waiting for the last events ...")
         _drain(service, writer, watcher)
+        lookup_rows = _rows_of_lookup(service, writer, stage.rules.lookup)
         service.stop()
         watcher.finish()
-        return _summary(writer, watcher)
+        return _summary(_Outcome(writer, watcher, stage.rules.lookup, lookup_rows))
 
 
-def _start(service: ServiceProcess, topics: list[str]) -> None:
+def _start(service: ServiceProcess, topics: list[str], rules: ShopRules) -> None:
     began = time.monotonic()
     service.start()
     _say(f"  psql-streamer Spark local[2], started in {time.monotonic() - began:.1f} s with {service.config_file}")
     if snapshot := service.describe_snapshot():
         _say(f"                {snapshot}")
+    for number, line in enumerate(rules.tells):
+        _say(f"  {'' if number else 'rules':<13} {line}")
     _say(f"  topics        {' '.join(topics)}")
     _say(f"  HTTP API      {service.url}/status  {service.url}/stats  {service.url}/metrics\n")
 
@@ -86,43 +100,111 @@ def _drain(service: ServiceProcess, writer: Writer, watcher: Watcher) -> None:
     seen, since = -1, time.monotonic()
     while watcher.is_alive() and time.monotonic() - since < _STALL_SECONDS:
         service.require_running()
-        arrived = sum(watcher.consumed.values())
-        if arrived >= sum(writer.committed.values()):
+        arrived = watcher.consumed.total() + watcher.dead.total()
+        if arrived >= (_expected_events(writer) + _expected_dead(writer)).total():
             return
         if arrived != seen:
             seen, since = arrived, time.monotonic()
         time.sleep(0.05)
 
 
-def _summary(writer: Writer, watcher: Watcher) -> int:
-    committed, consumed = writer.committed, watcher.consumed
-    _say(f"\n{'table':<12} {'action':<7} {'committed':>10} {'consumed':>10}")
-    for table, action in sorted(committed.keys() | consumed.keys()):
-        rows, events = committed[table, action], consumed[table, action]
-        _say(f"{table:<12} {action:<7} {rows:>10} {events:>10}{'' if rows == events else '   differs'}")
-    _say(f"{'total':<20} {_total(committed):>10} {_total(consumed):>10}")
-    if read := _rows_read(consumed):
-        _say(f"\nthe snapshot gave {read:,} rows that were there; {_total(consumed) - read:,} changes came beside them")
+def _rows_of_lookup(service: ServiceProcess, writer: Writer, lookup: str) -> int | None:
+    """As many as its table has, or what it has when that has taken too long. None without a lookup."""
+    deadline = time.monotonic() + _LOOKUP_SECONDS
+    while lookup:
+        rows = service.rows_of_lookup(lookup)
+        if rows == _rows_of(writer, lookup) or time.monotonic() > deadline:
+            return rows
+        time.sleep(0.1)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """lookup: its name and that of its table; empty without one. lookup_rows: how many it had at the end."""
+
+    writer: Writer
+    watcher: Watcher
+    lookup: str
+    lookup_rows: int | None
+
+
+def _summary(outcome: _Outcome) -> int:
+    writer, watcher = outcome.writer, outcome.watcher
+    _say_table(writer, watcher)
+    if read := _rows_read(watcher.consumed):
+        later = _total(watcher.consumed) - read
+        _say(f"the snapshot gave {read:,} rows that were there; {later:,} events came beside them")
+    if watcher.dead:
+        _say(f"dead letters: {watcher.dead.total()}, each with the original event and the reason")
+    if outcome.lookup:
+        _say(_describe_lookup(outcome))
     if len(watcher.latencies) > 1:
         percentiles = quantiles(watcher.latencies, n=100)
-        _say(f"\nfrom commit to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms")
-    problems = [problem for problem in _problems(writer, watcher) if problem]
+        _say(f"from commit to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms")
+    problems = [problem for problem in _problems(outcome) if problem]
     for problem in problems:
         _say(f"problem: {problem}")
-    _say("\n" + ("NOT equal" if problems else "equal: every committed row is one event, in Kafka, once"))
+    _say("\n" + ("NOT equal" if problems else "equal: what the rules make of every committed row is in Kafka, once"))
     return 1 if problems else 0
 
 
-def _problems(writer: Writer, watcher: Watcher) -> Iterator[str]:
-    if writer.committed != watcher.consumed:
-        yield "what was committed is not what was consumed"
+def _say_table(writer: Writer, watcher: Watcher) -> None:
+    """What was committed, what the rules are to make of it, and what came."""
+    rows, expected, arrived = writer.committed, _expected_events(writer), watcher.consumed
+    _say(f"\n{'table':<12} {'action':<7} {'committed':>10} {'expected':>10} {'consumed':>10}")
+    for of in sorted(rows.keys() | arrived.keys()):
+        fates = "".join(
+            f"   {times} {one.fate}" for one, times in writer.fates.items() if of == (one.table, one.action)
+        )
+        differs = "" if expected[of] == arrived[of] else "   differs"
+        _say(f"{of[0]:<12} {of[1]:<7} {rows[of]:>10} {expected[of]:>10} {arrived[of]:>10}{fates}{differs}")
+    _say(f"{'total':<20} {_total(rows):>10} {_total(expected):>10} {_total(arrived):>10}\n")
+
+
+def _describe_lookup(outcome: _Outcome) -> str:
+    """What differs is among the problems."""
+    with_it, without = outcome.watcher.with_lookup.total(), outcome.watcher.without_lookup.total()
+    same = "" if outcome.lookup_rows == _rows_of(outcome.writer, outcome.lookup) else "not "
+    found = f"{with_it:,} of {with_it + without:,}" if without else f"all {with_it:,}"
+    rows = f"{outcome.lookup_rows} rows, {same}as its table"
+    return f"lookup {outcome.lookup}: {rows}; {found} events of {', '.join(JOINED)} have what their rule takes from it"
+
+
+def _problems(outcome: _Outcome) -> Iterator[str]:
+    writer, watcher, lookup = outcome.writer, outcome.watcher, outcome.lookup
+    if _expected_events(writer) != watcher.consumed:
+        yield "what was consumed is not what the rules make of what was committed"
+    if _expected_dead(writer) != watcher.dead:
+        yield f"{watcher.dead.total()} dead letters, not {_expected_dead(writer).total()}"
     if _rows_read(writer.committed) == writer.committed.total():
         yield "nothing was committed"
     if watcher.repeated:
         yield f"{watcher.repeated} events came more than once"
+    if watcher.without_lookup:
+        yield f"{watcher.without_lookup.total()} events lack what they take from the lookup"
+    if lookup and outcome.lookup_rows != _rows_of(writer, lookup):
+        yield f"lookup {lookup} has {outcome.lookup_rows} rows, and its table {_rows_of(writer, lookup)}"
     if writer.error is not None:
         yield f"the shop stopped early: {str(writer.error).strip()}"
     yield watcher.error
+
+
+def _expected_events(writer: Writer) -> Counter[tuple[str, str]]:
+    """(table, action) -> one event for each row, but for what the rules make of it."""
+    events = writer.committed.copy()
+    for (table, action, fate), times in writer.fates.items():
+        events[table, action] += EVENTS[fate] * times
+    return events
+
+
+def _expected_dead(writer: Writer) -> Counter[tuple[str, str]]:
+    return Counter({(one.table, one.action): n for one, n in writer.fates.items() if one.fate == "dead letter"})
+
+
+def _rows_of(writer: Writer, table: str) -> int:
+    rows = writer.committed
+    return rows[table, "read"] + rows[table, "insert"] - rows[table, "delete"]
 
 
 def _rows_read(counts: Counter[tuple[str, str]]) -> int:

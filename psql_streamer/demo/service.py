@@ -19,9 +19,6 @@ from psql_streamer.embedded.ports import LOOPBACK, free_ports
 from psql_streamer.errors import StreamerError
 from psql_streamer.model import Stats
 
-ENRICHED = ("vat", "size", "channel")
-"""Columns that the configuration's rule adds to orders."""
-
 _CONFIG = """\
 # What `psql-streamer demo` runs.
 http = {http}
@@ -38,25 +35,9 @@ sources = ["shop"]
 hosts = {hosts}
 handlers = {handlers}
 topicPrefix = {prefix}
-"""
+{more}"""
 
-_RULE = """
-[spark]
-master = "local[2]"
-
-[spark.tables."{schema}.orders"]
-sql = \"\"\"
-    SELECT *,
-           CAST(CAST(amount AS DECIMAL(12, 2)) * 0.19 AS DECIMAL(12, 2)) AS vat,
-           CASE WHEN CAST(amount AS DECIMAL(12, 2)) >= 500 THEN 'large'
-                WHEN CAST(amount AS DECIMAL(12, 2)) >= 50 THEN 'medium'
-                WHEN CAST(amount AS DECIMAL(12, 2)) >= 0 THEN 'small' END AS size,
-           get_json_object(meta, '$.channel') AS channel
-    FROM changes
-\"\"\"
-"""
-
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _LOG_LINES = 12
 
@@ -68,8 +49,8 @@ IsStreaming: TypeAlias = Callable[[Stats], bool]
 class ServiceProcess:
     """`python -m psql_streamer run --config FILE`, with its log beside the file.
 
-    source: the section of its source, `shop`. is_streaming: asked when its status is good. rule_in: the
-    schema whose orders a Spark rule enriches; none: there is no rule, and no Spark.
+    source: the section of its source, `shop`. is_streaming: asked when its status is good. rules: the section
+    [spark]; none: there is no Spark. dead_letter_topic: for rows that rules put aside.
     """
 
     def __init__(
@@ -79,7 +60,8 @@ class ServiceProcess:
         brokers: str,
         topic_prefix: str,
         is_streaming: IsStreaming,
-        rule_in: str = "",
+        rules: str = "",
+        dead_letter_topic: str = "",
     ) -> None:
         self.config_file = folder / "psql-streamer.toml"
         self.log_file = folder / "service.log"
@@ -90,13 +72,13 @@ class ServiceProcess:
             "http": f"{LOOPBACK}:{self._port}",
             "lmdb": str(folder / "positions"),
             "hosts": brokers.split(","),
-            "handlers": ["spark" if rule_in else "passthrough"],
+            "handlers": ["spark" if rules else "passthrough"],
             "prefix": topic_prefix,
         }
         # JSON's strings and lists are TOML's as well.
         written = {key: json.dumps(value) for key, value in values.items()}
-        rule = _RULE.format(schema=rule_in) if rule_in else ""
-        self.config_file.write_text(_CONFIG.format(source=source, **written) + rule)
+        more = f"deadLetterTopic = {json.dumps(dead_letter_topic)}\n" if dead_letter_topic else ""
+        self.config_file.write_text(_CONFIG.format(source=source, more=more, **written) + rules)
 
     @property
     def url(self) -> str:
@@ -132,6 +114,11 @@ class ServiceProcess:
         return ", ".join(
             f"snapshot {one['id']}: {one['state']}, {one['rows']:,} rows of {one['tables']} tables" for one in snapshots
         )
+
+    def rows_of_lookup(self, name: str) -> int | None:
+        """How many rows a lookup of its rules has; None before it is read."""
+        lookups = (part.get("lookups") or {} for part in self._stats().values() if isinstance(part, dict))
+        return next((one[name].get("rows") for one in lookups if name in one), None)
 
     def require_running(self) -> None:
         """StreamerError with the end of its log when it has ended."""

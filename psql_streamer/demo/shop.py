@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import psycopg2
 from psycopg2.extensions import connection, cursor
 
-from psql_streamer.demo.steady_shop import CHANNELS, NAMES, STATUSES, SteadyShop, Step
+from psql_streamer.demo.steady_shop import CHANNELS, NAMES, STATUSES, TEST_TAG, Fate, Fated, SteadyShop, Step
 
 SCHEMA = "shop"
-TABLES = ("customers", "orders", "order_items")
+TABLES = ("customers", "orders", "order_items", "baskets")
 PUBLICATION = "shop"
 
 _DDL = """
@@ -21,6 +21,9 @@ CREATE TYPE shop.segment AS ENUM ('private', 'business', 'reseller');
 CREATE TABLE shop.customers (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
+    email text NOT NULL,
+    phone text NOT NULL,
+    note text,
     segment shop.segment NOT NULL,
     tags text[] NOT NULL DEFAULT '{}',
     since date NOT NULL DEFAULT current_date
@@ -41,13 +44,19 @@ CREATE TABLE shop.order_items (
     price numeric(10,2) NOT NULL,
     PRIMARY KEY (order_id, line)
 );
+CREATE TABLE shop.baskets (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    contents jsonb NOT NULL
+);
+ALTER TABLE shop.baskets REPLICA IDENTITY FULL;
 CREATE PUBLICATION shop FOR TABLES IN SCHEMA shop;
 """
-_DDL_BEFORE_15 = "CREATE PUBLICATION shop FOR TABLE shop.customers, shop.orders, shop.order_items;"
+_DDL_BEFORE_15 = f"CREATE PUBLICATION shop FOR TABLE {', '.join(f'shop.{table}' for table in TABLES)};"
 
 _ROWS_BEFORE = """
-INSERT INTO shop.customers (name, segment)
-    SELECT 'Customer ' || i, (ARRAY['private', 'business', 'reseller'])[1 + i % 3]::shop.segment
+INSERT INTO shop.customers (name, email, phone, segment)
+    SELECT 'Customer ' || i, 'customer' || i || '@example.org', '555 01' || lpad(i::text, 3, '0'),
+        (ARRAY['private', 'business', 'reseller'])[1 + i % 3]::shop.segment
     FROM generate_series(1, 200) i;
 INSERT INTO shop.orders (customer_id, status, amount, meta)
     SELECT 1 + i % 200, 'shipped', 8.40, jsonb_build_object('channel', (ARRAY['web', 'app', 'store'])[1 + i % 3])
@@ -58,10 +67,12 @@ INSERT INTO shop.order_items SELECT i, line, 'tea', 1, 4.20 FROM generate_series
 _SEGMENTS = ("private", "business", "reseller")
 _GOODS = (("tea", "4.20"), ("mug", "12.00"), ("kettle", "59.90"), ("samovar", "349.00"), ("spoon", "0.95"))
 
+# Customers change one behind the other: a function runs once for each state of a lookup that rows of a batch see.
 _CYCLE = (
-    "order", "order", "advance", "order", "customer", "order", "advance", "regret", "order", "advance",
-    "second_thoughts", "order", "cancel", "reprice", "order", "rename",
+    "order", "basket", "advance", "order", "order", "advance", "regret", "order", "advance", "order", "basket",
+    "cancel", "reprice", "order", "customer", "test_customer", "second_thoughts", "rename",
 )  # fmt: skip
+_STEPS = (*_CYCLE, "torn_basket", *_CYCLE, *_CYCLE)
 
 
 def create(dsn: str) -> Counter[tuple[str, str]]:
@@ -86,14 +97,20 @@ def _count(sql: cursor, table: str) -> int:
 
 
 class Shop(SteadyShop):
-    """On PostgreSQL, see SteadyShop. there: the rows that were there; `committed` begins with them."""
+    """On PostgreSQL, see SteadyShop.
+
+    there: the rows that were there; `committed` begins with them. has_rules: whether all tables have rules.
+    """
 
     orders = "shop.orders"
 
-    def __init__(self, dsn: str, announce: Callable[[str], None], there: Counter[tuple[str, str]]) -> None:
+    def __init__(
+        self, dsn: str, announce: Callable[[str], None], there: Counter[tuple[str, str]], has_rules: bool = True
+    ) -> None:
         super().__init__(announce)
         self.committed += there
         self._dsn = dsn
+        self._has_rules = has_rules
 
     def _connect(self) -> connection:
         return psycopg2.connect(self._dsn)
@@ -102,17 +119,48 @@ class Shop(SteadyShop):
         return [self._customer] * 3
 
     def _steps(self) -> Sequence[Step]:
-        return [getattr(self, f"_{step}") for step in _CYCLE]
+        steps = _STEPS if self._has_rules else _CYCLE
+        return [getattr(self, f"_{step}") for step in steps]
 
     def _customer(self, sql: cursor) -> None:
+        self._insert_customer(sql, *self._random.sample(["vip", "new", "it's late", 'says "hi"', ""], 2))
+
+    def _test_customer(self, sql: cursor) -> None:
+        self._insert_customer(sql, TEST_TAG)
+        self._become("customers", "left out")
+
+    def _insert_customer(self, sql: cursor, *tags: str) -> None:
+        number = self._random.randrange(1000)
         self._write(
             sql,
             ("customers", "insert"),
-            "INSERT INTO shop.customers (name, segment, tags) VALUES (%s, %s, %s)",
-            f"{self._random.choice(NAMES)} {self._random.randrange(1000)}",
+            "INSERT INTO shop.customers (name, email, phone, note, segment, tags) VALUES (%s, %s, %s, %s, %s, %s)",
+            f"{self._random.choice(NAMES)} {number}",
+            f"customer{number}@example.org",
+            f"555 02{number:03d}",
+            "calls often",
             self._random.choice(_SEGMENTS),
-            self._random.sample(["vip", "new", "it's late", 'says "hi"', ""], 2),
+            list(tags),
         )
+
+    def _basket(self, sql: cursor) -> None:
+        skus = [sku for sku, _ in self._random.sample(_GOODS, self._random.randint(1, 3))]
+        self._insert_basket(sql, [{"sku": sku, "quantity": self._random.randint(1, 4)} for sku in skus])
+        self._become("baskets", "more by explode", len(skus) - 1)
+
+    def _torn_basket(self, sql: cursor) -> None:
+        self._insert_basket(sql, [{"sku": "tea", "quantity": "a handful"}])
+        self._become("baskets", "dead letter")
+        self._announce_once("INSERT INTO shop.baskets: a quantity that is no number, which its rule cannot take")
+
+    def _insert_basket(self, sql: cursor, contents: object) -> None:
+        statement = "INSERT INTO shop.baskets (contents) VALUES (%s)"
+        self._write(sql, ("baskets", "insert"), statement, json.dumps(contents))
+
+    def _become(self, table: str, fate: Fate, times: int = 1) -> None:
+        """What the rules are to make of rows that were inserted."""
+        if self._has_rules:
+            self._pending_fates[Fated(table, "insert", fate)] += times
 
     def _order(self, sql: cursor) -> None:
         lines = [(*self._random.choice(_GOODS), self._random.randint(1, 4)) for _ in range(self._random.randint(1, 3))]
@@ -162,7 +210,8 @@ class Shop(SteadyShop):
             sql,
             ("customers", "update"),
             "UPDATE shop.customers SET name = name || ' Jr.', segment = 'business'"
-            " WHERE id = (SELECT id FROM shop.customers ORDER BY random() LIMIT 1)",
+            " WHERE id = (SELECT id FROM shop.customers WHERE NOT %s = ANY (tags) ORDER BY random() LIMIT 1)",
+            TEST_TAG,
         )
 
     def _cancel(self, sql: cursor) -> None:

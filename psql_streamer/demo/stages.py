@@ -16,11 +16,13 @@ from typing import NamedTuple, Protocol
 
 import psycopg2
 
-from psql_streamer.demo import shop, small_shop
+from psql_streamer.demo import shop, shop_rules, small_shop
 from psql_streamer.demo.brokers import Brokers
 from psql_streamer.demo.service import IsStreaming, ServiceProcess
 from psql_streamer.demo.shop import Shop
+from psql_streamer.demo.shop_rules import ShopRules
 from psql_streamer.demo.small_shop import SmallShop
+from psql_streamer.demo.steady_shop import Fated
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from psql_streamer.errors import StreamerError
 from psql_streamer.model import Stats
@@ -32,9 +34,10 @@ _OLDEST_POSTGRES = 14
 
 
 class Writer(Protocol):
-    """A shop at work. committed: (table, action) -> rows. error: what ended it early."""
+    """A shop at work, see SteadyShop. committed: (table, action) -> rows. error: what ended it early."""
 
     committed: Counter[tuple[str, str]]
+    fates: Counter[Fated]
     transactions: int
 
     @property
@@ -46,14 +49,13 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """schema: of the shop's tables. source: the section of the source `shop`. is_streaming: see ServiceProcess.
-
-    writer: makes the shop, which has not begun.
+    """topics: of its events, without the prefix. source: the section of the source `shop`. is_streaming: see
+    ServiceProcess. writer: makes the shop, which has not begun.
     """
 
-    schema: str
-    tables: Sequence[str]
+    topics: Sequence[str]
     source: str
+    rules: ShopRules
     is_streaming: IsStreaming
     writer: Callable[[Say], Writer]
 
@@ -62,7 +64,9 @@ def postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     """The newest PostgreSQL that is there, read through a replication slot; the rows of its tables come first."""
     dsn, there = _postgres_server(cleanup, say)
     streams = partial(_has_caught_up, dsn)
-    return Stage(shop.SCHEMA, shop.TABLES, _postgres_source(dsn), streams, lambda s: Shop(dsn, s, there))
+    topics = [*(f"{shop.SCHEMA}.{table}" for table in shop.TABLES if table != "baskets"), shop_rules.BASKET_TOPIC]
+    source = _postgres_source(dsn)
+    return Stage(topics, source, shop_rules.ON_POSTGRES, streams, lambda s: Shop(dsn, s, there))
 
 
 def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage:
@@ -70,7 +74,8 @@ def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage
     dsn, there = _postgres_server(cleanup, say)
     (folder / "first").mkdir()
     prefix = f"first-{uuid.uuid4().hex[:6]}"
-    topics = [f"{prefix}.{shop.SCHEMA}.{table}" for table in shop.TABLES]
+    tables = [f"{shop.SCHEMA}.{table}" for table in shop.TABLES]
+    topics = [f"{prefix}.{table}" for table in tables]
     brokers.create(topics)
     streams = partial(_has_caught_up, dsn)
     first = ServiceProcess(folder / "first", _postgres_source(dsn), brokers.bootstrap, prefix, streams)
@@ -79,7 +84,8 @@ def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage
     say(f"  first service PostgreSQL -> {' '.join(topics)}")
     say(f"                {first.describe_snapshot()}")
     source = _section(type="kafka", hosts=brokers.bootstrap.split(","), topics=topics, groupID=prefix)
-    return Stage(shop.SCHEMA, shop.TABLES, source, _has_partitions, lambda s: Shop(dsn, s, there))
+    rules = shop_rules.elsewhere(shop.SCHEMA)
+    return Stage(tables, source, rules, _has_partitions, lambda s: Shop(dsn, s, there, has_rules=False))
 
 
 def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
@@ -106,7 +112,8 @@ def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     version = ".".join(map(str, server.version))
     say(f"  MariaDB       {version}, binary log in rows, started in {time.monotonic() - began:.1f} s")
     source = _section(type="mysql", dsn=server.dsn(), tables=["shop.*"])
-    return Stage("shop", small_shop.TABLES, source, lambda _: True, lambda s: SmallShop(connect, "%s", True, s))
+    tables, rules = [f"shop.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("shop")
+    return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "%s", True, s))
 
 
 def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
@@ -120,7 +127,8 @@ def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
     def connect() -> small_shop.Connection:
         return sqlite3.connect(file, timeout=30)
 
-    return Stage("main", small_shop.TABLES, source, lambda _: True, lambda s: SmallShop(connect, "?", False, s))
+    tables, rules = [f"main.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("main")
+    return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "?", False, s))
 
 
 class StageKind(NamedTuple):

@@ -6,13 +6,15 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Zoë", "José", "Łukasz", "O'Neill", "李明", "Ægir")
 CHANNELS = ("web", "app", "store")
 STATUSES = ("paid", "packed", "shipped")
+TEST_TAG = "test"
+"""Customers that have it are none."""
 
 _PAUSE_SECONDS = 0.04
 """Between two transactions."""
@@ -23,11 +25,25 @@ _NEW_COLUMN_AFTER = 40
 Step: TypeAlias = Callable[[Any], bool | None]
 """Writes with a cursor; False when the transaction is to be rolled back."""
 
+Fate: TypeAlias = Literal["left out", "more by explode", "dead letter"]
+
+EVENTS: Mapping[Fate, int] = {"left out": -1, "more by explode": 1, "dead letter": -1}
+"""What each adds to the events of a table, of which there is one for a row otherwise."""
+
+
+class Fated(NamedTuple):
+    """What rules do to rows of a table."""
+
+    table: str
+    action: str
+    fate: Fate
+
 
 class SteadyShop(threading.Thread, ABC):
     """Writes one short transaction after the other until `close` is called.
 
     committed: (table, action) -> rows, as the database counted them, of committed transactions only.
+    fates: what the rules are to make of these rows, where it is not one event for each.
     error: what ended it early, if anything did. orders: the table of orders, as statements name it.
     """
 
@@ -36,6 +52,7 @@ class SteadyShop(threading.Thread, ABC):
     def __init__(self, announce: Callable[[str], None]) -> None:
         super().__init__(name="shop", daemon=True)
         self.committed: Counter[tuple[str, str]] = Counter()
+        self.fates: Counter[Fated] = Counter()
         self.transactions = 0
         self.error: Exception | None = None
         self._announce = announce
@@ -45,6 +62,7 @@ class SteadyShop(threading.Thread, ABC):
         self._random = random.Random(1)  # noqa: S311
         self._has_coupons = False
         self._pending: Counter[tuple[str, str]] = Counter()
+        self._pending_fates: Counter[Fated] = Counter()
 
     def run(self) -> None:
         try:
@@ -84,6 +102,7 @@ class SteadyShop(threading.Thread, ABC):
 
     def _transaction(self, session: Any, step: Step) -> None:
         self._pending.clear()
+        self._pending_fates.clear()
         with closing(session.cursor()) as sql:
             keep = step(sql)
         if keep is False:
@@ -91,6 +110,7 @@ class SteadyShop(threading.Thread, ABC):
         else:
             session.commit()
             self.committed += self._pending
+            self.fates += self._pending_fates
         self.transactions += 1
 
     def _regret(self, sql: Any) -> bool:

@@ -7,13 +7,15 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 _LINES_A_SECOND = 8
+_LINES_OF_A_KIND = 2
+"""Of one table and action a second, so that every kind is seen."""
 _LINE_WIDTH = 150
 """Characters a line, where the output is no terminal that has a width of its own."""
 _LEAST_WIDTH = 40
@@ -23,19 +25,34 @@ _FINISH_SECONDS = 30.0
 class Watcher(threading.Thread):
     """Reads topics from their beginning, in the `event` format, until `finish` is called.
 
-    consumed: (table, action) -> events. repeated: how many of them came with a UUID that was there
-    before; they are not in `consumed`. latencies: seconds from commit to consumption, of changes.
-    error: what ended it early, if anything did.
+    dead_letters_in: the topic of dead letters, which is read as well. joined: table -> a column that its rule takes
+    from a lookup, and that every row has.
+
+    consumed: (table, action) -> events. dead: the same, of dead letters. repeated: how many came with a UUID that was
+    there before; they are in neither. with_lookup, without_lookup: events of tables in `joined`, by table.
+    latencies: seconds from commit to consumption, of changes. error: what ended it early, if anything did.
     """
 
     def __init__(
-        self, bootstrap: str, topics: Iterable[str], enriched: Iterable[str], show: Callable[[str], None]
+        self,
+        bootstrap: str,
+        topics: Iterable[str],
+        enriched: Iterable[str],
+        show: Callable[[str], None],
+        dead_letters_in: str = "",
+        joined: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name="watcher", daemon=True)
+        topics = [*topics, dead_letters_in] if dead_letters_in else list(topics)
         self.consumed: Counter[tuple[str, str]] = Counter()
+        self.dead: Counter[tuple[str, str]] = Counter()
+        self.with_lookup: Counter[str] = Counter()
+        self.without_lookup: Counter[str] = Counter()
         self.repeated = 0
         self.latencies: list[float] = []
         self.error: str = ""
+        self._dead_letters_in = dead_letters_in
+        self._joined = joined or {}
         self._seen: set[str] = set()
         self._finish_by: float | None = None
         self._printer = _Printer(show, frozenset(enriched))
@@ -105,11 +122,24 @@ class Watcher(threading.Thread):
             self.repeated += 1
             return
         self._seen.add(identity)
+        if message.topic() == self._dead_letters_in:
+            self.dead[event["Table"], event["Action"]] += 1
+            self._printer.dead_letter(event, _header(message, "dead_letter_reason"))
+            return
         self.consumed[event["Table"], event["Action"]] += 1
+        self._count_joined(event)
         latency = (datetime.now(UTC) - datetime.fromisoformat(event["Timestamp"])).total_seconds()
         if event["Action"] != "read":
             self.latencies.append(latency)
         self._printer.event(event, latency)
+
+    def _count_joined(self, event: dict[str, Any]) -> None:
+        """An event of a delete has the key alone."""
+        table = event["Table"]
+        column = self._joined.get(table)
+        if column is not None and event["Action"] != "delete":
+            found = (event["Columns"] or {}).get(column) is not None
+            (self.with_lookup if found else self.without_lookup)[table] += 1
 
 
 class _Printer:
@@ -121,13 +151,16 @@ class _Printer:
         self._second = 0
         self._shown = 0
         self._hidden = 0
+        self._kinds: Counter[tuple[str, str]] = Counter()
 
     def event(self, event: dict[str, Any], latency: float) -> None:
         self.pause()
-        if self._shown >= _LINES_A_SECOND:
+        kind = event["Table"], event["Action"]
+        if self._shown >= _LINES_A_SECOND or self._kinds[kind] >= _LINES_OF_A_KIND:
             self._hidden += 1
             return
         self._shown += 1
+        self._kinds[kind] += 1
         columns = event["Columns"] or event.get("Before") or {}
         stored = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name not in self._enriched)
         added = " ".join(
@@ -139,6 +172,11 @@ class _Printer:
         room = shutil.get_terminal_size((_LINE_WIDTH, 0)).columns - len(added)
         self._show((line if len(line) <= room else f"{line[: max(room, _LEAST_WIDTH) - 3]}...") + added)
 
+    def dead_letter(self, event: dict[str, Any], reason: str) -> None:
+        """Always shown: they are few."""
+        self.pause()
+        self._show(f"{event['Table']:<11} {event['Action']:<6} dead letter: {reason}")
+
     def pause(self) -> None:
         """A new second begins: say how many events of the last one had no line."""
         second = int(time.monotonic())
@@ -147,6 +185,12 @@ class _Printer:
         if self._hidden:
             self._show(f"{'':<11} ... and {self._hidden} more")
         self._second, self._shown, self._hidden = second, 0, 0
+        self._kinds.clear()
+
+
+def _header(message: Message, name: str) -> str:
+    value = dict(message.headers() or []).get(name)
+    return value.decode() if isinstance(value, bytes) else str(value or "")
 
 
 def _text(value: Any) -> str:

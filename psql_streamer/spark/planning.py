@@ -115,9 +115,9 @@ class Planner:
 
     def plan_of(self, job: Job) -> tuple[Node, list[str]] | None:
         """The rule's analysed plan, and the names of the columns that are sent; None where nobody knows it beforehand:
-        of a function, and on a Spark Connect server.
+        on a Spark Connect server.
         """
-        if job.rule.function is not None or self.catalyst is None:
+        if self.catalyst is None:
             return None
         sent, _ = self.sent(job)
         frame = job.spark.createDataFrame(sent.schema.empty_table(), self.schema(sent))
@@ -126,7 +126,7 @@ class Planner:
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
         rule = job.rule
-        if rule.names(ROW):
+        if rule.function is not None or rule.names(ROW):
             return False
         key = (rule.name, job.changes.columns)
         if key not in self._one_by_one:

@@ -30,7 +30,23 @@ def test_the_shop_counts_what_postgresql_committed(every_postgres: Database) -> 
         assert counts[table, "read"] + counts[table, "insert"] - counts[table, "delete"] == left
     assert {action for _, action in writer.committed} == {"read", "insert", "update", "delete"}
     kinds = sorted(text.partition(":")[0] for text in announced)
-    assert kinds == ["ALTER TABLE shop.orders ADD COLUMN coupon", "ROLLBACK", "ROLLBACK TO SAVEPOINT"]
+    assert kinds == [
+        "ALTER TABLE shop.orders ADD COLUMN coupon",
+        "INSERT INTO shop.baskets",
+        "ROLLBACK",
+        "ROLLBACK TO SAVEPOINT",
+    ]
+    assert writer.fates == {
+        ("customers", "insert", "left out"): every_postgres.value(
+            "SELECT count(*) FROM shop.customers WHERE 'test' = ANY (tags)"
+        ),
+        ("baskets", "insert", "more by explode"): every_postgres.value(
+            "SELECT sum(jsonb_array_length(contents) - 1) FROM shop.baskets"
+        ),
+        ("baskets", "insert", "dead letter"): every_postgres.value(
+            'SELECT count(*) FROM shop.baskets WHERE contents @> \'[{"quantity": "a handful"}]\''
+        ),
+    }
 
 
 def test_a_shop_whose_server_goes_away_says_so(database: Database) -> None:
@@ -65,6 +81,19 @@ def test_the_watcher_shows_what_was_added_apart_and_counts_what_it_does_not_show
     assert len([line for line in lines if line.startswith("orders")]) + hidden == 100
 
 
+def test_the_watcher_counts_dead_letters_and_rows_that_lack_the_lookup_apart(mock_kafka: MockKafka) -> None:
+    produce(mock_kafka, [event(seq) for seq in range(3)])
+    produce(mock_kafka, [event(3)], "dead", {"dead_letter_reason": "the value of column amount cannot be coerced"})
+    lines: list[str] = []
+    watcher = Watcher(mock_kafka.bootstrap, ["t"], (), lines.append, "dead", {"orders": "segment"})
+    watcher.start()
+    watcher.finish()
+    assert watcher.error == ""
+    assert (watcher.consumed, watcher.dead) == ({("orders", "insert"): 3}, {("orders", "insert"): 1})
+    assert (watcher.with_lookup, watcher.without_lookup) == ({}, {"orders": 3})
+    assert "orders      insert dead letter: the value of column amount cannot be coerced" in lines
+
+
 @pytest.mark.parametrize("value", [b"not json", b'{"Table": "orders"}'])
 def test_an_event_that_is_none_ends_the_watcher_with_a_reason(mock_kafka: MockKafka, value: bytes) -> None:
     produce(mock_kafka, [value])
@@ -82,10 +111,10 @@ def event(seq: int) -> bytes:
     )
 
 
-def produce(cluster: MockKafka, values: list[Any]) -> None:
+def produce(cluster: MockKafka, values: list[Any], topic: str = "t", headers: dict[str, str] | None = None) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for value in values:
-        producer.produce("t", value)
+        producer.produce(topic, value, headers=headers or {})
     assert producer.flush(30) == 0
 
 

@@ -47,7 +47,7 @@ class Stream:
     def __init__(self, database: Database, folder: Path | None, rule: dict[str, Any], **options: Any) -> None:
         self.database = database
         self.source = source_of(database, **options)
-        tables = {"orders": rule} if "sql" in rule else rule
+        tables = {"orders": rule} if rule.keys() & {"sql", "function"} else rule
         self.handler = SparkHandler("spark", SparkOptions(master=MASTER, tables=tables, lookups=CUSTOMERS))
         self.handler.attach({"db1": self.source}, folder)
         self.positions: list[Position] = []
@@ -155,6 +155,11 @@ def test_orders_are_joined_with_customers_as_they_were_when_they_were_written(st
     assert stats["changes"] > 20
 
 
+def pass_on(changes: Any) -> Any:
+    """A rule that reads no lookup."""
+    return changes.selectExpr("id", "expected", "customer_id AS segment", "_row")
+
+
 @pytest.mark.parametrize(
     ("rule", "runs"),
     [
@@ -162,6 +167,7 @@ def test_orders_are_joined_with_customers_as_they_were_when_they_were_written(st
         ({"sql": BY_KEY["sql"].replace("l.id = c.customer_id", "c.customer_id = l.id AND l.segment <> ''")}, 2),
         ({"sql": "SELECT id, expected, customer_id AS segment, 'customers' AS of FROM changes"}, 1),
         (AS_A_WHOLE, 5),
+        ({"function": f"{__name__}:pass_on"}, 1),
     ],
 )
 def test_a_join_by_the_key_runs_as_often_as_a_key_has_versions(

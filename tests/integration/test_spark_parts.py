@@ -234,7 +234,7 @@ def test_rules_that_make_much_of_a_row_ask_for_fewer_rows(spark: Any) -> None:
 
 
 def test_the_example_of_the_documentation_works(spark: Any) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "spark-events.md").read_text()
     (toml,) = re.findall(r"```toml\n(\[spark\.tables[^`]*posexplode[^`]*)```", text)
     columns = (column("id", 23, key=True), column("customer", 25), column("items", 3802))
     items = b'[{"sku": "a", "quantity": 2}, {"sku": "b", "quantity": 1}]'

@@ -32,7 +32,7 @@ def _commands() -> list[list[str]]:
 
 
 def test_the_readmes_configuration_loads_alone_and_with_its_rule(tmp_path: Path) -> None:
-    whole, rule = _blocks(README, "toml")
+    rule, whole = _blocks(README, "toml")
     for number, text in enumerate((whole, f"{whole}\n{rule}")):
         file = tmp_path / f"{number}.toml"
         file.write_text(text)
@@ -70,10 +70,13 @@ def _completed(block: str) -> str:
 def test_the_readmes_psql_streamer_commands_are_understood() -> None:
     ours = [words[1:] for words in _commands() if words[0] == "psql-streamer"]
     config = ["-config", "shop.toml"]
-    assert ours == [["check", *config], config, ["snapshot", "list", *config]]
+    table = ["--table", "public.orders"]
+    trying = [["capture", *config, *table, "-n", "100", ">", "events.jsonl"]]
+    trying += [["try", *config, *table, "--events", "events.jsonl"]]
+    assert ours == [*trying, ["check", *config], config, ["snapshot", "list", *config]]
     inline = re.findall(r"`psql-streamer ([a-z][^`]*)`", README)
     for arguments in [*ours, *(shlex.split(text) for text in inline)]:
-        cli._parser().parse_args(arguments)
+        cli._parser().parse_args(arguments[: arguments.index(">")] if ">" in arguments else arguments)
 
 
 def test_the_readmes_make_targets_exist() -> None:
