@@ -59,9 +59,9 @@ class Needs:
         computed = [
             at for at, field in enumerate(lineage.fields) if field.source is None or is_direction(field, columns)
         ]
-        read = {row}.union(facts.drops, *(condition.reads for condition in facts.conditions))
+        read = {row}.union(facts.drops, *facts.joins, *(condition.reads for condition in facts.conditions))
         read = read.union(*(facts.reads[at] for at in computed if at < len(facts.reads)))
-        has_work = bool(computed or facts.conditions or facts.drops)
+        has_work = bool(computed or facts.conditions or facts.drops or facts.joins)
         return cls(tuple(sorted(read)), (*computed, row_column(lineage.fields, row)), has_work)
 
 

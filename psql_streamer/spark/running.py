@@ -330,7 +330,7 @@ class Runner:
             sent = self._add_bits(job, sent, unknown)
         lineage = _with_row(lineage, sent)
         needs = Needs.of(lineage, facts, sent)
-        if not needs.has_work and not job.lookup_versions:  # a join may find several rows for one
+        if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
         return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None

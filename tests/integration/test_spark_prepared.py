@@ -129,6 +129,21 @@ def test_what_looks_at_other_rows_looks_at_those_of_its_batch(
         assert set(values(only(handler.handle(batch(given))), column)) == set(expected)
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        "CROSS JOIN (VALUES (1), (2)) t(n)",
+        "JOIN (VALUES (1)) t(n) ON false",
+        "LEFT JOIN (VALUES (1), (1)) t(n) ON t.n = c.id",
+        "LEFT JOIN (VALUES (1), (1)) t(n) ON t.n = c.id WHERE c.amount > 5",
+    ],
+)
+def test_a_join_counts_also_where_nothing_of_it_is_selected(spark: Any, join: str) -> None:
+    rule = {"sql": f"SELECT c.* FROM changes c {join}"}
+    given = batch(shop())
+    assert told(spark({}, orders=rule).handle(given)) == told(planned_anew(spark({}, orders=rule)).handle(given))
+
+
 def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
     handler = spark({}, orders={"sql": "SELECT *, 10 / CAST(amount AS INT) AS share FROM changes"})
     bad = changes([INSERT], {0: [b"1", b"0.00", b"a", None]}, {})
