@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from psql_streamer.spark.plan_tree import Node, join_type
@@ -21,6 +22,12 @@ _READS_OTHERS = {
 
 _READS_CLOCK = ("Current", "Now", "LocalTime")
 """What the names of expressions begin with that have one value for a query: the moment at which it is planned."""
+
+_STAYS = {"LogicalRDD", "LocalRelation", "OneRowRelation", "Range"}
+"""Nodes without children whose rows are the same in every run of a plan. Files and tables of a catalog change."""
+
+_MOMENT = re.compile(r"""['"]\s*(?:now|today|yesterday|tomorrow)\b""", re.IGNORECASE)
+"""A text of which Spark makes the moment at which it plans, as in TIMESTAMP 'now' and CAST('today' AS DATE)."""
 
 
 def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
@@ -44,8 +51,16 @@ def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
 def is_repeatable(plan: Node, sent: Sequence[str]) -> bool:
     """Whether it also gives the same for a row whenever it runs, so that it may be planned once for many batches."""
     return is_row_by_row(plan, sent) and not any(
-        node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
+        node.kind.startswith(_READS_CLOCK)
+        or node.fields.get("udfDeterministic") is False
+        or (not node.children and "output" in node.fields and node.kind not in _STAYS)
+        for node in plan.walk()
     )
+
+
+def names_a_moment(text: str) -> bool:
+    """Whether an expression may have a moment in it that is another one in every run. A plan does not show it."""
+    return _MOMENT.search(text) is not None
 
 
 def _has_sent(plan: Node, sent: Sequence[str]) -> bool:

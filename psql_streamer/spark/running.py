@@ -314,7 +314,7 @@ class Runner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None:
+        if self.prepared is None or job.rule.function is not None or job.rule.names_a_moment:
             return None
         if job.show_lookups is not None and job.lookup_versions is None:
             return None

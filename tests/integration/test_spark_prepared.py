@@ -101,6 +101,8 @@ def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPa
     [
         "SELECT *, unix_micros(current_timestamp()) AS at FROM changes",
         "SELECT *, unix_micros(now()) AS at FROM changes",
+        "SELECT *, unix_micros(TIMESTAMP 'now') AS at FROM changes",
+        "SELECT *, unix_micros(CAST('now' AS TIMESTAMP)) AS at FROM changes",
         "SELECT *, uuid() AS at FROM changes",
         "SELECT *, rand() AS at FROM changes",
     ],
@@ -142,6 +144,14 @@ def test_a_join_counts_also_where_nothing_of_it_is_selected(spark: Any, join: st
     rule = {"sql": f"SELECT c.* FROM changes c {join}"}
     given = batch(shop())
     assert told(spark({}, orders=rule).handle(given)) == told(planned_anew(spark({}, orders=rule)).handle(given))
+
+
+def test_files_that_a_query_names_are_read_for_every_batch(spark: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rates.json"
+    handler = spark({}, orders={"sql": f"SELECT c.*, rate FROM changes c JOIN json.`{file}` r ON r.id = c.id"})
+    for rate in (b"1", b"2"):
+        file.write_bytes(b'{"id": 1, "rate": %s}' % rate)
+        assert values(only(handler.handle(batch(shop()))), "rate") == [rate]
 
 
 def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
