@@ -12,6 +12,7 @@ import pytest
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
+from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
 from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, only, shop, values
 
@@ -152,6 +153,19 @@ def test_files_that_a_query_names_are_read_for_every_batch(spark: Any, tmp_path:
     for rate in (b"1", b"2"):
         file.write_bytes(b'{"id": 1, "rate": %s}' % rate)
         assert values(only(handler.handle(batch(shop()))), "rate") == [rate]
+
+
+def test_settings_of_queries_hold_for_prepared_rules(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT *, CAST(to_date(customer, meta) AS STRING) AS day FROM changes"})
+    handler._pool.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    given = changes([INSERT], {0: [b"1", b"1.00", b"2024-01-05 and more", b"yyyy-MM-dd"]}, {})
+    assert values(only(handler.handle(batch(given))), "day") == [b"2024-01-05"]
+
+
+def test_nothing_is_prepared_where_arrow_has_large_types(spark: Any) -> None:
+    session = spark({}, orders={"sql": RULES["derived"]})._pool.spark
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    assert prepared_rules(session) is None
 
 
 def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
