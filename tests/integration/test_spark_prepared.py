@@ -14,7 +14,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
-from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, only, shop, values
+from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
 
 RULES = {
     "derived": "SELECT *, amount * 2 AS twice FROM changes",
@@ -166,6 +166,19 @@ def test_nothing_is_prepared_where_arrow_has_large_types(spark: Any) -> None:
     session = spark({}, orders={"sql": RULES["derived"]})._pool.spark
     session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     assert prepared_rules(session) is None
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter", "null"])
+def test_a_key_that_spark_cannot_hold_does_not_become_null(spark: Any, on_error: str) -> None:
+    columns = (column("day", 1082, key=True), column("note", 25))
+    rows = {0: [b"infinity", b"a"], 1: [b"0044-03-15 BC", b"b"], 2: [b"2024-01-05", b"c"]}
+    given = batch(changes([INSERT] * 3, rows, {}, columns))  # type: ignore[arg-type]
+    handler = spark({"onError": on_error}, orders={"coerce": {"day": "string"}})
+    if on_error == "dead-letter":
+        assert values(only(handler.handle(given)), "note") == [b"c"]
+        return
+    with pytest.raises(HandlerRefused, match="key"):
+        handler.handle(given)
 
 
 def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
