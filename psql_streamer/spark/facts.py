@@ -53,7 +53,8 @@ class Facts:
 
     way: from the plan's root to the table that was sent; None where `_row` cannot be led up. Kinds of its nodes, which
     of their children it takes, and whether their output has `_row`.
-    conditions: of the filters on the way. drops: what else may drop rows reads these columns.
+    conditions: of the filters on the way. drops: what else may drop rows reads these columns. joins: what each join on
+    the way finds rows by.
     is_row_by_row, is_repeatable: see row_by_row.
     """
 
@@ -63,6 +64,7 @@ class Facts:
     way: tuple[tuple[str, int, bool], ...] | None
     conditions: tuple[Condition, ...] = ()
     drops: frozenset[int] = field(default_factory=frozenset)
+    joins: tuple[frozenset[int], ...] = ()
     is_row_by_row: bool = False
     is_repeatable: bool = False
 
@@ -87,6 +89,7 @@ def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
         way=None if way is None else tuple((stop.node.kind, stop.child, stop.has_row) for stop in way),
         conditions=() if way is None else tuple(_conditions(origins, way)),
         drops=origins.dropping(plan.walk()) if way is None else origins.dropping_on(way),
+        joins=() if way is None else tuple(origins.joins_on(way)),
         is_row_by_row=is_row_by_row(plan, sent),
         is_repeatable=is_repeatable(plan, sent),
     )

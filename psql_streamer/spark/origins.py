@@ -124,6 +124,10 @@ class Origins:
             or (stop.node.kind == "Generate" and not stop.node.fields.get("outer"))
         )
 
+    def joins_on(self, way: Iterable[Stop]) -> Iterator[frozenset[int]]:
+        """What each join on the way finds rows by. It may find several for one, or none."""
+        return (self.reads(_dropped_by(stop.node)) for stop in way if stop.node.kind in _JOINS)
+
     # --- reading the plan
 
     def _note_leaf(self, node: Node) -> None:

@@ -73,7 +73,7 @@ class Planner:
 
         None where the rule must be planned for every batch.
         """
-        if self.prepared is None or job.rule.function is not None:
+        if self.prepared is None or job.rule.function is not None or job.rule.names_a_moment:
             return None
         if job.show_lookups is not None and job.lookup_versions is None:
             return None
@@ -89,7 +89,7 @@ class Planner:
             sent = self.add_bits(job, sent, unknown)
         lineage = with_row(lineage, sent)
         needs = Needs.of(lineage, facts, sent)
-        if not needs.has_work and not job.lookup_versions:  # a join may find several rows for one
+        if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
         return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None

@@ -37,6 +37,8 @@ The next run would see them again."""
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
 
+_LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
+
 Masks: TypeAlias = Mapping[tuple[int, Turns], int]
 Apply: TypeAlias = "Callable[[DataFrame], DataFrame]"
 """What a rule makes of a frame of changes, with `_row`."""
@@ -59,9 +61,9 @@ class Needs:
         computed = [
             at for at, field in enumerate(lineage.fields) if field.source is None or is_direction(field, columns)
         ]
-        read = {row}.union(facts.drops, *(condition.reads for condition in facts.conditions))
+        read = {row}.union(facts.drops, *facts.joins, *(condition.reads for condition in facts.conditions))
         read = read.union(*(facts.reads[at] for at in computed if at < len(facts.reads)))
-        has_work = bool(computed or facts.conditions or facts.drops)
+        has_work = bool(computed or facts.conditions or facts.drops or facts.joins)
         return cls(tuple(sorted(read)), (*computed, row_column(lineage.fields, row)), has_work)
 
 
@@ -123,7 +125,10 @@ class PreparedRules:
 
 
 def prepared_rules(spark: SparkSession) -> PreparedRules | None:
-    """None where this release of Spark plans every batch anew."""
+    """None where this release of Spark plans every batch anew, or its settings want Arrow's large types, which inlets
+    do not have."""
+    if spark.conf.get(_LARGE_TYPES, "false") == "true":
+        return None
     inlets = make_inlets(spark)
     return None if inlets is None else PreparedRules(inlets)
 
@@ -135,8 +140,12 @@ class _Output:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._schema = to_arrow_schema(result.schema, timezone="UTC")
-        jvm: Any = result.sparkSession._jvm
+        spark = result.sparkSession
+        jvm: Any = spark._jvm
+        self._gateway: Any = spark._sc._gateway
         self._serve = jvm.PythonRDD.collectAndServe
+        self._set = spark._jsc.sc().setLocalProperty
+        self._settings = _settings(spark)
         frame: Any = result._jdf
         plan = frame.queryExecution().executedPlan()
         self.plan = str(plan.toString())
@@ -146,9 +155,27 @@ class _Output:
         from pyspark.serializers import NoOpSerializer
         from pyspark.util import _load_from_socket
 
+        self._propagate()
         with _load_from_socket(self._serve(self._batches), NoOpSerializer()) as messages:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
         return pa.Table.from_batches(batches, self._schema)
+
+    def _propagate(self) -> None:
+        """Tasks look for settings of queries at the thread that began the job, not at the session."""
+        settings = (self._gateway, self._settings)
+        if getattr(_propagated, "settings", None) != settings:
+            for name, value in self._settings.items():
+                self._set(name, value)
+            _propagated.settings = settings
+
+
+_propagated = threading.local()
+"""settings: of which engine the thread has which."""
+
+
+def _settings(spark: SparkSession) -> dict[str, str]:
+    """What is set for queries."""
+    return {name: value for name, value in spark.conf.getAll.items() if name.startswith("spark.sql.")}
 
 
 def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:

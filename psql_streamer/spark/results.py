@@ -101,7 +101,10 @@ def receive(
         elif result.stayed(at):
             survivors.append(given.stayed(field))
         else:
-            survivors.append(given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at)))
+            survivor = given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at))
+            survivors.append(survivor)
+            if survivor.column.key and field.source is None:
+                _refuse_lost_keys(given, field, survivor, where)
     said = directed(directions, len(images), where)
     if said.addresses is not None:
         _refuse_rows(sent, images, refused(said.addresses), where)
@@ -262,6 +265,29 @@ def _refuse_rows(sent: Sent, images: Index, found: Iterable[tuple[str, Mask]], w
         every = np.concatenate((sent.changes.after.rows, sent.changes.before.rows))
         rows[every[images[elements]]] = True
         raise RowsRefused(f"{where}: {column} gives {REASONS[column]}", remedy(column), rows, column)
+
+
+def _refuse_lost_keys(given: _Given, field: Field, survivor: _Survivor, where: str) -> None:
+    """RowsRefused for the changes whose key is null because Spark could not hold the value of which it is computed:
+    all of them would have the same key."""
+    sent, source = given.sent, _source(given.sent, field)
+    if source is None or not survivor.values.null_count:
+        return
+    images = pa.array(given.images)
+    lost = pc.and_(survivor.values.is_null(), sent.typed[source].take(images).is_null())
+    elements = pc.and_(lost, sent.seen[source].take(images).is_valid()).to_numpy(zero_copy_only=False)
+    if survivor.absent is not None:
+        elements &= ~survivor.absent
+    if elements.any():
+        every = np.concatenate((sent.changes.after.rows, sent.changes.before.rows))
+        rows = np.zeros(len(sent.changes), np.bool_)
+        rows[every[given.images[elements]]] = True
+        raise RowsRefused(
+            f"{where}: the key column {field.name} would be null, because Spark cannot hold its value (infinity, BC)",
+            'pass the key on as it is, or put such rows aside: onError = "dead-letter"',
+            rows,
+            field.name,
+        )
 
 
 def _kept(

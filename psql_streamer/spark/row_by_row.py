@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from psql_streamer.spark.plan_tree import Node, join_type
@@ -24,6 +25,9 @@ _IN_MEMORY = {"LogicalRDD", "LocalRelation", "OneRowRelation", "Range"}
 
 _READS_CLOCK = ("Current", "Now", "LocalTime")
 """What the names of expressions begin with that have one value for a query: the moment at which it is planned."""
+
+_MOMENT = re.compile(r"""['"]\s*(?:now|today|yesterday|tomorrow)\b""", re.IGNORECASE)
+"""A text of which Spark makes the moment at which it plans, as in TIMESTAMP 'now' and CAST('today' AS DATE)."""
 
 
 def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
@@ -61,6 +65,11 @@ def _leaves(plan: Node) -> Iterator[Node]:
         yield plan
     for child in plan.children:
         yield from _leaves(child)
+
+
+def names_a_moment(text: str) -> bool:
+    """Whether an expression may have a moment in it that is another one in every run. A plan does not show it."""
+    return _MOMENT.search(text) is not None
 
 
 def _has_sent(plan: Node, sent: Sequence[str]) -> bool:

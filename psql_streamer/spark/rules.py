@@ -12,6 +12,7 @@ from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
 from psql_streamer.spark.masking import masking
 from psql_streamer.spark.options import OnError, TableRule
+from psql_streamer.spark.row_by_row import names_a_moment
 from psql_streamer.spark.steps import Steps
 from psql_streamer.table_patterns import TablePatterns
 
@@ -54,6 +55,11 @@ class Rule:
     def identity(self) -> bool:
         """Whether it changes nothing."""
         return not self.computes and self.steps.identity
+
+    @property
+    def names_a_moment(self) -> bool:
+        """Whether its texts may have a moment in them, such as 'now', that is another one in every run."""
+        return any(names_a_moment(text) for text in (self.sql, self.steps.where) if text is not None)
 
     def names(self, column: str) -> bool:
         """Whether the rule may use a column by its name: a function may use any."""

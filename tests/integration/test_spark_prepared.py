@@ -12,8 +12,9 @@ import pytest
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
+from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
-from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, only, shop, values
+from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
 
 RULES = {
     "derived": "SELECT *, amount * 2 AS twice FROM changes",
@@ -101,6 +102,8 @@ def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPa
     [
         "SELECT *, unix_micros(current_timestamp()) AS at FROM changes",
         "SELECT *, unix_micros(now()) AS at FROM changes",
+        "SELECT *, unix_micros(TIMESTAMP 'now') AS at FROM changes",
+        "SELECT *, unix_micros(CAST('now' AS TIMESTAMP)) AS at FROM changes",
         "SELECT *, uuid() AS at FROM changes",
         "SELECT *, rand() AS at FROM changes",
     ],
@@ -127,6 +130,55 @@ def test_what_looks_at_other_rows_looks_at_those_of_its_batch(
     inserts = changes([INSERT] * 3, {at: [b"%d" % at, b"1.00", b"a", None] for at in range(3)}, {})
     for given, expected in ((inserts, counts[0]), (inserts.take([0]), counts[1])):  # type: ignore[arg-type]
         assert set(values(only(handler.handle(batch(given))), column)) == set(expected)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        "CROSS JOIN (VALUES (1), (2)) t(n)",
+        "JOIN (VALUES (1)) t(n) ON false",
+        "LEFT JOIN (VALUES (1), (1)) t(n) ON t.n = c.id",
+        "LEFT JOIN (VALUES (1), (1)) t(n) ON t.n = c.id WHERE c.amount > 5",
+    ],
+)
+def test_a_join_counts_also_where_nothing_of_it_is_selected(spark: Any, join: str) -> None:
+    rule = {"sql": f"SELECT c.* FROM changes c {join}"}
+    given = batch(shop())
+    assert told(spark({}, orders=rule).handle(given)) == told(planned_anew(spark({}, orders=rule)).handle(given))
+
+
+def test_files_that_a_query_names_are_read_for_every_batch(spark: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rates.json"
+    handler = spark({}, orders={"sql": f"SELECT c.*, rate FROM changes c JOIN json.`{file}` r ON r.id = c.id"})
+    for rate in (b"1", b"2"):
+        file.write_bytes(b'{"id": 1, "rate": %s}' % rate)
+        assert values(only(handler.handle(batch(shop()))), "rate") == [rate]
+
+
+def test_settings_of_queries_hold_for_prepared_rules(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT *, CAST(to_date(customer, meta) AS STRING) AS day FROM changes"})
+    handler._pool.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    given = changes([INSERT], {0: [b"1", b"1.00", b"2024-01-05 and more", b"yyyy-MM-dd"]}, {})
+    assert values(only(handler.handle(batch(given))), "day") == [b"2024-01-05"]
+
+
+def test_nothing_is_prepared_where_arrow_has_large_types(spark: Any) -> None:
+    session = spark({}, orders={"sql": RULES["derived"]})._pool.spark
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    assert prepared_rules(session) is None
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter", "null"])
+def test_a_key_that_spark_cannot_hold_does_not_become_null(spark: Any, on_error: str) -> None:
+    columns = (column("day", 1082, key=True), column("note", 25))
+    rows = {0: [b"infinity", b"a"], 1: [b"0044-03-15 BC", b"b"], 2: [b"2024-01-05", b"c"]}
+    given = batch(changes([INSERT] * 3, rows, {}, columns))  # type: ignore[arg-type]
+    handler = spark({"onError": on_error}, orders={"coerce": {"day": "string"}})
+    if on_error == "dead-letter":
+        assert values(only(handler.handle(given)), "note") == [b"c"]
+        return
+    with pytest.raises(HandlerRefused, match="key"):
+        handler.handle(given)
 
 
 def test_a_batch_that_fails_leaves_nothing_to_the_next(spark: Any) -> None:
