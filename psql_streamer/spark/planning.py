@@ -92,7 +92,7 @@ class Planner:
         if not needs.has_work:
             return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
-        return (sent, lineage, rule.run(sent)) if rule.is_repeatable else None
+        return (sent, lineage, rule.run(sent)) if rule is not None and rule.is_repeatable else None
 
     def plan(self, job: Job, sent: Sent, thorough: bool = False, empty: bool = False) -> tuple[DataFrame, Lineage]:
         """The rule's result over what was sent, with `_row`, and with filters that let pass what they cannot judge.
@@ -154,7 +154,7 @@ class Planner:
 
     def _find_prepared(
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
-    ) -> PreparedRule:
+    ) -> PreparedRule | None:
         facts = cast(Facts, lineage.facts)
         masks = _masks(facts, sent)
 

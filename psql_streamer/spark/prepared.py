@@ -37,6 +37,9 @@ The next run would see them again."""
 _MOST_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
 
+_LITTLE_USE = 4
+"""A plan that was not asked for while so many times the number of plans were is let go for another one."""
+
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 Masks: TypeAlias = Mapping[tuple[int, Turns], int]
@@ -91,30 +94,52 @@ class PreparedRule:
                 self._inlet.remove()
 
 
+@dataclass(slots=True)
+class _Kept:
+    """asked: when it was asked for last, as a count of all questions."""
+
+    versions: tuple[int, ...]
+    rule: PreparedRule
+    asked: int
+
+
 class PreparedRules:
     """Of one engine. The key of a plan is whatever makes it another one."""
 
     def __init__(self, inlets: Inlets) -> None:
         self._inlets = inlets
-        self._kept: OrderedDict[object, tuple[tuple[int, ...], PreparedRule]] = OrderedDict()
+        self._kept: OrderedDict[object, _Kept] = OrderedDict()
+        self._asked = 0
         self._in_use = threading.Lock()
 
-    def find(self, key: object, prepare: Callable[[], PreparedRule], versions: tuple[int, ...] = ()) -> PreparedRule:
-        """What was prepared under this key before, or is now.
+    def find(
+        self, key: object, prepare: Callable[[], PreparedRule], versions: tuple[int, ...] = ()
+    ) -> PreparedRule | None:
+        """What was prepared under this key before, or is now; None where there is no room for it.
 
         versions: of what the plan keeps besides. A plan of others is let go, with what it has broadcast.
         """
         with self._in_use:
-            of, found = self._kept.get(key, ((), None))
-            if found is not None and of == versions:
+            self._asked += 1
+            kept = self._kept.get(key)
+            if kept is not None and kept.versions == versions:
+                kept.asked = self._asked
                 self._kept.move_to_end(key)
-                return found
+                return kept.rule
+            if kept is None and not self._has_room():
+                return None
         made = prepare()
         with self._in_use:
-            self._kept[key] = versions, made
+            self._kept[key] = _Kept(versions, made, self._asked)
             while len(self._kept) > _MOST_PLANS:
                 self._kept.popitem(last=False)
         return made
+
+    def _has_room(self) -> bool:
+        """Or a plan that is of little use: to prepare all of too many rules in turn costs more than to prepare none."""
+        if len(self._kept) < _MOST_PLANS:
+            return True
+        return self._asked - next(iter(self._kept.values())).asked > _LITTLE_USE * _MOST_PLANS
 
     def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
         """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""

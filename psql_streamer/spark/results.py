@@ -103,8 +103,10 @@ def receive(
         else:
             survivor = given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at))
             survivors.append(survivor)
-            if survivor.column.key and field.source is None:
-                _refuse_lost_keys(given, field, survivor, where)
+            if field.source is None:
+                _refuse_broken_texts(given, survivor, where)
+                if survivor.column.key:
+                    _refuse_lost_keys(given, field, survivor, where)
     said = directed(directions, len(images), where)
     if said.addresses is not None:
         _refuse_rows(sent, images, refused(said.addresses), where)
@@ -267,6 +269,29 @@ def _refuse_rows(sent: Sent, images: Index, found: Iterable[tuple[str, Mask]], w
         raise RowsRefused(f"{where}: {column} gives {REASONS[column]}", remedy(column), rows, column)
 
 
+def _refuse_broken_texts(given: _Given, survivor: _Survivor, where: str) -> None:
+    """RowsRefused for the changes for which the rule made text of bytes that are none: they are no JSON either."""
+    values = survivor.values
+    texts = values.view(pa.string()) if values.type.equals(pa.binary()) else values
+    if _is_whole(texts):
+        return
+    elements = np.array([not _is_whole(texts[at : at + 1]) for at in range(len(texts))], np.bool_)
+    raise RowsRefused(
+        f"{where}: the column {survivor.column.name} would hold bytes that are not UTF-8",
+        'use hex() or base64() for bytes, or put such rows aside: onError = "dead-letter"',
+        given.rows_of(elements),
+        survivor.column.name,
+    )
+
+
+def _is_whole(texts: pa.Array) -> bool:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _refuse_lost_keys(given: _Given, field: Field, survivor: _Survivor, where: str) -> None:
     """RowsRefused for the changes whose key is null because Spark could not hold the value of which it is computed:
     all of them would have the same key."""
@@ -279,13 +304,10 @@ def _refuse_lost_keys(given: _Given, field: Field, survivor: _Survivor, where: s
     if survivor.absent is not None:
         elements &= ~survivor.absent
     if elements.any():
-        every = np.concatenate((sent.changes.after.rows, sent.changes.before.rows))
-        rows = np.zeros(len(sent.changes), np.bool_)
-        rows[every[given.images[elements]]] = True
         raise RowsRefused(
             f"{where}: the key column {field.name} would be null, because Spark cannot hold its value (infinity, BC)",
             'pass the key on as it is, or put such rows aside: onError = "dead-letter"',
-            rows,
+            given.rows_of(elements),
             field.name,
         )
 
@@ -361,6 +383,13 @@ class _Given:
     images: Index
     put_back: Mask
     names: set[str]
+
+    def rows_of(self, elements: Mask) -> Mask:
+        """The changes that these elements of the result are of."""
+        changes = self.sent.changes
+        rows = np.zeros(len(changes), np.bool_)
+        rows[np.concatenate((changes.after.rows, changes.before.rows))[self.images[elements]]] = True
+        return rows
 
     def complete(self, field: Field, values: pa.Array) -> pa.Array:
         """The values of a column with those of the rows that are put back: as they were sent, if the column is passed

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
+from psql_streamer.spark import prepared
 from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
 from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
@@ -225,3 +226,38 @@ def test_another_shape_of_the_table_has_a_plan_of_its_own(spark: Any) -> None:
     for _ in range(2):
         assert [one.name for one in only(handler.handle(batch(given))).columns][-1] == "twice"
         assert [one.name for one in only(handler.handle(batch(narrow))).columns] == ["id", "amount", "twice"]
+
+
+def test_too_many_rules_in_turn_are_not_prepared_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "_MOST_PLANS", 2)
+    rules, made = prepared.PreparedRules(cast(Any, None)), list[str]()
+
+    def ask(key: str) -> None:
+        rules.find(key, lambda: cast(Any, made.append(key)))
+
+    for _ in range(2):
+        for key in "abc":
+            ask(key)
+    assert made == ["a", "b"]
+    for _ in range(10):
+        ask("a")
+    ask("c")
+    assert made == ["a", "b", "c"], "b is of little use"
+
+
+BYTES = (column("id", 23, key=True), column("data", 17))
+
+
+@pytest.mark.parametrize(
+    "rule", [{"coerce": {"data": "string"}}, {"sql": "SELECT id, CAST(data AS STRING) AS data FROM changes"}]
+)
+def test_bytes_that_are_no_text_are_no_part_of_an_event(spark: Any, rule: dict[str, Any]) -> None:
+    given = changes([INSERT] * 2, {0: [b"1", b"\\x6f6b"], 1: [b"2", b"\\xff00"]}, {}, BYTES)
+    handler = spark({"on_error": "dead-letter"}, orders=rule)
+    made = handler.handle(batch(given))
+    assert values(only(made), "data") == [b"ok"]
+    (rejection,) = made.rejections
+    assert rejection.changes.seq.tolist() == [1]
+    assert rejection.column == "data"
+    with pytest.raises(HandlerRefused, match=r"the column data would hold bytes that are not UTF-8"):
+        spark({}, orders=rule).handle(batch(given))
