@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from psql_streamer.binlog.decoded import Ddl, Decoded
 from psql_streamer.binlog.decoder import Decoder
@@ -134,6 +134,11 @@ class BatchReader:
     def in_transaction(self) -> bool:
         """Whether the last event was inside of a transaction."""
         return self._decoder.in_transaction
+
+    @property
+    def source_of_selects(self) -> SourceInfo:
+        """Where rows come from that were selected here, whichever server wrote them."""
+        return replace(self.source, server_id=self._origin.server_id)
 
     def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
         """See Decoder.learn."""

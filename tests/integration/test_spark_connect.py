@@ -50,7 +50,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes handlers with the rules given, and with these keys of [spark] besides; stops them afterwards."""
     monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
-    monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
     made: list[SparkHandler] = []
 
     def make(keys: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:
@@ -188,7 +187,10 @@ def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectS
 
 
 @pytest.mark.soak
-def test_a_server_that_is_away_is_told_and_found_again(remote: Any, server: ConnectServer) -> None:
+def test_a_server_that_is_away_is_told_and_found_again(
+    remote: Any, server: ConnectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
     handler = remote(orders={"sql": "SELECT * FROM changes"})
     server.kill()
     with pytest.raises(HandlerUnavailable):

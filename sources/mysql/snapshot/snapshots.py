@@ -105,7 +105,7 @@ class Snapshots:
         self._waker.wake()  # there may be more
         relation, change = reader.learn(given.piece.relation)
         return read_batch(
-            reader.source,
+            reader.source_of_selects,
             self._position(reader.at.position),
             replace(given.piece, relation=relation),
             SnapshotRows(given.run.id, given.run.on_demand),
