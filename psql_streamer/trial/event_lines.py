@@ -60,8 +60,8 @@ class EventWriter:
         )
         for _, relation, line in lines[: max(0, most - self.written)]:
             self._introduce(batch.source, relation)
+            self.written += 1  # first: whoever has read the line may interrupt at once
             self._put_json(self._change(line, relation))
-            self.written += 1
 
     def _introduce(self, source: SourceInfo, relation: Relation) -> None:
         if source != self._source:

@@ -54,7 +54,7 @@ def test_a_small_block_read_frame_by_frame_gives_the_same_batch(
         assert [seen(batch) for batch in decoded(pieces, resume)] == few
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(history=histories(), at_most=st.integers(1, 6), flips=st.lists(st.integers(0, 1 << 30), min_size=1, max_size=3))
 def test_damaged_blocks_are_refused_in_the_same_words(history: History, at_most: int, flips: list[int]) -> None:
     pieces = list(cut_at_commits(history.session(), at_most))
