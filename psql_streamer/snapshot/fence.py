@@ -53,12 +53,8 @@ class Fence:
         """See Line.newer. transactions: xids, 32 bits."""
         return ~self.visible(self.widen(transactions))
 
-    def is_visible(self, xid: int) -> bool:
-        """Whether the reading transaction sees what a committed transaction did. xid: 64 bits."""
-        return xid < self.xmin or (xid < self.xmax and xid not in self.xip)
-
     def visible(self, xids: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """The same of many."""
+        """Whether the reading transaction sees what committed transactions did. xids: 64 bits."""
         running = np.array(self.xip, np.uint64)
         found: NDArray[np.bool_] = (xids < np.uint64(self.xmax)) & ~np.isin(xids, running)
         return found

@@ -100,22 +100,6 @@ class GtidSet(Executed):
         held = self._of.get(server)
         return server, held[-1][1] if held else 0
 
-    def minus(self, other: GtidSet) -> GtidSet:
-        """What the other lacks."""
-        found = GtidSet()
-        for source, intervals in self._of.items():
-            for first, last in intervals:
-                begin = first
-                for low, high in other._of.get(source, []):
-                    if high < begin or low > last:
-                        continue
-                    if low > begin:
-                        found._add(source, begin, low - 1)
-                    begin = high + 1
-                if begin <= last:
-                    found._add(source, begin, last)
-        return found
-
     def encode(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID has it: for each source its uuid, its tag where some source has one, and intervals
         whose ends are exclusive (MySQL source, Gtid_set::encode).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -49,17 +49,6 @@ class SnapshotOptions(PartOptions):
         """The SQL condition on a table's rows; empty for none."""
         found = TablePatterns(self.where).find(schema, table)
         return found.value if found else ""
-
-
-def require_conditions(where: Mapping[str, str], require: Callable[[str], None]) -> Mapping[str, str]:
-    """ValueError where a name is no pattern, or `require` says it of a condition."""
-    TablePatterns(where)
-    for table, condition in where.items():
-        try:
-            require(condition)
-        except ValueError as error:
-            raise ValueError(f"the condition of {table} {error}") from None
-    return where
 
 
 def mode_alone(value: Any) -> Any:

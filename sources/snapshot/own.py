@@ -13,37 +13,43 @@ from sources.snapshot.options import SnapshotMode, SnapshotOptions
 from sources.snapshot.schedule import Schedule
 
 
-def of_all(requests: Sequence[SnapshotRequest]) -> str:
-    """The id of a request for all tables that is to run; empty for none."""
-    return next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), "")
-
-
 class OwnSnapshots:
-    """When one begins, and of what. Not for several threads."""
+    """When one begins, and of what. Not for several threads.
+
+    of_all: the id of an operator's request for all tables that is to run; empty for none.
+    """
 
     def __init__(self, options: SnapshotOptions) -> None:
         self._options = options
-        self._of_all = ""
-        self._begun_at_start = False
+        self._started = False
+        self.of_all = ""
 
     def note_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """One of all tables that an operator asked for stands for the source's own."""
-        self._of_all = of_all(requests)
+        self.of_all = next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), "")
 
-    def begins(self, position: Position | None, schedule: Schedule[Any]) -> bool:
-        """Whether a start at a position begins one. Asked once for each start."""
-        mode, first = self._options.mode, not self._begun_at_start
-        self._begun_at_start = True
-        if mode is SnapshotMode.NEVER or self._of_all:
+    def begins(self, position: Position | None, schedule: Schedule[Any], anew: bool = False) -> bool:
+        """Whether a start at a position begins one. anew: whether what was begun must be begun again."""
+        mode = self._options.mode
+        if mode is SnapshotMode.NEVER or self.of_all:
             return False
-        if position is None and not schedule.has_own:
+        if anew or (position is None and not schedule.has_own):
             return True
-        return mode is SnapshotMode.ALWAYS and first
+        return mode is SnapshotMode.ALWAYS and not self._started
+
+    def note_start(self) -> None:
+        """The source has started; what it is asked for at every start was asked for this time."""
+        self._started = True
 
     def make(self) -> SnapshotRun:
         """A new one."""
-        chosen, asked_at = self._options, time.time()
+        asked_at = time.time()
         at = time.strftime("%Y%m%d-%H%M%S", time.gmtime(asked_at))
+        return SnapshotRun(f"{self._options.mode}-{at}", False, asked_at, self.requested)
+
+    @property
+    def requested(self) -> tuple[TableRequest, ...]:
+        """The tables of which it is."""
+        chosen = self._options
         tables = chosen.tables or (*chosen.where, "*.*")
-        requested = tuple(TableRequest(table, chosen.where.get(table, "")) for table in tables)
-        return SnapshotRun(f"{chosen.mode}-{at}", False, asked_at, requested)
+        return tuple(TableRequest(table, chosen.where.get(table, "")) for table in tables)

@@ -99,6 +99,18 @@ class ReaderThreads(ABC, Generic[S, G]):
             self._schedule.give_up(task, reason=f"a program error, {type(error).__name__}: see the log, and report it")
             stopping.wait(self._retry)
 
+    def is_out_of_order(self, task: Read, order: str) -> bool:
+        """Whether the key of the task is none of the table as it is, which has this order; then it is read from its
+        beginning."""
+        if task.order in ("", order):
+            return False
+        log.warning(
+            "source.%s: snapshot %s reads %s from its beginning: its key is another one",
+            *(self._name, task.run.id, task.table.table),
+        )
+        self._schedule.begin_anew(task)
+        return True
+
     def refuse(self, task: Task, error: SourceRefused) -> None:
         """The table, or the whole snapshot, is not read."""
         what = task.table.table if isinstance(task, Read) else "its tables"

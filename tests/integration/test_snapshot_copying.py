@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
 from psycopg2.extensions import make_dsn
 
@@ -179,7 +180,7 @@ def test_n16_what_was_done_under_the_lock_before_is_seen_whole(database: Databas
         assert len(now.relation.columns) == 2
         assert rows_of(copying.read_chunk(reader.connection, now, None, "", 10, 1000)) == [("3", "new")]
         copying.end(reader.connection)
-    assert fences[0].is_visible(xid)
+    assert fences[0].visible(np.array([xid], np.uint64)).all()
 
 
 @pytest.mark.behaviour("N16")
@@ -199,7 +200,7 @@ def test_n16_the_fence_knows_running_transactions_and_the_end_of_the_wal(every_p
         fence = copying.begin(reader.connection, reader.tables()["t"], 1)
         copying.end(reader.connection)
         now = database.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-    assert list(map(fence.is_visible, xids)) == [False, True]
+    assert fence.visible(np.array(xids, np.uint64)).tolist() == [False, True]
     assert fence.lsn >= before
     assert 0 <= now - fence.at_us < 60_000_000
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
@@ -48,5 +49,5 @@ def test_n16_on_a_standby_what_may_be_running_is_not_taken_for_visible(
             chunk = copying.read_chunk(reader.connection, table, None, "", 10, 1000)
             copying.end(reader.connection)
     assert rows_of(chunk) == [("2",)]
-    assert not fence.is_visible(open_xid)
+    assert not fence.visible(np.array([open_xid], np.uint64)).any()
     assert fence.lsn >= end

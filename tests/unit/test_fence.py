@@ -22,7 +22,6 @@ def test_a_transaction_is_visible_if_it_had_ended_when_the_snapshot_was_taken(ep
     taken = fence(base + 10, base + 20, base + 10, base + 14)
     xids = [base + xid for xid in (3, 9, 10, 11, 14, 19, 20, 21)]
     expected = [True, True, False, True, False, True, False, False]
-    assert [taken.is_visible(xid) for xid in xids] == expected
     assert taken.visible(np.array(xids, np.uint64)).tolist() == expected
 
 

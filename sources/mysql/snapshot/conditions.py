@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from sources.snapshot.conditions import require_balanced
 
 # MySQL 8.4 Reference Manual, "Lexical Structure" (sql_mode is empty in sessions that read): a backslash escapes in
 # strings, also in those between double quotes; two dashes begin a comment in front of white space alone.
@@ -22,25 +25,15 @@ _QUOTES = ("'", '"', "`")
 
 
 def require_condition(text: str) -> None:
-    """ValueError unless the text stays within the parentheses that are put around it, and is a part of one statement.
+    """See require_balanced."""
+    require_balanced(text, _pieces(text), _QUOTES)
 
-    Whether it is a condition on the table's columns, the server says. Its last line may be a comment.
-    """
-    if not text.strip():
-        raise ValueError("is empty: leave it out to read all rows")
-    depth, at = 0, 0
+
+def _pieces(text: str) -> Iterator[str]:
+    at = 0
     while found := _PIECE.match(text, at):
-        piece = found[0]
-        at = _end_of_comment(text, found.end()) if piece == "/*" else found.end()
-        if piece in _QUOTES:
-            raise ValueError(f"has a {piece} that is not closed")
-        if piece in (";", "\0"):
-            raise ValueError(f"has a {'semicolon' if piece == ';' else 'NUL'}: it must be one condition")
-        depth += {"(": 1, ")": -1}.get(piece, 0)
-        if depth < 0:
-            raise ValueError("closes a parenthesis that it does not open")
-    if depth:
-        raise ValueError("has a parenthesis that is not closed")
+        yield found[0]
+        at = _end_of_comment(text, found.end()) if found[0] == "/*" else found.end()
 
 
 def _end_of_comment(text: str, at: int) -> int:

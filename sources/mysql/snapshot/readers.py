@@ -122,7 +122,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
             return
         # Looked up under the table's lock: whoever alters it comes later, and is in the stream behind this.
         table = known or self._tables.setdefault(relation, self._require_readable(task, session))
-        if self._is_out_of_order(task, table):
+        if self.is_out_of_order(task, table.order):
             session.roll_back()
             return
         began = time.monotonic()
@@ -163,17 +163,6 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
                 )
             stopping.wait(_UNSEEN_PAUSE_SECONDS)
         return False
-
-    def _is_out_of_order(self, task: Read, table: SnapshotTable) -> bool:
-        """Whether the key of the task is none of the table as it is; then it is read from its beginning."""
-        if task.order in ("", table.order):
-            return False
-        log.warning(
-            "source.%s: snapshot %s reads %s from its beginning: its key is another one",
-            *(self._name, task.run.id, task.table.table),
-        )
-        self._schedule.begin_anew(task)
-        return True
 
     def _rows(self, task: Read, table: SnapshotTable, session: ReadingSession) -> Chunk:
         where, size, width = task.table.where, self._chosen.chunk_bytes, len(table.key)

@@ -12,6 +12,7 @@ from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.mysql.server import Session
 from sources.mysql.snapshot.conditions import require_condition
 from sources.mysql.snapshot.tables import SnapshotTable, snapshot_tables
+from sources.snapshot.conditions import require_requested
 
 Wanted = Callable[[str, str], bool]
 
@@ -69,8 +70,7 @@ def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:
     """SourceRefused when the request names a table that is not streamed, or one that cannot be read, or has a condition
     that is none.
     """
-    for one in request.tables:
-        _require_condition(one)
+    require_requested(request.tables, require_condition)
     require_states(asking)
     found = find_tables(asking, request.tables, wanted)
     names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
@@ -86,11 +86,3 @@ def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
         if exactly and table.refusal:
             raise SourceRefused(*table.refusal)
-
-
-def _require_condition(one: TableRequest) -> None:
-    """It comes from outside, and must not reach out of the query."""
-    try:
-        require_condition(one.where or "true")
-    except ValueError as error:
-        raise SourceRefused(f"the condition of {one.table} {error}", "write one SQL condition") from None

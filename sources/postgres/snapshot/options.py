@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, field_validator
 
 from sources.postgres.snapshot.conditions import require_condition
 from sources.snapshot import options
-from sources.snapshot.options import SnapshotMode, mode_alone, require_conditions
+from sources.snapshot.conditions import require_conditions
+from sources.snapshot.options import SnapshotMode, mode_alone
 
 __all__ = ["SnapshotMode", "SnapshotOption", "SnapshotOptions"]
 

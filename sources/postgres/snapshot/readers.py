@@ -155,7 +155,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             if table.name != locked.name:
                 self._schedule.give_up(task)  # another table has the name under which it was locked
                 return
-            if self._is_out_of_order(task, table):
+            if self.is_out_of_order(task, table.order):
                 return
             began = time.monotonic()
             chunk = self._copy(task, table, connection)
@@ -193,17 +193,6 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             if left:
                 self._writers[place] = left
         return not left
-
-    def _is_out_of_order(self, task: Read, table: SnapshotTable) -> bool:
-        """Whether the key of the task is none of the table as it is; then it is read from its beginning."""
-        if task.order in ("", table.order):
-            return False
-        log.warning(
-            "source.%s: snapshot %s reads %s from its beginning: its key is another one",
-            *(self._name, task.run.id, task.table.table),
-        )
-        self._schedule.begin_anew(task)
-        return True
 
     def _read_keyless(self, task: Read, connection: psycopg2.extensions.connection) -> None:
         """The next rows of a table without key, in the snapshot of the slot. Their order there stands for a key."""

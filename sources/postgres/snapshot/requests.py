@@ -12,6 +12,7 @@ from sources.postgres.catalog import Session
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.conditions import require_condition
 from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+from sources.snapshot.conditions import require_requested
 
 NO_KEY = (
     "has neither a primary key nor another replica identity: nothing tells its rows from those of the stream",
@@ -66,8 +67,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
     """SourceRefused when the request names a table that is not streamed, or one that cannot be read, or has a condition
     that is none.
     """
-    for one in request.tables:
-        _require_condition(one)
+    require_requested(request.tables, require_condition)
     found = find_tables(session, request.tables, publications, types)
     names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
     listed = ", ".join(f'"{name}"' for name in publications)
@@ -83,14 +83,6 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
         if exactly and (refused := _refusal(session, table)):
             raise SourceRefused(*refused)
-
-
-def _require_condition(one: TableRequest) -> None:
-    """It comes from outside, and must not reach out of the query."""
-    try:
-        require_condition(one.where or "true")
-    except ValueError as error:
-        raise SourceRefused(f"the condition of {one.table} {error}", "write one SQL condition") from None
 
 
 def _refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:

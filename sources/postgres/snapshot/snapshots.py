@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from psql_streamer.errors import SourceUnavailable
-from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.model import (
     NO_TRANSACTIONS,
     Batch,
@@ -21,57 +19,44 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.snapshot.batches import read_batch
 from psql_streamer.snapshot.delivered import Delivered
-from psql_streamer.snapshot.progress import SnapshotRun, decode_runs
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from psql_streamer.snapshot.progress import decode_runs
+from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.options import SnapshotMode
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
-from sources.snapshot.news import News
-from sources.snapshot.schedule import Schedule
-from sources.snapshot.waker import Waker
-
-_STATE = "snapshots"
-"""The name of the state in positions, beside those of WalPosition."""
+from sources.snapshot.beside import SnapshotsBesideStream, state_of
 
 
-class Snapshots:
+class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
     """One thread, the source's, calls start, stamp, next_batch and stop; the others may be called from any thread."""
 
     def __init__(self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes) -> None:
+        super().__init__(name, options.snapshot, Delivered())
         self._options = options
         self._catalog = catalog
         self._types = types
-        self._waker = Waker()
-        chosen = options.snapshot
-        self._news = News(name)
-        self._schedule = Schedule(chosen.chunk_bytes, chosen.parallel, self._waker.wake, self._news, Delivered())
         self._readers = Readers(name, options, catalog, types, self._schedule)
-        self._of_all = ""  # the id of a request for all tables
         self._keyless: KeylessTables | None = None
         self._keyless_unfinished = False
-        self._begun_at_start = False
-        self._stream_is_next = True
-        self._given_at = NO_LSN, 0
 
     def must_begin_anew(self, position: Position | None) -> bool:
         """Whether a stop came while tables without a key were read: that goes on with another slot alone."""
-        runs = decode_runs(() if position is None else _state_of(position))
+        runs = decode_runs(state_of(position))
         return any(run.has_keyless_left for run in runs) or (position is None and self._keyless_unfinished)
 
     def follow_gap(self, position: Position | None) -> bool:
         """Whether there is nothing to go on from, but the operator's request for all tables."""
-        return bool(self._of_all) and (position is None or self.must_begin_anew(position))
+        return bool(self._own.of_all) and (position is None or self.must_begin_anew(position))
 
     def find_keyless(self, session: Session, position: Position | None) -> KeylessTables | None:
         """The tables without a key that are to be read where a new slot begins; None for none."""
         if self.follow_gap(position):
             requested: Sequence[TableRequest] = ()
         elif self._begins_own(position):
-            requested = self._requested
+            requested = self._own.requested
         else:
             return None
         found = find_keyless(session, requested, self._options.publications, self._types)
@@ -82,12 +67,12 @@ class Snapshots:
         slot that was made just now.
         """
         begins_own = self._begins_own(position)
-        self._schedule.resume(() if position is None else _state_of(position), self.must_begin_anew(position))
+        self._own.note_start()
+        self._schedule.resume(state_of(position), self.must_begin_anew(position))
         if begins_own:
-            self._schedule.add(own := self._own())
+            self._schedule.add(own := self._own.make())
         if keyless is not None:
-            self._schedule.put_first(own.id if begins_own else self._of_all)
-        self._begun_at_start = True
+            self._schedule.put_first(own.id if begins_own else self._own.of_all)
         self._keyless = keyless
         self._keyless_unfinished = keyless is not None
         self._waker.open()
@@ -106,10 +91,6 @@ class Snapshots:
         self._keyless, self._keyless_unfinished = None, False
         return False
 
-    def fileno(self) -> int:
-        """Readable when rows may be there to be given."""
-        return self._waker.fileno()
-
     def stamp(self, batch: Batch) -> Batch:
         """A batch of the stream, which is given next; its position says how far the snapshots are."""
         self._schedule.watch(batch)
@@ -118,16 +99,9 @@ class Snapshots:
         self._stream_is_next = False
         return replace(batch, position=self._position(batch.position))
 
-    @property
-    def stream_is_next(self) -> bool:
-        """Whether the stream goes first: batches of both take turns while both have some."""
-        return self._stream_is_next
-
     def next_batch(self, source: SourceInfo, decoder: Decoder, metadata: bool) -> Batch | None:
         """Rows that may be given where the stream stands, or a move of the position; None for neither."""
-        self._stream_is_next = True
-        self._waker.rest()
-        self._news.tell()
+        self._take_turn()
         if decoder.in_transaction:
             self._schedule.note_open_transaction()
             return None
@@ -147,7 +121,7 @@ class Snapshots:
             SnapshotRows(given.run.id, given.run.on_demand),
             # No commit record lies at the number before it, because WAL records are aligned.
             decoder.reached - 1,
-            self._first_seq(decoder.reached, len(given.piece.keys)),
+            self._number(decoder.reached, len(given.piece.keys)),
             given.fence.at_us,
             () if change is None else (change,),
             TransactionMetadata() if metadata else None,
@@ -156,76 +130,20 @@ class Snapshots:
 
     def stop(self) -> None:
         """Leave the server."""
-        self._readers.stop()
-        self._news.tell()
-        self._waker.close()
+        super().stop()
         if self._keyless is not None:
             self._keyless.close()
             self._keyless = None
-
-    def interrupt(self) -> None:
-        """Give up what a reader waits for."""
-        self._readers.interrupt()
-
-    def note_stored(self, position: Position) -> None:
-        """The position has been stored."""
-        self._schedule.note_durable(_state_of(position))
-
-    def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
-        """See Source.set_snapshots."""
-        self._of_all = next((one.id for one in requests if one.wanted is Wanted.RUN and not one.tables), "")
-        self._schedule.set_requests(requests)
 
     def review(self, request: SnapshotRequest) -> None:
         """See Source.review_snapshot."""
         with self._catalog.session() as session:
             review(session, request, self._options.publications, self._types)
 
-    def describe(self) -> str:
-        """How far they are, as part of a status; empty for nothing."""
-        return self._schedule.describe()
-
-    def show(self) -> Sequence[SnapshotProgress]:
-        """See Source.snapshots."""
-        return self._schedule.show()
-
-    def _first_seq(self, reached: Lsn, rows: int) -> int:
-        """Rows that are given at one LSN are numbered on."""
-        lsn, count = self._given_at
-        first = count if lsn == reached else 0
-        self._given_at = reached, first + rows
-        return first
-
     def _begins_own(self, position: Position | None) -> bool:
         """Whether a start at a position begins a snapshot that nobody has to ask for."""
-        mode = self._options.snapshot.mode
-        if mode is SnapshotMode.NEVER or self._of_all:
-            return False
-        if self.must_begin_anew(position) or (position is None and not self._schedule.has_own):
-            return True
-        return mode is SnapshotMode.ALWAYS and not self._begun_at_start
-
-    def _own(self) -> SnapshotRun:
-        asked_at = time.time()
-        at = time.strftime("%Y%m%d-%H%M%S", time.gmtime(asked_at))
-        return SnapshotRun(f"{self._options.snapshot.mode}-{at}", False, asked_at, self._requested)
-
-    @property
-    def _requested(self) -> tuple[TableRequest, ...]:
-        chosen = self._options.snapshot
-        return tuple(
-            TableRequest(table, chosen.where.get(table, "")) for table in chosen.tables or (*chosen.where, "*.*")
-        )
-
-    def _position(self, position: Position) -> Position:
-        return Position({**position.data, _STATE: self._schedule.state()}, position.shown)
+        return self._own.begins(position, self._schedule, self.must_begin_anew(position))
 
 
 def _is_others(message: LogicalMessage) -> bool:
     return message.prefix != MESSAGE_PREFIX
-
-
-def _state_of(position: Position) -> Sequence[Mapping[str, Any]]:
-    """How far snapshots were at a position."""
-    found: Sequence[Mapping[str, Any]] = position.data.get(_STATE, ())
-    return found
