@@ -8,7 +8,7 @@ from enum import Enum
 
 from psql_streamer.spark.origins import Origins, Stop
 from psql_streamer.spark.plan_tree import Node
-from psql_streamer.spark.row_by_row import is_repeatable, is_row_by_row
+from psql_streamer.spark.row_by_row import is_repeatable
 
 
 class RowOrigin(Enum):
@@ -55,7 +55,7 @@ class Facts:
     of their children it takes, and whether their output has `_row`.
     conditions: of the filters on the way. drops: what else may drop rows reads these columns. joins: what each join on
     the way finds rows by.
-    is_row_by_row, is_repeatable: see row_by_row.
+    is_repeatable: see row_by_row.
     """
 
     sources: tuple[int | None, ...]
@@ -65,7 +65,6 @@ class Facts:
     conditions: tuple[Condition, ...] = ()
     drops: frozenset[int] = field(default_factory=frozenset)
     joins: tuple[frozenset[int], ...] = ()
-    is_row_by_row: bool = False
     is_repeatable: bool = False
 
 
@@ -90,7 +89,6 @@ def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
         conditions=() if way is None else tuple(_conditions(origins, way)),
         drops=origins.dropping(plan.walk()) if way is None else origins.dropping_on(way),
         joins=() if way is None else tuple(origins.joins_on(way)),
-        is_row_by_row=is_row_by_row(plan, sent),
         is_repeatable=is_repeatable(plan, sent),
     )
 

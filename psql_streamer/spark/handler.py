@@ -159,7 +159,7 @@ class SparkHandler(Handler):
         spark = self._begin()
         # A batch waits for an engine that is started again.
         if self._warms_up and self._session.take_fresh() and self._session.starts == 1:
-            warm_up(spark)
+            warm_up(spark, self._runner.planner.prepared)
 
     def handle(self, batch: Batch) -> Batch:
         """Every table of the batch that has a rule through Spark. The others stay as they are."""
@@ -202,6 +202,7 @@ class SparkHandler(Handler):
         self._interrupted.set()
         # An engine that hangs does not take that either.
         threading.Thread(target=self._session.cancel_jobs, name="spark cancels", daemon=True).start()
+        self._runner.planner.cancel()
 
     def stop(self) -> None:
         """Let the session go; the last handler to stop ends the JVM."""

@@ -147,6 +147,15 @@ class Planner:
             self._schemas[shape] = schema_of(shape)
         return self._schemas[shape]
 
+    def collect(self, result: DataFrame) -> pa.Table:
+        """The rows of a DataFrame whose plan is not kept."""
+        return result.toArrow() if self.prepared is None else self.prepared.collect(result)
+
+    def cancel(self) -> None:
+        """Plans that run fail, but for those of jobs."""
+        if self.prepared is not None:
+            self.prepared.cancel()
+
     def forget(self) -> None:
         """A lookup may have other columns from now on."""
         self.lineages = Lineages()

@@ -9,6 +9,7 @@ before, a shuffle or the result of a subquery.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import OrderedDict
@@ -18,17 +19,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from psql_streamer.spark.arrow_rows import ArrowRows
+from psql_streamer.spark.by_job import JobInlets
+from psql_streamer.spark.by_thread import ThreadInlets
 from psql_streamer.spark.catalyst import Turns
 from psql_streamer.spark.directions import is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
-from psql_streamer.spark.inlet import Inlet, Inlets, make_inlets
+from psql_streamer.spark.plans import Inlets, Plan
 from psql_streamer.spark.results import Result
 from psql_streamer.spark.row_tracking import Lineage, row_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+log = logging.getLogger("psql_streamer.spark")
 
 _KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b|\bAdaptiveSparkPlan\b")
 """In the text of a physical plan: a shuffle, a broadcast of the side that has the changes, or a plan that is not final.
@@ -39,6 +45,8 @@ _MOST_PLANS = 300
 
 _LITTLE_USE = 4
 """A plan that was not asked for while so many times the number of plans were is let go for another one."""
+
+_ANY_PLAN = "a job runs every plan"
 
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
@@ -71,27 +79,20 @@ class Needs:
 
 
 class PreparedRule:
-    """A rule that is planned for tables in one shape. From several threads, one batch at a time.
+    """A rule that is planned for tables in one shape. From several threads.
 
     is_repeatable: whether its joins keep the other side alone. One that is not must not be run.
     """
 
-    def __init__(self, inlet: Inlet, needs: Needs, result: DataFrame) -> None:
-        self._inlet = inlet
+    def __init__(self, plan: Plan, needs: Needs) -> None:
+        self._plan = plan
         self._needs = needs
-        self._in_use = threading.Lock()
-        self._output = _Output(result)
-        self.is_repeatable = not _KEEPS_CHANGES.search(self._output.plan)
+        self.is_repeatable = not _KEEPS_CHANGES.search(plan.text)
 
     def run(self, sent: Sent) -> Result:
         """What the rule makes of the changes. Raises what Spark raises."""
         place = {at: number for number, at in enumerate(self._needs.returns)}
-        with self._in_use:
-            try:
-                self._inlet.put(sent.chosen(self._needs.travels))
-                return Result(self._output.collect(), place)
-            finally:
-                self._inlet.remove()
+        return Result(self._plan.run(sent.chosen(self._needs.travels)), place)
 
 
 @dataclass(slots=True)
@@ -106,8 +107,9 @@ class _Kept:
 class PreparedRules:
     """Of one engine. The key of a plan is whatever makes it another one."""
 
-    def __init__(self, inlets: Inlets) -> None:
-        self._inlets = inlets
+    def __init__(self, ways: Sequence[Inlets]) -> None:
+        """ways: the first one that a plan can be run in is taken."""
+        self._ways = ways
         self._kept: OrderedDict[object, _Kept] = OrderedDict()
         self._asked = 0
         self._in_use = threading.Lock()
@@ -135,6 +137,19 @@ class PreparedRules:
                 self._kept.popitem(last=False)
         return made
 
+    def collect(self, result: DataFrame) -> pa.Table:
+        """The rows of a DataFrame whose plan is not kept."""
+        for inlets in self._ways:
+            made = inlets.collect(result)
+            if made is not None:
+                return made
+        raise AssertionError(_ANY_PLAN)
+
+    def cancel(self) -> None:
+        """Plans that run fail, but for those of jobs."""
+        for inlets in self._ways:
+            inlets.cancel()
+
     def _has_room(self) -> bool:
         """Or a plan that is of little use: to prepare all of too many rules in turn costs more than to prepare none."""
         if len(self._kept) < _MOST_PLANS:
@@ -143,10 +158,23 @@ class PreparedRules:
 
     def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
         """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
-        inlet = self._inlets.make(spark, _chosen(schema, needs.travels), _named(sent.schema, needs.travels))
-        result = apply(inlet.frame.select(*_columns(schema, needs.travels)))
-        numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
-        return PreparedRule(inlet, needs, numbered.select(*(f"c{at}" for at in needs.returns)))
+
+        def returned(frame: DataFrame) -> DataFrame:
+            result = apply(frame.select(*_columns(schema, needs.travels)))
+            numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
+            return numbered.select(*(f"c{at}" for at in needs.returns))
+
+        travels = needs.travels
+        return PreparedRule(self.plan(spark, _chosen(schema, travels), _named(sent.schema, travels), returned), needs)
+
+    def plan(self, spark: SparkSession, schema: StructType, arrow: pa.Schema, apply: Apply) -> Plan:
+        """A plan of what is made of a frame with rows of this schema. arrow: the same as Arrow's."""
+        for inlets in self._ways:
+            inlet = inlets.make(spark, schema, arrow)
+            plan = inlet.plan(apply(inlet.frame))
+            if plan is not None:
+                return plan
+        raise AssertionError(_ANY_PLAN)
 
 
 def prepared_rules(spark: SparkSession) -> PreparedRules | None:
@@ -154,53 +182,33 @@ def prepared_rules(spark: SparkSession) -> PreparedRules | None:
     do not have."""
     if spark.conf.get(_LARGE_TYPES, "false") == "true":
         return None
-    inlets = make_inlets(spark)
-    return None if inlets is None else PreparedRules(inlets)
+    try:
+        rows = ArrowRows(spark)
+        jobs = JobInlets(spark, rows)
+        _try_out(spark, jobs)
+    except Exception as error:
+        log.warning("this release of Spark plans every batch anew, which is slower (%s)", type(error).__name__)
+        return None
+    if not spark._jsc.sc().isLocal():
+        return PreparedRules([jobs])
+    try:
+        threads = ThreadInlets(spark, rows)
+        _try_out(spark, threads)
+    except Exception as error:
+        log.warning("this release of Spark runs every batch by a job, which is slower (%s)", type(error).__name__)
+        return PreparedRules([jobs])
+    return PreparedRules([threads, jobs])
 
 
-class _Output:
-    """Runs a DataFrame's plan and gives its rows. Dataset.toArrow would describe the plan for Spark's page too."""
+def _try_out(spark: SparkSession, inlets: Inlets) -> None:
+    """Raises what a release of Spark raises that has not what is needed."""
+    from pyspark.sql.types import LongType, StructField, StructType
 
-    def __init__(self, result: DataFrame) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self._schema = to_arrow_schema(result.schema, timezone="UTC")
-        spark = result.sparkSession
-        jvm: Any = spark._jvm
-        self._gateway: Any = spark._sc._gateway
-        self._serve = jvm.PythonRDD.collectAndServe
-        self._set = spark._jsc.sc().setLocalProperty
-        self._settings = _settings(spark)
-        frame: Any = result._jdf
-        plan = frame.queryExecution().executedPlan()
-        self.plan = str(plan.toString())
-        self._batches = frame.toArrowBatchRdd(plan)
-
-    def collect(self) -> pa.Table:
-        from pyspark.serializers import NoOpSerializer
-        from pyspark.util import _load_from_socket
-
-        self._propagate()
-        with _load_from_socket(self._serve(self._batches), NoOpSerializer()) as messages:
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(message), self._schema) for message in messages]
-        return pa.Table.from_batches(batches, self._schema)
-
-    def _propagate(self) -> None:
-        """Tasks look for settings of queries at the thread that began the job, not at the session."""
-        settings = (self._gateway, self._settings)
-        if getattr(_propagated, "settings", None) != settings:
-            for name, value in self._settings.items():
-                self._set(name, value)
-            _propagated.settings = settings
-
-
-_propagated = threading.local()
-"""settings: of which engine the thread has which."""
-
-
-def _settings(spark: SparkSession) -> dict[str, str]:
-    """What is set for queries."""
-    return {name: value for name, value in spark.conf.getAll.items() if name.startswith("spark.sql.")}
+    arrow = pa.schema([("c0", pa.int64())])
+    inlet = inlets.make(spark, StructType([StructField("c0", LongType())]), arrow)
+    plan = inlet.plan(inlet.frame.selectExpr("c0 + 1"))
+    if plan is None or plan.run(pa.table({"c0": [1]})).column(0).to_pylist() != [2]:
+        raise RuntimeError("the rows of a kept plan are not those that were given to it")
 
 
 def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:

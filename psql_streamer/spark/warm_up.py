@@ -7,21 +7,27 @@ they take later. At start-up nobody waits for an event yet.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from psql_streamer.spark.prepared import PreparedRules
 
 _TABLE_ROWS = 5_000
-_WARM_UP_SECONDS = 4.0
+_SECONDS = 2.0
 _MOST_JOBS = 40
+_MOST_RUNS = 400
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Send a table with a column of every common type there and back, again and again for a few seconds."""
+def warm_up(spark: SparkSession, prepared: PreparedRules | None) -> None:
+    """Send a table with a column of every common type there and back, again and again for a few seconds: with plans
+    of their own, and by one that is kept, if there are such.
+    """
     numbers = pa.array(np.arange(_TABLE_ROWS))
     table = pa.table(
         {
@@ -35,8 +41,19 @@ def warm_up(spark: SparkSession) -> None:
             "day": numbers.cast(pa.int32()).cast(pa.date32()),
         }
     )
-    deadline = time.monotonic() + _WARM_UP_SECONDS
-    for _ in range(_MOST_JOBS):
-        spark.createDataFrame(table).selectExpr("*", "integer + 1 AS following").toArrow()
+
+    def derive(frame: DataFrame) -> DataFrame:
+        return frame.selectExpr("*", "integer + 1 AS following")
+
+    _repeat(lambda: derive(spark.createDataFrame(table)).toArrow(), _MOST_JOBS)
+    if prepared is not None:
+        plan = prepared.plan(spark, spark.createDataFrame(table).schema, table.schema, derive)
+        _repeat(lambda: plan.run(table), _MOST_RUNS)
+
+
+def _repeat(work: Callable[[], object], times: int) -> None:
+    deadline = time.monotonic() + _SECONDS
+    for _ in range(times):
+        work()
         if time.monotonic() > deadline:
             return

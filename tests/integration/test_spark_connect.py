@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 @pytest.fixture
 def remote(server: ConnectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes handlers with the rules given, and with these keys of [spark] besides; stops them afterwards."""
-    monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda _: None)
+    monkeypatch.setattr("psql_streamer.spark.handler.warm_up", lambda *_: None)
     made: list[SparkHandler] = []
 
     def make(keys: dict[str, Any] | None = None, /, **tables: Any) -> SparkHandler:

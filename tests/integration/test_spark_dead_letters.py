@@ -161,7 +161,7 @@ def test_a_row_that_ends_the_jvm_whenever_it_is_tried_is_named_or_put_aside() ->
     assert after == "goes on: 1 row"
 
 
-HUGE = 160 << 20
+HUGE = 320 << 20
 
 
 def meet_a_huge_row() -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
-from psql_streamer.errors import HandlerRefused
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
+from psql_streamer.spark.arrow_rows import ArrowRows
+from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
+from tests.kafka_sinks import wait_until
 from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
 
 RULES = {
@@ -61,6 +68,12 @@ def planned_anew(handler: Any) -> Any:
     return handler
 
 
+def run_by_jobs(handler: Any) -> None:
+    """The same, with a job for every batch."""
+    spark = handler._pool.spark
+    handler._runner.planner.prepared = prepared.PreparedRules([JobInlets(spark, ArrowRows(spark))])
+
+
 def jobs_of(handler: Any) -> int:
     """How many jobs the engine has run."""
     return int(handler._pool.spark._jsc.sc().dagScheduler().numTotalJobs())
@@ -69,9 +82,74 @@ def jobs_of(handler: Any) -> int:
 @pytest.mark.parametrize("name", RULES)
 def test_every_batch_gives_what_a_plan_of_its_own_gives(spark: Any, name: str) -> None:
     source = random.Random(name)
-    kept, anew = spark({}, orders={"sql": RULES[name]}), planned_anew(spark({}, orders={"sql": RULES[name]}))
+    in_thread, by_jobs, anew = (spark({}, orders={"sql": RULES[name]}) for _ in range(3))
+    run_by_jobs(by_jobs)
+    planned_anew(anew)
     for given in (shop(), *(random_changes(source) for _ in range(4))):
-        assert told(kept.handle(batch(given))) == told(anew.handle(batch(given)))
+        expected = told(anew.handle(batch(given)))
+        assert told(in_thread.handle(batch(given))) == expected
+        assert told(by_jobs.handle(batch(given))) == expected
+
+
+def test_a_plan_that_is_kept_runs_without_a_job(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["filter"]})
+    handler.handle(batch(shop()))
+    before = jobs_of(handler)
+    assert values(only(handler.handle(batch(shop()))), "id") == [b"1", b"2"]
+    assert jobs_of(handler) == before
+
+
+def test_a_plan_with_python_code_runs_by_a_job(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT *, shout(customer) AS loud FROM changes"})
+    handler._pool.spark.udf.register("shout", lambda text: None if text is None else text.upper() + "!")
+    before = jobs_of(handler)
+    for count in (1, 2):
+        assert values(only(handler.handle(batch(shop()))), "loud") == [b"ANN!", b"BOB!", b"DAN!"]
+        assert jobs_of(handler) == before + count
+
+
+def test_one_plan_runs_in_several_threads_at_once(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT id, amount * 2 AS twice FROM changes WHERE id % 3 > 0"})
+
+    def run(start: int) -> list[Any]:
+        rows = range(start, start + 500)
+        given = changes([INSERT] * 500, {at: [b"%d" % row, b"1.00", b"a", None] for at, row in enumerate(rows)}, {})
+        return [values(only(handler.handle(batch(given))), "id") for _ in range(5)]
+
+    starts = range(0, 6000, 1000)
+    run(0)
+    with ThreadPoolExecutor(len(starts)) as threads:
+        for start, made in zip(starts, threads.map(run, starts), strict=True):
+            assert made == [[b"%d" % row for row in range(start, start + 500) if row % 3]] * 5
+
+
+def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    session, kept = handler._pool.spark, handler._runner.planner.prepared
+    arrow = pa.schema([("c0", pa.int64())])
+    slow = "java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', c0) AS slept"
+    plan = kept.plan(session, StructType([StructField("c0", LongType())]), arrow, lambda frame: frame.selectExpr(slow))
+    plan.run(pa.table({"c0": [1]}))
+    with ThreadPoolExecutor(1) as threads:
+        began = time.monotonic()
+        run = threads.submit(plan.run, pa.table({"c0": [20_000_000_000]}))
+        wait_until(lambda: bool(kept._ways[0]._waiting))
+        handler.interrupt()
+        with pytest.raises(HandlerUnavailable, match="nobody waited"):
+            run.result()
+        assert time.monotonic() - began < 10
+    assert plan.run(pa.table({"c0": [1]})).num_rows == 1
+
+
+def test_a_plan_that_fails_lets_go_of_the_memory_of_its_rows(spark: Any) -> None:
+    handler = spark({}, orders={"sql": "SELECT *, 10 / CAST(amount AS INT) AS share FROM changes"})
+    allocator = handler._pool.spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    handler.handle(batch(shop()))
+    before = allocator.getAllocatedMemory()
+    bad = changes([INSERT], {0: [b"1", b"0.00", b"a", None]}, {})
+    with pytest.raises(HandlerRefused, match="DIVIDE_BY_ZERO"):
+        handler.handle(batch(bad))
+    assert allocator.getAllocatedMemory() == before
 
 
 def test_a_rule_that_computes_and_drops_nothing_runs_no_job(spark: Any) -> None:
@@ -83,18 +161,17 @@ def test_a_rule_that_computes_and_drops_nothing_runs_no_job(spark: Any) -> None:
 
 
 def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from psql_streamer.spark.inlet import Inlet
-
+    handlers = [spark({}, orders={"sql": RULES[name]}) for name in ("derived", "none of the columns")]
     travelled: list[list[str]] = []
-    put = Inlet.put
+    arrive = ArrowRows.arrive
 
-    def noting(self: Inlet, table: Any) -> None:
+    def noting(self: ArrowRows, table: Any, schema: Any) -> Any:
         travelled.append(table.column_names)
-        put(self, table)
+        return arrive(self, table, schema)
 
-    monkeypatch.setattr(Inlet, "put", noting)
-    spark({}, orders={"sql": RULES["derived"]}).handle(batch(shop()))
-    spark({}, orders={"sql": RULES["none of the columns"]}).handle(batch(shop()))
+    monkeypatch.setattr(ArrowRows, "arrive", noting)
+    for handler in handlers:
+        handler.handle(batch(shop()))
     assert travelled == [["amount", "_row"], ["_row"]]
 
 
@@ -111,8 +188,10 @@ def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPa
 )
 def test_the_clock_and_chance_are_asked_for_every_batch(spark: Any, sql: str) -> None:
     handler = spark({}, orders={"sql": sql})
+    before = jobs_of(handler)
     first, second = (values(only(handler.handle(batch(shop()))), "at") for _ in range(2))
     assert first != second
+    assert jobs_of(handler) == before, "such a plan needs no job either"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +280,7 @@ def test_a_lookup_is_broadcast_once_and_not_for_every_batch(spark: Any, tmp_path
     assert values(only(handler.handle(batch(shop()))), "segment") == expected
     before = jobs_of(handler)
     assert values(only(handler.handle(batch(shop()))), "segment") == expected
-    assert jobs_of(handler) == before + 1
+    assert jobs_of(handler) == before, "the plan that is there runs without a job"
 
 
 def test_a_file_that_a_query_names_is_read_for_every_batch(spark: Any, tmp_path: Path) -> None:
