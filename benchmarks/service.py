@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from psql_streamer.embedded.ports import LOOPBACK, free_ports
 
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
+
+_AS_INSTALLED = {"PYTHONPATH": str(Path(__file__).parent / "as_installed")}
+"""What only tests need is not on the service's path."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Service:
         self._log = folder / f"{topic}.log"
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "psql_streamer", "-q", "--config", str(config)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | _AS_INSTALLED)
 
     def __enter__(self) -> Self:
         return self
