@@ -1,9 +1,8 @@
-"""The service as a user runs it: a configuration file, `python -m psql_streamer`, and what is seen from outside."""
+"""The service as a user runs it: a configuration file, and what is seen from outside."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,9 +21,6 @@ from psql_streamer.embedded.ports import LOOPBACK, free_ports
 
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
-
-_AS_INSTALLED = {"PYTHONPATH": str(Path(__file__).parent / "as_installed")}
-"""What only tests need is not on the service's path."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +67,8 @@ class Service:
         config.write_text(self._config(folder, setup, hosts, topic))
         self._log = folder / f"{topic}.log"
         with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "psql_streamer", "-q", "--config", str(config)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | _AS_INSTALLED)
+            command = [sys.executable, "-m", "benchmarks.as_installed", "-q", "--config", str(config)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def __enter__(self) -> Self:
         return self

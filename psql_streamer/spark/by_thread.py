@@ -57,6 +57,8 @@ class ThreadInlets:
         self.write = jvm.PythonRDD.writeIteratorToStream
         self.new_file = jvm.java.io.FileOutputStream
         self.new_stream = jvm.java.io.DataOutputStream
+        # A Java object of which a method was called is let go by Python's cyclic collector alone, so rows would stay.
+        self._list_of = getattr(jvm.scala.collection.immutable.List, "from")
         self._new_partition = jvm.org.apache.spark.rdd.ParallelCollectionPartition
         # TaskContextImpl's constructor is another one in every release, and wants what py4j cannot pass.
         self._task, self._settings = (
@@ -111,7 +113,7 @@ class ThreadInlets:
 
     def partition(self, table: pa.Table, schema: pa.Schema) -> Any:
         """The rows of the table, as the partition of an RDD that was made of a collection."""
-        return self._new_partition(0, 0, self.rows.arrive(table, schema).toSeq(), self.rows.tag)
+        return self._new_partition(0, 0, self._list_of(self.rows.arrive(table, schema)), self.rows.tag)
 
     def _context(self, settings: Any) -> Any:
         made = self._contexts.empty()
@@ -187,7 +189,9 @@ def _file(folder: str) -> Iterator[str]:
 
 def _messages(path: str) -> Iterator[pa.Buffer]:
     """What PythonRDD.writeIteratorToStream wrote: the length of each message in four bytes, and the message."""
-    whole, at = pa.py_buffer(Path(path).read_bytes()), 0
+    with pa.OSFile(path) as file:
+        whole = file.read_buffer()
+    at = 0
     while at < len(whole):
         length = int.from_bytes(whole[at : at + 4], "big")
         yield whole.slice(at + 4, length)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -285,17 +286,16 @@ class SparkHandler(Handler):
 
     def _run_tables(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         """Tables that their rule sees alike as one, the others at once."""
-
-        def through(spark: SparkSession, one: Joined) -> RuleResult:
-            pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
-            if len(pieces) == 1:
-                return run_joined(self._runner, pieces[0], one.members)
-            if one.tables is not None:
-                return combine(through(spark, joined([changes])) for changes in one.members)
-            return combine(run(self._runner, piece) for piece in pieces)
-
         pool = self._require_pool()
-        return pool.run_each(through, self._joined(pool.spark, batch, ruled))
+        return pool.run_each(partial(self._run_joined, batch), self._joined(pool.spark, batch, ruled))
+
+    def _run_joined(self, batch: Batch, spark: SparkSession, one: Joined) -> RuleResult:
+        pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
+        if len(pieces) == 1:
+            return run_joined(self._runner, pieces[0], one.members)
+        if one.tables is not None:
+            return combine(self._run_joined(batch, spark, joined([changes])) for changes in one.members)
+        return combine(run(self._runner, piece) for piece in pieces)
 
     def _make_rules(self) -> Rules:
         return Rules(self._own_rules, self._options.on_error, self._options.mask_secret)

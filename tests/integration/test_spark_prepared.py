@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows
 from psql_streamer.spark.by_job import JobInlets
+from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
 from tests.kafka_sinks import wait_until
@@ -340,3 +342,31 @@ def test_bytes_that_are_no_text_are_no_part_of_an_event(spark: Any, rule: dict[s
     assert rejection.column == "data"
     with pytest.raises(HandlerRefused, match=r"the column data would hold bytes that are not UTF-8"):
         spark({}, orders=rule).handle(batch(given))
+
+
+LET_GO = {
+    "kept": {"sql": RULES["filter"]},
+    "passes": {"sql": RULES["passes, renames and leaves out"]},
+    "planned anew": {"sql": "SELECT *, unix_micros(current_timestamp()) AS at FROM changes"},
+    "by a job": {"sql": "SELECT *, count(*) OVER () AS n FROM changes"},
+    "several rows": {"sql": "SELECT *, explode(array(1, 2)) AS part FROM changes"},
+    "coerced": {"coerce": {"amount": "double"}},
+}
+
+
+@pytest.mark.parametrize("rule", LET_GO.values(), ids=LET_GO)
+def test_a_batch_is_let_go_of_when_it_has_gone_through(spark: Any, rule: Any) -> None:
+    handler = spark({}, orders=rule)
+    handler.handle(batch(shop()))
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        assert handler.handle(batch(shop())).changes
+        gc.collect()
+        kept = [type(one) for one in gc.garbage if isinstance(one, Batch | Changes | Sent | pa.Array | pa.Table)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert kept == [], "the cyclic collector of Python comes late, and tens of megabytes would wait for it"
