@@ -70,7 +70,9 @@ merged (decision 040)."""
 # The handlers.
 
 SPARK_BATCHES = 4
-"""The most batches that go through Spark as one: a job costs 30 to 40 ms before its first row (decision 008)."""
+"""The most batches that go through Spark as one where its executors are elsewhere: a job costs 30 ms and more before
+its first row (decision 008). A local Spark runs most plans without a job, and four batches as one take 60 MB more
+(decision 079)."""
 
 SPARK_FIRST_ROWS = 1000
 """The size of the first batch for rules that may make several rows of one: behind it, it is known how much they make

@@ -262,7 +262,7 @@ class Handler(ABC):
     """
 
     Options: ClassVar[type[HandlerOptions]]
-    batches_at_once: ClassVar[int] = 1
+    batches_at_once: int = 1
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         self.name = name

@@ -65,12 +65,13 @@ class SparkHandler(Handler):
     """
 
     Options: ClassVar[type[HandlerOptions]] = SparkOptions
-    batches_at_once: ClassVar[int] = SPARK_BATCHES
     _warms_up = True
 
     def __init__(self, name: str, options: HandlerOptions) -> None:
         super().__init__(name, options)
         self._options = cast(SparkOptions, options)
+        is_local = self._options.remote is None and self._options.master.startswith("local")
+        self.batches_at_once = 1 if is_local else SPARK_BATCHES
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
