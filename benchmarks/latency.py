@@ -33,6 +33,10 @@ _DATABASE = "steady"
 _WARM_UP, _QUICK_WARM_UP = 8.0, 4.0
 """Seconds not measured: a fresh broker's Java compiles for that long, beside everything else."""
 
+_STAGES = ("decode", "handle", "write")
+Stages = dict[str, tuple[float, float]]
+"""See Service.stages."""
+
 _LIMIT_SECONDS = 3.0
 _PATIENCE_SECONDS = 60.0
 
@@ -74,14 +78,20 @@ class Steady:
             consumer = _consumer(stage.hosts, name)
             with _commits(dsn, self.tables, self.rate, count):
                 _latencies(consumer, unmeasured)
-                before, began = service.used(), time.monotonic()
+                before, stages, began = service.used(), service.stages(), time.monotonic()
                 latencies = _latencies(consumer, count - unmeasured)
-            used, ended = service.used(), time.monotonic()
+            used, passed, ended = service.used(), service.stages(), time.monotonic()
             consumer.close()
             topics.require(count)
         cpu = used.cpu_since(before)
-        shares = {"commits": len(latencies) / (ended - began), "core": sum(cpu.values()) / (ended - began)}
-        rest = {**shares, **cpu_figures(cpu, count - unmeasured), **memory_figures(used)}
+        seconds = ended - began
+        shares = {**_stage_figures(stages, passed, seconds), "core": sum(cpu.values()) / seconds}
+        rest = {
+            "commits": len(latencies) / seconds,
+            **shares,
+            **cpu_figures(cpu, count - unmeasured),
+            **memory_figures(used),
+        }
         return {**percentiles(latencies, p50=0.5, p99=0.99, max=1.0), **rest}, started
 
     def _of_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:
@@ -90,6 +100,13 @@ class Steady:
         with streaming(stage.binaries, slot, started.options) as process, commits:
             latencies = _latencies_of_output(process.stdout, count)
         return percentiles(latencies[count // 4 :], limit_p50=0.5, limit_p99=0.99)
+
+
+def _stage_figures(before: Stages, after: Stages, seconds: float) -> Figures:
+    """How many batches a second there were, and the milliseconds that one was in each stage."""
+    spent = {stage: (after[stage][0] - count, after[stage][1] - busy) for stage, (count, busy) in before.items()}
+    means = {stage: spent[stage][1] / spent[stage][0] * 1000 for stage in _STAGES if stage in spent}
+    return {"batches": spent["write"][0] / seconds, **means}
 
 
 def _consumer(hosts: str, topic: str) -> Consumer:

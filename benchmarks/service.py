@@ -127,6 +127,13 @@ class Service:
             time.sleep(0.05)
         raise BenchmarkFailed(f"the sink did not take {events:,} events within {seconds:.0f} s")
 
+    def stages(self) -> dict[str, tuple[float, float]]:
+        """By stage, how many batches have been in it, and for how many seconds together."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}/metrics", timeout=30) as answer:
+            found = _STAGE.findall(answer.read().decode())
+        figures = {(stage, figure): float(value) for figure, stage, value in found}
+        return {stage: (figures[stage, "count"], figures[stage, "sum"]) for stage, _ in figures}
+
     def _config(self, folder: Path, setup: Setup, hosts: str, topic: str) -> str:
         sources = "".join(
             f'[source.bench{at}]\ntype = "postgres"\ndsn = "{slot.dsn}"\npublication = "{PUBLICATION}"\n'
@@ -143,6 +150,8 @@ class Service:
     def _said(self) -> str:
         return self._log.read_text(errors="replace")[-2000:].strip() or "it said nothing"
 
+
+_STAGE = re.compile(r'psql_streamer_stage_seconds_(count|sum)\{.*stage="(\w+)"\} (\S+)')
 
 # Whoever only looks into a slot, as a check does, makes it active, too.
 _STREAMING = """SELECT activity.query FROM pg_replication_slots slot
