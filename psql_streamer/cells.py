@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.columns import ChosenCells, Columns, held_in
 from psql_streamer.model import (
     ADDRESS,
     PART,
@@ -497,29 +498,30 @@ def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
     there = at < len(tuples)
     there[there] = tuples.rows[at[there]] == rows[there]
     firsts = tuples.begins[:-1][at[there]]
-    arrays, absent = [], {}
+    held: list[pa.Array | ChosenCells] = []
+    absent = {}
     for number, column in enumerate(columns):
-        cells = firsts + number
-        arrays.append(_column(tuples, cells, column))
-        if tuples.absent is not None and (gone := tuples.absent[cells]).any():
+        if isinstance(column.type, ArrowType):
+            held.append(_typed_column(tuples, firsts + number, column.type))
+        else:
+            held.append(ChosenCells(tuples.values, firsts, number))
+        if tuples.absent is not None and (gone := tuples.absent[firsts + number]).any():
             absent[number] = gone
     addresses = None if tuples.addresses is None else tuples.addresses.take(pa.array(at[there]))
-    return Image(tuple(arrays), np.flatnonzero(there), absent, _unless_null(addresses))
+    return Image(Columns(held), np.flatnonzero(there), absent, _unless_null(addresses))
 
 
 def _unless_null(addresses: pa.StructArray | None) -> pa.StructArray | None:
     return None if addresses is None or addresses.null_count == len(addresses) else addresses
 
 
-def _column(tuples: Tuples, cells: Index, column: Column) -> pa.Array:
-    if not isinstance(column.type, ArrowType):
-        return tuples.values.take(pa.array(cells))
-    found: list[tuple[Index, pa.Array]] = []
+def _typed_column(tuples: Tuples, cells: Index, kind: ArrowType) -> pa.Array:
+    found: list[tuple[Index, pa.Array | ChosenCells]] = []
     for typed in tuples.typed:
         mine = typed.chosen(cells)
         if len(mine.at):
             found.append((mine.at, mine.values))
-    return _scattered(found, len(cells), column.type.arrow)
+    return _scattered(found, len(cells), kind.arrow)
 
 
 def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
@@ -534,16 +536,16 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
     firsts[order] = begins[:-1]
     of_images = np.split(firsts, np.cumsum([len(image) for image in images[:-1]]))
     total = int(begins[-1])
-    texts: list[tuple[Index, pa.Array]] = []
+    texts: list[tuple[Index, pa.Array | ChosenCells]] = []
     typed: list[ArrowCells] = []
     absent = np.zeros(total, np.bool_)
     for (image, columns), first in zip(parts, of_images, strict=True):
-        for number, (array, column) in enumerate(zip(image.columns, columns, strict=True)):
+        for number, (held, column) in enumerate(zip(held_in(image.columns), columns, strict=True)):
             cells = first + number
             if not isinstance(column.type, ArrowType):
-                texts.append((cells, array))
+                texts.append((cells, held))
             elif len(cells):
-                typed.append(ArrowCells(cells, array))
+                typed.append(ArrowCells(cells, image.columns[number]))
             if number in image.absent:
                 absent[cells] = image.absent[number]
     values = _scattered(texts, total, pa.binary())
@@ -569,11 +571,19 @@ def _sort_by_cell(cells: Index, array: pa.Array) -> ArrowCells:
     return ArrowCells(cells[order], array.take(pa.array(order)))
 
 
-def _scattered(parts: Sequence[tuple[Index, pa.Array]], total: int, kind: pa.DataType) -> pa.Array:
+def _scattered(parts: Sequence[tuple[Index, pa.Array | ChosenCells]], total: int, kind: pa.DataType) -> pa.Array:
     """One array with each element where it belongs; null where there is none."""
-    if not parts:
-        return pa.nulls(total, kind)
     source = np.full(total, -1, np.int64)
-    cells = np.concatenate([at for at, _ in parts])
-    source[cells] = np.arange(len(cells))
-    return pa.concat_arrays([array for _, array in parts]).take(pa.array(source, mask=source < 0))
+    arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it
+    elements = 0
+    for at, held in parts:
+        array = held.values if isinstance(held, ChosenCells) else held
+        if id(array) not in arrays:
+            arrays[id(array)] = array, elements
+            elements += len(array)
+        begins = arrays[id(array)][1]
+        source[at] = held.cells + begins if isinstance(held, ChosenCells) else np.arange(begins, begins + len(held))
+    if not arrays:
+        return pa.nulls(total, kind)
+    whole = [array for array, _ in arrays.values()]
+    return (whole[0] if len(whole) == 1 else pa.concat_arrays(whole)).take(pa.array(source, mask=source < 0))

@@ -268,15 +268,15 @@ row, and number 0 with it.
 class Image:
     """One image (old or new) of rows: an Arrow array a column, all of one length.
 
-    columns: as the types of the Changes' columns say: `binary` arrays of PostgreSQL's text form, or Arrow's own. Null
-        is SQL NULL, or a column that the image lacks, or unchanged TOAST.
+    columns: as the types of the Changes' columns say: `binary` arrays of PostgreSQL's text form, or Arrow's own; those
+        that nobody asks for may never be made. Null is SQL NULL, or a column that the image lacks, or unchanged TOAST.
     rows: index into the Changes' rows, strictly increasing: which row each element belongs to.
     absent: column index -> True where the image lacks the column (a key-only old row, unchanged TOAST).
     addresses: of type ADDRESS, where a handler sends the events of these rows; of an old image those of its delete.
         None: the sink's options say it of all of them.
     """
 
-    columns: tuple[pa.Array, ...]
+    columns: Sequence[pa.Array]
     rows: NDArray[np.int64]
     absent: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
     addresses: pa.StructArray | None = None

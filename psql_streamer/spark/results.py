@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_UUID
+from psql_streamer.columns import ChosenCells, Columns, held_in
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.addresses import keyed_by
 from psql_streamer.events.identity import uuids_of_parts
@@ -126,8 +127,8 @@ def receive(
             table_seq=None if table_seq is None else table_seq[kept.rows],
             uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
             part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
-            after=_image(survivors, said, kept.after, kept.after_rows),
-            before=_image(survivors, said, kept.before, kept.before_rows),
+            after=_image(given, survivors, said, kept.after, kept.after_rows),
+            before=_image(given, survivors, said, kept.before, kept.before_rows),
         ),
         images,
         _count_unaddressed(said, kept),
@@ -368,11 +369,19 @@ def _count_unaddressed(said: Directed, kept: Kept) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Survivor:
-    """A column of the result: its values by sorted image, and where its images lack it (None: nowhere)."""
+    """A column of the result: its values by sorted image, and where its images lack it (None: nowhere).
+
+    held: None, or as what the new and the old images hold their values, which need not be made of it.
+    """
 
     column: Column
-    values: pa.Array
+    make: Callable[[], pa.Array]
     absent: Mask | None
+    held: tuple[ChosenCells, ChosenCells] | None = None
+
+    @property
+    def values(self) -> pa.Array:
+        return self.make()
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +434,7 @@ class _Given:
         if kind is None:
             return _made(field.name, key, values, absent)
         texts = self._texts(source, values, kind, passed)
-        return _Survivor(replace(column, name=field.name, key=key), _null_absent(texts, absent), absent)
+        return _survivor(replace(column, name=field.name, key=key), texts, absent)
 
     def stayed(self, field: Field) -> _Survivor:
         """A column that the rule passes on and that did not travel."""
@@ -437,8 +446,18 @@ class _Given:
         if source in sent.read:
             return _made(field.name, key, self._of_images(sent.read[source]), absent)
         kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
-        values = _null_absent(self._of_images(kept[source]), absent)
-        return _Survivor(replace(column, name=field.name, key=key), values, absent)
+        return _Survivor(
+            replace(column, name=field.name, key=key),
+            lambda: _null_absent(self._of_images(kept[source]), absent),
+            absent,
+            self._held(source),
+        )
+
+    def _held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
+        """None where they are held as arrays."""
+        changes = self.sent.changes
+        new, old = (held_in(image.columns)[source] for image in (changes.after, changes.before))
+        return (new, old) if isinstance(new, ChosenCells) and isinstance(old, ChosenCells) else None
 
     def _of_images(self, values: pa.Array) -> pa.Array:
         are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
@@ -509,8 +528,13 @@ def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> _Survi
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
     kind = casts.type_of(values.type)
     if kind is None:
-        return _Survivor(Column(name, ArrowType(values.type), key), _null_absent(values, absent), absent)
-    return _Survivor(Column(name, kind, key), _null_absent(casts.to_text(values, kind), absent), absent)
+        return _survivor(Column(name, ArrowType(values.type), key), values, absent)
+    return _survivor(Column(name, kind, key), casts.to_text(values, kind), absent)
+
+
+def _survivor(column: Column, values: pa.Array, absent: Mask | None) -> _Survivor:
+    found = _null_absent(values, absent)
+    return _Survivor(column, lambda: found, absent)
 
 
 def _null_absent(values: pa.Array, absent: Mask | None) -> pa.Array:
@@ -536,14 +560,29 @@ def _bits(values: pa.Array) -> pa.Array:
     return values.view(pa.int32()) if pa.types.is_float32(values.type) else values
 
 
-def _image(survivors: list[_Survivor], said: Directed, elements: Index, rows: Index) -> Image:
+def _image(given: _Given, survivors: list[_Survivor], said: Directed, elements: Index, rows: Index) -> Image:
+    """elements: of the result, all of new images or all of old ones."""
+    changes = given.sent.changes
+    images = given.images[elements]
+    is_old = bool(len(images)) and int(images[0]) >= len(changes.after)
+    places = images - len(changes.after) if is_old else images
+    firsts: dict[int, Index] = {}  # the columns of an image share them
+
+    def held(survivor: _Survivor) -> pa.Array | ChosenCells:
+        if survivor.held is None:
+            return _elements(survivor.values, elements)
+        of = survivor.held[is_old]
+        if id(of.firsts) not in firsts:
+            firsts[id(of.firsts)] = of.firsts[places]
+        return ChosenCells(of.values, firsts[id(of.firsts)], of.behind)
+
     absent = {
         at: survivor.absent[elements]
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
     addresses = None if said.addresses is None or not len(elements) else _elements(said.addresses, elements)
-    return Image(tuple(_elements(survivor.values, elements) for survivor in survivors), rows, absent, addresses)
+    return Image(Columns(map(held, survivors)), rows, absent, addresses)
 
 
 def _elements(values: pa.Array, elements: Index) -> pa.Array:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.columns import Columns, held_in
 from psql_streamer.events.json import objects
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
@@ -45,6 +46,15 @@ POLICIES = (None, Unchanged({"*": "marker"}), Unchanged({"*": "omit"}))
 def test_a_table_of_cells_made_of_its_views_is_the_same(history: History, size: int) -> None:
     for batch in decode(history.session(), size):
         assert contents(CellTable.of(tuple(batch.changes))) == contents(cells_of(batch.changes))
+
+
+@given(history=histories(), size=st.integers(1, 40))
+def test_columns_that_were_asked_for_and_those_that_were_not_make_the_same_table(history: History, size: int) -> None:
+    for batch in decode(history.session(), size):
+        views = tuple(
+            replace(view, after=half_made(view.after), before=half_made(view.before)) for view in batch.changes
+        )
+        assert contents(CellTable.of(views)) == contents(cells_of(batch.changes))
 
 
 @given(history=histories(), size=st.integers(1, 40), cut=st.integers(0, 40))
@@ -122,6 +132,12 @@ def lines(records: Records) -> list[tuple[Any, ...]]:
     names = [[records.topic_of(at), records.table_of(at)] for at in range(len(records))]
     numbers = zip(records.commit.tolist(), records.seq.tolist(), records.op.tolist(), strict=True)
     return [(*name, *of, *text) for name, of, text in zip(names, numbers, texts, strict=True)]
+
+
+def half_made(image: Image) -> Image:
+    """Every other column as an array of its own."""
+    held = held_in(image.columns)
+    return replace(image, columns=Columns(one if at % 2 else image.columns[at] for at, one in enumerate(held)))
 
 
 def contents(table: CellTable) -> list[tuple[Any, ...]]:

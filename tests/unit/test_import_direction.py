@@ -18,6 +18,7 @@ TIERS = [
         "psql_streamer.batching",
         "psql_streamer.binary_columns",
         "psql_streamer.cells",
+        "psql_streamer.columns",
         "psql_streamer.errors",
         "psql_streamer.few_rows",
         "psql_streamer.linger",
