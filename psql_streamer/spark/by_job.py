@@ -50,10 +50,6 @@ class JobInlets:
         arrived = self._arrived(spark._jsc.sc(), ids, self.rows.tag)
         return JobInlet(self, self.rows.frame_over(spark, arrived, schema, arrow), block, arrow)
 
-    def collect(self, result: DataFrame) -> pa.Table:
-        """See Inlets.collect: any plan."""
-        return result.toArrow()
-
     def cancel(self) -> None:
         """See Inlets.cancel."""
 

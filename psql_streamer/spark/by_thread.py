@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,10 @@ class ThreadInlets:
         self._client = spark._sc._gateway._gateway_client
         self._waiting: set[Any] = set()
         self._contexts = field_of(jvm, "org.apache.spark.TaskContext$", "MODULE$").get(None)
+        environment = spark._jsc.sc().env()
+        self._serializer = (
+            field_of(jvm, "org.apache.spark.SparkEnv", "closureSerializer").get(environment).newInstance()
+        )
         self._nothing = jvm.scala.Option.empty()
         self.write = jvm.PythonRDD.writeIteratorToStream
         self.new_file = jvm.java.io.FileOutputStream
@@ -70,12 +74,13 @@ class ThreadInlets:
         arrived = spark._jsc.sc().parallelize(self._to_seq([]), 1, self.rows.tag)
         return ThreadInlet(self, self.rows.frame_over(spark, arrived, schema, arrow), arrow)
 
-    def collect(self, result: DataFrame) -> pa.Table | None:
-        """See Inlets.collect: what is one pipeline."""
-        if not _is_one_pipeline(result):
-            return None
-        pipeline = _Pipeline(self, result)
-        return pipeline.run(pipeline.batches.partitions())
+    def serialize(self, rdd: Any) -> Any:
+        """An RDD as tasks get it."""
+        return self._serializer.serialize(rdd, self.rows.tag)
+
+    def copy(self, serialized: Any) -> Any:
+        """An RDD that nobody else has."""
+        return self._serializer.deserialize(serialized.duplicate(), self.rows.tag)
 
     def settings_of(self, result: DataFrame) -> Any:
         """What is set in the session of the result, as Java properties."""
@@ -86,7 +91,7 @@ class ThreadInlets:
     def cancel(self) -> None:
         """Nobody waits any more for plans that run. They end in their own time, and what they make is lost."""
         while self._waiting:
-            with suppress(OSError, KeyError):
+            with suppress(OSError, KeyError, AttributeError):
                 self._waiting.pop().socket.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
@@ -107,8 +112,10 @@ class ThreadInlets:
         finally:
             if connection in self._waiting:  # else it still runs, with what it holds
                 self._waiting.discard(connection)
-                with suppress(Exception):  # of a JVM that has ended; what it raised first says so
+                # Of a JVM that has ended neither works; what it raised first says so.
+                with suppress(Exception):
                     context.markTaskCompleted(self._nothing)
+                with suppress(Exception):
                     self._contexts.unset()
 
     def partition(self, table: pa.Table, schema: pa.Schema) -> Any:
@@ -132,49 +139,50 @@ class ThreadInlet:
 
     def plan(self, result: DataFrame) -> ThreadPlan | None:
         """See Inlet.plan: those that are one pipeline."""
-        return ThreadPlan(self._inlets, result, self._schema) if _is_one_pipeline(result) else None
+        frame: Any = result._jdf
+        plan = frame.queryExecution().executedPlan()
+        if not _is_one_pipeline(plan):
+            return None
+        batches = frame.toArrowBatchRdd(plan)
+        return ThreadPlan(self._inlets, result, batches, self._schema) if _is_narrow(batches) else None
 
 
 class ThreadPlan:
-    """Runs a DataFrame's plan, in as many threads at once as ask for it."""
+    """Runs a DataFrame's plan, in as many threads at once as ask for it.
 
-    def __init__(self, inlets: ThreadInlets, result: DataFrame, schema: pa.Schema) -> None:
-        self._inlets = inlets
-        self._schema = schema
-        self._pipeline = _Pipeline(inlets, result)
-        self.text = self._pipeline.text
+    Each run has a copy of its own, as a task has: expressions keep parsers, buffers and formats, which two runs must
+    not share, and which an exception leaves as they were at that moment.
+    """
 
-    def run(self, table: pa.Table) -> pa.Table:
-        """See Plan.run."""
-        return self._pipeline.run([self._inlets.partition(table, self._schema)])
-
-
-class _Pipeline:
-    """A plan that is one pipeline. text: as Spark shows it. batches: an RDD of Arrow record batches."""
-
-    def __init__(self, inlets: ThreadInlets, result: DataFrame) -> None:
+    def __init__(self, inlets: ThreadInlets, result: DataFrame, batches: Any, schema: pa.Schema) -> None:
+        """batches: an RDD of the result's record batches. schema: of the rows."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._inlets = inlets
-        self._schema = to_arrow_schema(result.schema, timezone="UTC")
+        self._schema = schema
+        self._returned = to_arrow_schema(result.schema, timezone="UTC")
         self._settings = inlets.settings_of(result)
         frame: Any = result._jdf
-        plan = frame.queryExecution().executedPlan()
-        self.text = str(plan.toString())
-        self.batches = frame.toArrowBatchRdd(plan)
+        self.text = str(frame.queryExecution().executedPlan().toString())
+        self._original = inlets.serialize(batches)
 
-    def run(self, partitions: Iterable[Any]) -> pa.Table:
-        """The rows that are made of those in these partitions of the RDD at the bottom."""
-        with _file(self._inlets.rows.folder) as path:
-            stream = self._inlets.new_stream(self._inlets.new_file(path))
-            try:
-                for partition in partitions:
-                    with self._inlets.as_task(self._settings) as context:
-                        self._inlets.write(self.batches.iterator(partition, context), stream)
-            finally:
-                stream.close()
-            made = [pa.ipc.read_record_batch(message, self._schema) for message in _messages(path)]
-        return pa.Table.from_batches(made, self._schema)
+    def run(self, table: pa.Table) -> pa.Table:
+        """See Plan.run."""
+        inlets = self._inlets
+        partition = inlets.partition(table, self._schema)
+        with _file(inlets.rows.folder) as path:
+            with inlets.as_task(self._settings) as context:
+                batches = inlets.copy(self._original)
+                self._write(batches.iterator(partition, context), path)
+            made = [pa.ipc.read_record_batch(message, self._returned) for message in _messages(path)]
+        return pa.Table.from_batches(made, self._returned)
+
+    def _write(self, batches: Any, path: str) -> None:
+        stream = self._inlets.new_stream(self._inlets.new_file(path))
+        try:
+            self._inlets.write(batches, stream)
+        finally:
+            stream.close()
 
 
 @contextmanager
@@ -198,13 +206,23 @@ def _messages(path: str) -> Iterator[pa.Buffer]:
         at += 4 + length
 
 
-def _is_one_pipeline(result: DataFrame) -> bool:
-    """Whether all nodes of its physical plan are, from the root to the rows, which are on the left of every join."""
-    frame: Any = result._jdf
-    node = frame.queryExecution().executedPlan()
+def _is_one_pipeline(node: Any) -> bool:
+    """Whether all nodes of a physical plan are, from the root to the rows, which are on the left of every join."""
     while _IN_ONE_PIPELINE.fullmatch(node.nodeName()):
         children = node.children()
         if not children.size():
             return True
         node = children.apply(0)
     return False
+
+
+def _is_narrow(rdd: Any) -> bool:
+    """Whether one partition is made of one, all the way down. Asks each RDD for what it depends on, without which it
+    cannot be serialised (RDD.dependencies_).
+    """
+    while (dependencies := rdd.dependencies()).size():
+        first = dependencies.apply(0)
+        if dependencies.size() > 1 or first.getClass().getSimpleName() != "OneToOneDependency":
+            return False
+        rdd = first.rdd()
+    return str(rdd.getClass().getSimpleName()) == "ParallelCollectionRDD"

@@ -26,6 +26,7 @@ from psql_streamer.spark.results import Result
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.steps import StepPlan, plan_steps
+from psql_streamer.spark.unusable_types import refuse_unusable_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,6 +105,7 @@ class Planner:
         lineage = self.lineages.find(self.catalyst, job.rule, sent, result, thorough)
         try:
             refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
+            refuse_unusable_types(lineage.fields, job.where)
         except HandlerRefused:
             self.lineages.forget(job.rule, sent)  # or it would be taken for one that was looked at
             raise
@@ -146,10 +148,6 @@ class Planner:
         if shape not in self._schemas:
             self._schemas[shape] = schema_of(shape)
         return self._schemas[shape]
-
-    def collect(self, result: DataFrame) -> pa.Table:
-        """The rows of a DataFrame whose plan is not kept."""
-        return result.toArrow() if self.prepared is None else self.prepared.collect(result)
 
     def cancel(self) -> None:
         """Plans that run fail, but for those of jobs."""

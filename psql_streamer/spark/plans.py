@@ -42,10 +42,6 @@ class Inlets(Protocol):
         """An inlet for rows of this schema. arrow: the same as Arrow's."""
         ...
 
-    def collect(self, result: DataFrame) -> pa.Table | None:
-        """The rows of a DataFrame; None for a plan that cannot be run in this way."""
-        ...
-
     def cancel(self) -> None:
         """Plans that run fail, but for those of jobs, which are the application's."""
         ...

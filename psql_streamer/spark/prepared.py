@@ -46,8 +46,6 @@ _MOST_PLANS = 300
 _LITTLE_USE = 4
 """A plan that was not asked for while so many times the number of plans were is let go for another one."""
 
-_ANY_PLAN = "a job runs every plan"
-
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 Masks: TypeAlias = Mapping[tuple[int, Turns], int]
@@ -137,14 +135,6 @@ class PreparedRules:
                 self._kept.popitem(last=False)
         return made
 
-    def collect(self, result: DataFrame) -> pa.Table:
-        """The rows of a DataFrame whose plan is not kept."""
-        for inlets in self._ways:
-            made = inlets.collect(result)
-            if made is not None:
-                return made
-        raise AssertionError(_ANY_PLAN)
-
     def cancel(self) -> None:
         """Plans that run fail, but for those of jobs."""
         for inlets in self._ways:
@@ -174,7 +164,7 @@ class PreparedRules:
             plan = inlet.plan(apply(inlet.frame))
             if plan is not None:
                 return plan
-        raise AssertionError(_ANY_PLAN)
+        raise AssertionError("a job runs every plan")
 
 
 def prepared_rules(spark: SparkSession) -> PreparedRules | None:

@@ -163,7 +163,7 @@ class Runner:
         unknown = unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
             return self._through(job, self.planner.add_bits(job, sent, unknown))
-        table = self.planner.collect(result)
+        table = result.toArrow()
         if table.column_names != lineage.names:
             self.planner.lineages.forget(job.rule, sent)
             return self._through(job, sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -106,6 +107,7 @@ def test_a_transaction_that_is_streamed_and_not_visible_is_named(
     try:
         _begin_and_pause(consumer)
         _reload(database, "SET synchronous_standby_names = 'nobody'")
+        wait_for(lambda: _commits_wait(database), "commits to wait for a standby")
         waiting.start()
         _until(consumer, lambda: (b"5000",) in consumer.fold.touched.get("public.t", {}))
         consumer.source.set_snapshots([_REQUEST])
@@ -167,6 +169,15 @@ def _until(consumer: Consumer, condition: object) -> None:
         return bool(condition())
 
     wait_for(is_so, "what is to be said", 30.0)
+
+
+def _commits_wait(database: Database) -> bool:
+    """Not before the checkpointer has read the configuration. A commit whose wait is cancelled is one all the same."""
+    with database.session(autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 100")
+        began = time.monotonic()
+        cursor.execute("CREATE TEMP TABLE waits ()")
+        return time.monotonic() - began >= 0.1
 
 
 def _reload(database: Database, alter: str) -> None:

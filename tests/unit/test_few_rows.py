@@ -64,7 +64,10 @@ def test_damaged_blocks_are_refused_in_the_same_words(history: History, at_most:
     pieces[place] = damaged(pieces[place], flips)
     few = outcome(pieces)
     with nothing_counts_as_few():
-        assert outcome(pieces) == few
+        many = outcome(pieces)
+    if len(flips) > 1:  # either of two faults may be the one that is named
+        few, many = without_words(few), without_words(many)
+    assert many == few
 
 
 @pytest.mark.parametrize("form", ["event", "envelope"])
@@ -215,6 +218,11 @@ def decoded(pieces: Sequence[list[bytes]], resume: WalPosition) -> Iterator[Batc
 def decode_frames(reader: Decoder, frames: list[bytes]) -> Batch:
     piece = block(frames)
     return reader.decode(piece.data, piece.offsets)
+
+
+def without_words(outcome: list[Any]) -> list[Any]:
+    """The batches, and the kind of the error."""
+    return [one[0] if isinstance(one, tuple) and isinstance(one[0], str) else one for one in outcome]
 
 
 def outcome(pieces: Sequence[list[bytes]]) -> list[Any]:
