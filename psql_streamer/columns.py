@@ -71,8 +71,6 @@ class Columns(Sequence[pa.Array]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 def held_in(columns: Sequence[pa.Array]) -> Sequence[pa.Array | ChosenCells]:
     """The arrays as they are held."""

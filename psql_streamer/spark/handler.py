@@ -200,7 +200,7 @@ class SparkHandler(Handler):
         self.start()
 
     def interrupt(self) -> None:
-        """See Handler.interrupt: jobs fail, also those that wait for an executor."""
+        """See Handler.interrupt: plans that run and jobs fail, also those that wait for an executor."""
         self._interrupted.set()
         # An engine that hangs does not take that either.
         threading.Thread(target=self._session.cancel_jobs, name="spark cancels", daemon=True).start()

@@ -175,7 +175,7 @@ def prepared_rules(spark: SparkSession) -> PreparedRules | None:
     try:
         rows = ArrowRows(spark)
         jobs = JobInlets(spark, rows)
-        _try_out(spark, jobs)
+        _trial(spark, jobs)  # it is not run: a job may have to wait for an executor
     except Exception as error:
         log.warning("this release of Spark plans every batch anew, which is slower (%s)", type(error).__name__)
         return None
@@ -183,20 +183,23 @@ def prepared_rules(spark: SparkSession) -> PreparedRules | None:
         return PreparedRules([jobs])
     try:
         threads = ThreadInlets(spark, rows)
-        _try_out(spark, threads)
+        _require_rows(_trial(spark, threads))
     except Exception as error:
         log.warning("this release of Spark runs every batch by a job, which is slower (%s)", type(error).__name__)
         return PreparedRules([jobs])
     return PreparedRules([threads, jobs])
 
 
-def _try_out(spark: SparkSession, inlets: Inlets) -> None:
-    """Raises what a release of Spark raises that has not what is needed."""
+def _trial(spark: SparkSession, inlets: Inlets) -> Plan | None:
+    """A small plan. Raises what a release of Spark raises that has not what is needed."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     arrow = pa.schema([("c0", pa.int64())])
     inlet = inlets.make(spark, StructType([StructField("c0", LongType())]), arrow)
-    plan = inlet.plan(inlet.frame.selectExpr("c0 + 1"))
+    return inlet.plan(inlet.frame.selectExpr("c0 + 1"))
+
+
+def _require_rows(plan: Plan | None) -> None:
     if plan is None or plan.run(pa.table({"c0": [1]})).column(0).to_pylist() != [2]:
         raise RuntimeError("the rows of a kept plan are not those that were given to it")
 
