@@ -113,7 +113,7 @@ def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     say(f"  MariaDB       {version}, binary log in rows, started in {time.monotonic() - began:.1f} s")
     source = _section(type="mysql", dsn=server.dsn(), tables=["shop.*"])
     tables, rules = [f"shop.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("shop")
-    return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "%s", True, s))
+    return Stage(tables, source, rules, _has_read_what_was_there, lambda s: SmallShop(connect, "%s", True, s))
 
 
 def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
@@ -175,9 +175,13 @@ def _has_partitions(stats: Stats) -> bool:
 
 
 def _has_caught_up(dsn: str, stats: Stats) -> bool:
-    """Whether it streams, and has read the rows that were there: a row that changes before is not read as it was."""
+    return _slot_is_active(dsn) and _has_read_what_was_there(stats)
+
+
+def _has_read_what_was_there(stats: Stats) -> bool:
+    """Whether the snapshot is done: one that still reads gives rows once more that are written beside it."""
     snapshots = stats.get("source.shop", {}).get("snapshots") or [{}]
-    return _slot_is_active(dsn) and all(one.get("state") == "done" for one in snapshots)
+    return all(one.get("state") == "done" for one in snapshots)
 
 
 def _slot_is_active(dsn: str) -> bool:
