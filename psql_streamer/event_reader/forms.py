@@ -36,7 +36,9 @@ NOT_OF_THE_FORMAT = (msgspec.DecodeError, UnicodeDecodeError)
 Number = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 """LSNs and the like."""
 
-_Seq = Annotated[int, Meta(ge=-1, le=(1 << 62))]
+LARGEST_SEQ = 1 << 62
+
+_Seq = Annotated[int, Meta(ge=-1, le=LARGEST_SEQ)]
 _Part = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Parts = Annotated[int, Meta(ge=1, le=(1 << 62))]
 _Milliseconds = Annotated[int, Meta(ge=-(1 << 52), le=1 << 52)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import methodcaller
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, CellTable, Tuples
 from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.alike import Alike, AlikeReader
 from psql_streamer.event_reader.documents import BrokenJsonError, Shallow, cut_out, require_json
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse, name_snapshot
 from psql_streamer.event_reader.identity import make_uuid
@@ -77,6 +79,7 @@ class EventReader:
     def __init__(self, name: str) -> None:
         self._name = name
         self._tables = Tables()
+        self._alike = AlikeReader()
         self._form_of_topic: dict[str, Parse] = {}
         self._kinds: dict[tuple[str, str], str] = {}
 
@@ -96,7 +99,7 @@ class EventReader:
         stops: whether nothing is read from the first record on that is no event.
         """
         try:
-            if len(messages) >= _MANY and (part := self._read_plain(messages)) is not None:
+            if len(messages) >= _MANY and (part := self._read_many(messages)) is not None:
                 batch = part.finish(self._name, behind(len(messages)), received_at)
                 return Read([batch], (), len(messages), 0)
             return self._read_each(messages, before, behind, received_at, stops, self._parse)
@@ -140,18 +143,41 @@ class EventReader:
         last = held[-1] if held else _Part(_NOWHERE, self._tables)
         return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
 
-    def _read_plain(self, messages: Sequence[Message]) -> _Part | None:
-        part: _Part | None = None
-        for first in range(0, len(messages), _SLICE_RECORDS):
-            some = messages[first : first + _SLICE_RECORDS]
-            plain = read_plain(some)
-            if plain is None:
-                return None
-            part = part or _Part(plain.origin, self._tables)
-            self._kinds[plain.origin.host, plain.origin.database] = plain.origin.kind
-            if part.origin != plain.origin or not part.fill(plain, some):
-                return None
-        return part
+    def _read_many(self, messages: Sequence[Message]) -> _Part | None:
+        """By columns, or else by fields; None for records of which some must be read one by one."""
+        parts: list[_Part] = []
+        for first in range(0, len(messages), _COLUMN_RECORDS):
+            some = messages[first : first + _COLUMN_RECORDS]
+            if self._read_alike(some, parts):
+                continue
+            for begin in range(0, len(some), _FIELD_RECORDS):
+                if not self._read_plain(some[begin : begin + _FIELD_RECORDS], parts):
+                    return None
+        return parts[0]
+
+    def _read_alike(self, messages: Sequence[Message], parts: list[_Part]) -> bool:
+        values = [message.value() for message in messages]
+        if None in values:
+            return False
+        alike = self._alike.read(values)  # type: ignore[arg-type]  # no None is there
+        if alike is None:
+            return False
+        part = self._part_of(alike.origin, parts)
+        return part is not None and part.fill_alike(alike, [message.key() for message in messages])
+
+    def _read_plain(self, messages: Sequence[Message], parts: list[_Part]) -> bool:
+        plain = read_plain(messages)
+        if plain is None:
+            return False
+        part = self._part_of(plain.origin, parts)
+        return part is not None and part.fill(plain, messages)
+
+    def _part_of(self, origin: Origin, parts: list[_Part]) -> _Part | None:
+        """The part that holds all of the records; None for a record of another origin. parts: that one, or none yet."""
+        if not parts:
+            parts.append(_Part(origin, self._tables))
+            self._kinds[origin.host, origin.database] = origin.kind
+        return parts[0] if parts[0].origin == origin else None
 
     def _name_kind(self, parsed: Parsed) -> Parsed:
         """A record that does not name its transaction is of the kind of those from the same database before it."""
@@ -222,8 +248,11 @@ _KIND_UNSAID = "sql"
 _MANY = 32
 """Records from which on it pays to read them by fields."""
 
-_SLICE_RECORDS = 250
+_FIELD_RECORDS = 250
 """Records of which Python's objects are there at a time: a processor's cache holds those of some hundred."""
+
+_COLUMN_RECORDS = 1000
+"""Records whose bytes are looked at together: they and what is found in them fit into a processor's cache."""
 
 
 class KeyNames:
@@ -244,6 +273,18 @@ class KeyNames:
 
 
 _QUOTES_OF_ONE = 2
+
+
+def names_of_all(keys: Sequence[bytes | None]) -> Names | None:
+    """The columns of records' keys, if they are the same."""
+    names = key_names(keys[0])
+    if len(names) != 1 or None in keys:
+        find = KeyNames().find
+        return names if all(find(key) == names for key in keys) else None
+    begin = b'{"%s":' % names[0].encode()
+    joined = b"".join(keys)  # type: ignore[arg-type]  # no None is there
+    same = all(map(methodcaller("startswith", begin), keys)) and joined.count(b'"') == _QUOTES_OF_ONE * len(keys)
+    return names if same or all(key_names(key) == names for key in keys) else None
 
 
 def key_names(key: bytes | None) -> Names:
@@ -270,8 +311,9 @@ _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
 
 @dataclass(slots=True)
 class _Images:
-    """One image of rows: raw JSON, cell by cell."""
+    """One image of rows: raw JSON, cell by cell. arrays: the cells in front of `values`."""
 
+    arrays: list[pa.Array] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=lambda: [0])
@@ -287,19 +329,38 @@ class _Images:
             first = len(values)
             values.extend([_NULL] * layout.width)
             lacking = set(range(layout.width)).difference(layout.places)
-            self.absent.extend(first + place for place in lacking)
+            self.absent.extend(self.begins[-1] + place for place in lacking)
             for place, value in zip(layout.places, image.values(), strict=True):
                 values[first + place] = bytes(value)
         self.rows.append(row)
-        self.begins.append(len(values))
+        self.begins.append(self.begins[-1] + layout.width)
         self.tables.append(layout.table)
 
     def add_all(self, first: int, images: Sequence[Image], layout: Layout) -> None:
         """The images of rows from the first on, whose values are the columns of one table."""
-        count, begin = len(images), len(self.values)
         self.values.extend(map(bytes, chain.from_iterable(image.values() for image in images)))
+        self._count_rows(first, len(images), layout)
+
+    def add_cells(self, first: int, cells: pa.Array, layout: Layout) -> None:
+        """The same of an array of their values, row after row."""
+        self._close()
+        self.arrays.append(cells)
+        self._count_rows(first, len(cells) // layout.width, layout)
+
+    def cells(self) -> pa.Array:
+        """All values: one array, `binary`."""
+        self._close()
+        return pa.concat_arrays(self.arrays) if self.arrays else pa.array([], pa.binary())
+
+    def _close(self) -> None:
+        if self.values:
+            self.arrays.append(pa.array(self.values, pa.binary()))
+            self.values = []
+
+    def _count_rows(self, first: int, count: int, layout: Layout) -> None:
+        begin = self.begins[-1]
         self.rows += range(first, first + count)
-        self.begins += range(begin + layout.width, len(self.values) + 1, layout.width)
+        self.begins += range(begin + layout.width, begin + count * layout.width + 1, layout.width)
         self.tables += [layout.table] * count
 
 
@@ -366,16 +427,36 @@ class _Part:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
             return False
-        self._order += range(self.count, self.count + len(messages))
-        self._op += plain.op
-        self._seq += plain.seq
-        self._place += plain.place
-        self._uuid += plain.uuid
+        self._note(plain)
+        return True
+
+    def _note(self, rows: Plain | Alike) -> None:
+        """What is said of rows beside their values."""
+        count = len(rows.op)
+        self._order += range(self.count, self.count + count)
+        self._op += rows.op
+        self._seq += rows.seq
+        self._place += rows.place
+        self._uuid += rows.uuid
         # The first transaction may be the last one of those before.
-        shift = len(self._transactions) - (self._transactions[-1:] == plain.transactions[:1])
-        self._tx += [shift + tx for tx in plain.tx]
-        self._transactions[shift:] = plain.transactions
-        self.count += len(messages)
+        shift = len(self._transactions) - (self._transactions[-1:] == rows.transactions[:1])
+        self._tx += [shift + tx for tx in rows.tx]
+        self._transactions[shift:] = rows.transactions
+        self.count += count
+
+    def fill_alike(self, alike: Alike, keys: Sequence[bytes | None]) -> bool:
+        """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
+        keys: of their records.
+        """
+        key = names_of_all(keys)
+        if key is None:
+            return False
+        layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, _NO_NAMES, True)
+        if layout.places is not None:
+            return False
+        self._after.add_cells(len(self._of_rows), alike.cells, layout)
+        self._of_rows += [layout.table] * len(keys)
+        self._note(alike)
         return True
 
     def _add_alike(self, plain: Plain, messages: Sequence[Message]) -> bool:
@@ -461,8 +542,7 @@ class _Part:
     def look(self) -> kinds.Held:
         """What the values are, of both images. Raises BrokenJsonError."""
         if self._held is None:
-            images = (self._after, self._before)
-            self._held = kinds.look(pa.concat_arrays([pa.array(image.values, pa.binary()) for image in images]))
+            self._held = kinds.look(pa.concat_arrays([self._after.cells(), self._before.cells()]))
         return self._held
 
     def finish(self, name: str, position: Position, received_at: float) -> Batch:
@@ -559,7 +639,7 @@ def _texts_of(held: kinds.Held, images: Sequence[_Images], tables: Tables) -> _T
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])
-    new = len(images[0].values)
+    new = images[0].begins[-1]
     return _Texts((texts[:new], texts[new:]), now)
 
 

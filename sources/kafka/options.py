@@ -124,7 +124,11 @@ class KafkaSourceOptions(SourceOptions):
             "fetch.wait.max.ms": 100,
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": max(1024, self.batch_bytes * 2 >> 10),
-            "queued.min.messages": self.batch_size * 2,
+            # Bytes on the wire: compressed records take several times as many when they wait in the client. A longer
+            # record comes all the same (Kafka protocol, KIP-74).
+            "max.partition.fetch.bytes": max(64 << 10, self.batch_bytes >> 3),
+            # Of each partition; with less, the next ones are fetched.
+            "queued.min.messages": max(100, self.batch_size >> 2),
             # A byte that has changed on a broker's disk is noticed.
             "check.crcs": True,
         }

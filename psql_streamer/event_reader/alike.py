@@ -1,0 +1,375 @@
+"""Records of the format `event` that differ in nothing but values: new rows of one table, as one instance writes them.
+
+Long stretches of most topics are such. They are read by columns, and none of them is parsed: of the first one is noted
+what stands in front of each value and behind it. All must have the same there, and between it a whole JSON value. So
+each of them is JSON, with these members and no others.
+
+Values are found by the quotation marks that a colon follows. These end the names of members; where a string holds such
+a place, too, its record has more of them than the first one, and all are read in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.event_reader.forms import (
+    ACTIONS,
+    LARGEST_SEQ,
+    NOT_OF_THE_FORMAT,
+    Event,
+    are_uuids,
+    decode_event,
+)
+from psql_streamer.event_reader.parsed import NoEventError, Origin, Transaction, to_micros
+from psql_streamer.model import POSTGRESQL, Index, RowOp
+
+_SAME = frozenset({"Host", "Database", "Schema", "Table"})
+"""Members that have one value in all records."""
+
+_NUMBERS = ("XID", "CommitLSN", "WALPosition", "Seq")
+_NEEDED = frozenset({"Table", "Action", "Timestamp", "Columns", *_NUMBERS})
+_OTHERS = frozenset(Event.__struct_fields__) - _NEEDED - _SAME - {"UUID"}
+"""Members that say more of a row than is read here. What an event does not have at all may stand there."""
+
+_OPS = {b'"%s"' % action.encode(): int(kind) for action, kind in ACTIONS.items() if isinstance(kind, RowOp)}
+_NEW_ROWS = {text: op for text, op in _OPS.items() if op not in (RowOp.DELETE, RowOp.READ)}
+
+_MOST_BYTES = 1 << 30
+_UUID_LENGTH = 36
+_NO_UUID = b'""'
+_QUOTE, _COLON, _MINUS, _POINT, _ZERO = b'":-.0'
+_LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
+
+_STRING, _NUMBER, _LITERAL, _DOCUMENT = range(1, 5)
+
+
+def _by_first_byte(groups: Mapping[int, bytes]) -> NDArray[np.uint8]:
+    found = np.zeros(256, np.uint8)
+    for kind, characters in groups.items():
+        found[list(characters)] = kind
+    return found
+
+
+_KINDS = _by_first_byte({_STRING: b'"', _NUMBER: b"-0123456789", _LITERAL: b"tfn", _DOCUMENT: b"{["})
+
+
+class Alike(NamedTuple):
+    """New rows of one table. op, seq, place, uuid, tx: an element a row; tx: index into transactions. uuid: empty texts
+    where records have none. cells: JSON of the columns' values, row after row.
+    """
+
+    origin: Origin
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    op: list[int]
+    seq: list[int]
+    place: list[int]
+    uuid: list[bytes]
+    transactions: list[Transaction]
+    tx: list[int]
+    cells: pa.Array
+
+
+class _Value(NamedTuple):
+    """A value in a record's text. name: of the member, or None for a column's. gap: what stands in front of it."""
+
+    name: str | None
+    gap: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """The text of records but for their values. tail: what stands behind the last one."""
+
+    origin: Origin
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    values: Sequence[_Value]
+    tail: bytes
+
+    @property
+    def lead(self) -> bytes:
+        """What all of its records begin with."""
+        return self.values[0].gap
+
+    @property
+    def text(self) -> bytes:
+        """All but the values."""
+        return b"".join([*(value.gap for value in self.values), self.tail])
+
+
+_MOST_PATTERNS = 16
+
+
+class AlikeReader:
+    """Remembers what records looked like. For one thread."""
+
+    def __init__(self) -> None:
+        self._patterns: list[_Pattern] = []
+
+    def read(self, values: Sequence[bytes]) -> Alike | None:
+        """What the records say; None if they have to be read in another way."""
+        first = values[0]
+        for pattern in self._patterns:
+            if first.startswith(pattern.lead) and (found := _read(pattern, values)) is not None:
+                return found
+        new = _look(first)
+        if new is None or new in self._patterns:
+            return None
+        self._patterns = [new, *self._patterns[: _MOST_PATTERNS - 1]]
+        return _read(new, values)
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _look(record: bytes) -> _Pattern | None:
+    """The pattern of a record; None for one that is no new row, or says more than is read here."""
+    try:
+        event, members = decode_event(record), _decode_members(record)
+        columns = _decode_members(members.get("Columns", b"null"))
+    except (*NOT_OF_THE_FORMAT, RecursionError):
+        return None
+    if not columns or not members.keys() >= _NEEDED or members.keys() & _OTHERS:
+        return None
+    values, texts, gap = list[_Value](), list[bytes](), b"{"
+    for number, (name, value) in enumerate(members.items()):
+        gap += _member(number, name)
+        if name in _SAME:
+            gap += bytes(value)
+        elif name == "Columns":
+            gap += b"{"
+            for at, (column, cell) in enumerate(columns.items()):
+                values.append(_Value(None, gap + _member(at, column)))
+                texts.append(bytes(cell))
+                gap = b""
+            gap += b"}"
+        else:
+            values.append(_Value(name, gap))
+            texts.append(bytes(value))
+            gap = b""
+    pattern = _Pattern(
+        Origin(POSTGRESQL, event.Host, event.Database),
+        event.Schema,
+        event.Table,
+        tuple(columns),
+        values,
+        gap + b"}",
+    )
+    # Spaces, escapes in names, and names that come twice make another text.
+    rebuilt = b"".join([*(value.gap + text for value, text in zip(values, texts, strict=True)), pattern.tail])
+    return pattern if rebuilt == record else None
+
+
+def _member(number: int, name: str) -> bytes:
+    return b'%s"%s":' % (b"," if number else b"", name.encode())
+
+
+class _Places(NamedTuple):
+    """Where values lie: an element a record, with one for each value. quotes: how many quotation marks there are.
+
+    pieces: of each record, what is in front of a value, the value, and so on to what is behind the last one.
+    """
+
+    data: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    pieces: pa.Array
+    quotes: int
+
+    def of(self, numbers: Sequence[int]) -> pa.Array:
+        """Some of the values, record by record. numbers: which of a record's."""
+        count, width = self.begins.shape
+        firsts = np.arange(count) * (2 * width + 1)
+        return self.pieces.take(pa.array((firsts[:, None] + [2 * number + 1 for number in numbers]).ravel()))
+
+    def gaps(self) -> pa.Array:
+        """All but the values."""
+        count, width = self.begins.shape
+        firsts = np.arange(count) * (2 * width + 1)
+        return self.pieces.take(pa.array((firsts[:, None] + np.arange(0, 2 * width + 1, 2)).ravel()))
+
+
+def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
+    places = _find(pattern, values)
+    if places is None or not _are_whole(pattern, places):
+        return None
+    of_members = {value.name: at for at, value in enumerate(pattern.values) if value.name is not None}
+    try:
+        xids, commits, place, seq = (_integers(places.of([of_members[name]])) for name in _NUMBERS)
+        ops = _ops(places.of([of_members["Action"]]))
+        uuids = _uuids(places.of([of_members["UUID"]])) if "UUID" in of_members else [b""] * len(values)
+        transactions, tx = _number_transactions(commits, places.of([of_members["Timestamp"]]), xids)
+    except (pa.ArrowInvalid, NoEventError, UnicodeDecodeError, ValueError):
+        return None
+    if min(xids.min(), commits.min(), place.min()) < 0 or seq.min() < -1 or seq.max() > LARGEST_SEQ:
+        return None
+    return Alike(
+        pattern.origin,
+        pattern.schema,
+        pattern.table,
+        pattern.columns,
+        ops,
+        seq.tolist(),
+        place.tolist(),
+        uuids,
+        transactions,
+        tx,
+        places.of([at for at, value in enumerate(pattern.values) if value.name is None]),
+    )
+
+
+def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
+    """Where the values lie; None for records that have another text around them."""
+    text = b"".join(values)
+    if not text or len(text) > _MOST_BYTES or text.endswith(b'"'):
+        return None
+    count, width = len(values), len(pattern.values)
+    data = np.frombuffer(text, np.uint8)
+    bounds = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, count), out=bounds[1:])
+    quotes = np.flatnonzero(data == _QUOTE)
+    names_end = quotes[data[quotes + 1] == _COLON]
+    names = np.cumsum([value.gap.count(b'":') for value in pattern.values])
+    if len(names_end) != count * names[-1]:
+        return None
+    by_record = names_end.reshape(count, names[-1])
+    firsts = np.concatenate(([0], names[:-1]))
+    begins = by_record[:, names - 1] + len('":')
+    ends = np.empty((count, width), np.int64)
+    ends[:, :-1] = by_record[:, firsts[1:]] - [value.gap.index(b'":') for value in pattern.values[1:]]
+    ends[:, -1] = bounds[1:] - len(pattern.tail)
+    gaps = np.array([len(value.gap) for value in pattern.values])
+    in_front = np.column_stack((bounds[:-1], ends[:, :-1]))
+    if (begins - in_front != gaps).any() or (ends <= begins).any():
+        return None
+    edges = np.empty((count, 2 * width + 1), np.int32)
+    edges[:, 0], edges[:, 1::2], edges[:, 2::2] = bounds[:-1], begins, ends
+    edge = np.append(edges.ravel(), np.int32(len(text)))
+    pieces = pa.Array.from_buffers(pa.binary(), len(edge) - 1, [None, pa.py_buffer(edge), pa.py_buffer(text)])
+    places = _Places(data, begins, ends, pieces, len(quotes))
+    around = np.frombuffer(pattern.text, np.uint8)
+    same = (held_bytes(places.gaps()).reshape(count, len(around)) == around).all()
+    return places if same else None
+
+
+def _are_whole(pattern: _Pattern, places: _Places) -> bool:
+    """Whether all values are whole JSON values, as far as those do not say who reads the cells: documents, and strings
+    with escapes.
+    """
+    count, width = places.begins.shape
+    kinds = _KINDS[places.data[places.begins]]
+    strings = kinds == _STRING
+    closed = (places.data[places.ends - 1] == _QUOTE) & (places.ends - places.begins > 1)
+    quotes = count * pattern.text.count(b'"') + 2 * int(np.count_nonzero(strings))
+    of_members = np.array([value.name is not None for value in pattern.values])
+    simple = (
+        kinds.all()
+        and closed[strings].all()
+        and places.quotes == quotes
+        and not (places.data < ord(" ")).any()
+        and not (kinds[:, of_members] == _DOCUMENT).any()
+    )
+    if not simple:
+        return False
+    members = places.of(np.flatnonzero(of_members).tolist())
+    if (held_bytes(members) == ord("\\")).any() or not _is_utf8(members):
+        return False
+    at = np.arange(count)[:, None] * (2 * width + 1) + 2 * np.arange(width) + 1
+    literals = places.pieces.take(pa.array(at[kinds == _LITERAL]))
+    numbers = places.pieces.take(pa.array(at[kinds == _NUMBER]))
+    return bool(pc.all(pc.is_in(literals, _LITERALS), min_count=0).as_py()) and _are_numbers(numbers)
+
+
+def _is_utf8(texts: pa.Array) -> bool:
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _are_numbers(texts: pa.Array) -> bool:
+    """Whether these are numbers as JSON has them, without exponents. Each begins with a minus or a digit."""
+    if not len(texts):
+        return True
+    bounds, data = offsets(texts).astype(np.int64), np.frombuffer(texts.buffers()[2], np.uint8)
+    bounds, data = bounds - bounds[0], data[bounds[0] : bounds[-1]]
+    digits = (data >= _ZERO) & (data <= ord("9"))
+    begins, ends = bounds[:-1] + (data[bounds[:-1]] == _MINUS), bounds[1:]
+    if not (begins < ends).all() or not digits[begins].all() or not digits[ends - 1].all():
+        return False
+    longer = begins[(data[begins] == _ZERO) & (ends - begins > 1)]
+    if digits[longer + 1].any():
+        return False  # 01
+    others = np.flatnonzero(~digits)
+    points = others[data[others] == _POINT]
+    minuses = int(np.count_nonzero(begins > bounds[:-1]))
+    of_numbers = np.searchsorted(bounds, points, side="right")
+    return len(points) + minuses == len(others) and bool((np.diff(of_numbers) > 0).all())
+
+
+def _integers(texts: pa.Array) -> Index:
+    found: Index = texts.cast(pa.string()).cast(pa.int64()).to_numpy()
+    return found
+
+
+def _ops(texts: pa.Array) -> list[int]:
+    """Raises ValueError for others than those of new rows."""
+    distinct = texts.dictionary_encode()
+    ops = [_NEW_ROWS.get(text) for text in distinct.dictionary.to_pylist()]
+    if None in ops:
+        raise ValueError
+    found: list[int] = np.array(ops, np.uint8)[distinct.indices.to_numpy()].tolist()
+    return found
+
+
+def _uuids(texts: pa.Array) -> list[bytes]:
+    """Raises ValueError where they are none."""
+    count, data = len(texts), held_bytes(texts)
+    if len(data) == count * len(_NO_UUID) and data.tobytes() == _NO_UUID * count:
+        return [b""] * count
+    if (np.diff(offsets(texts)) != _UUID_LENGTH + 2).any():
+        raise ValueError
+    bare = np.ascontiguousarray(data.reshape(count, _UUID_LENGTH + 2)[:, 1:-1])
+    if not are_uuids(bare.tobytes(), count):
+        raise ValueError
+    found: list[bytes] = bare.view(f"S{_UUID_LENGTH}").ravel().tolist()
+    return found
+
+
+def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[list[Transaction], list[int]]:
+    """The transactions, and which of them each record is of. Raises NoEventError, or ValueError for a time that is no
+    string.
+    """
+    distinct = times.dictionary_encode()
+    texts = distinct.dictionary.to_pylist()
+    moments = np.array([_moment(text) for text in texts], np.int64)[distinct.indices.to_numpy()]
+    changed = (np.diff(commits) != 0) | (np.diff(moments) != 0) | (np.diff(xids) != 0)
+    firsts = np.concatenate(([0], np.flatnonzero(changed) + 1))
+    transactions = [
+        Transaction(commit, moment, str(xid))
+        for commit, moment, xid in zip(
+            commits[firsts].tolist(), moments[firsts].tolist(), xids[firsts].tolist(), strict=True
+        )
+    ]
+    tx: list[int] = np.concatenate(([0], np.cumsum(changed))).tolist()
+    return transactions, tx
+
+
+def _moment(text: bytes) -> int:
+    if not text.startswith(b'"'):
+        raise ValueError
+    return to_micros(text[1:-1].decode())
