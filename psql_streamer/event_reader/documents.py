@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+DEPTH_OF_VALUES = 3
+"""The objects that values lie in: the event, its block of columns, and around both that of a schema and its payload."""
+
 
 class BrokenJsonError(Exception):
     """Some value is no JSON. Whoever found it in its record looked at the record's own fields alone."""

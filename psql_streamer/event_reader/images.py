@@ -1,0 +1,129 @@
+"""The images of rows, cell by cell, until they are tuples of a table of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from psql_streamer.cells import Tuples
+from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.parsed import Image
+from psql_streamer.event_reader.tables import Layout, Table, Tables
+from psql_streamer.model import Index
+
+_NULL = b"null"
+
+
+@dataclass(slots=True)
+class Images:
+    """One image of rows: raw JSON, cell by cell. arrays: the cells in front of `values`."""
+
+    arrays: list[pa.Array] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=lambda: [0])
+    absent: list[int] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def add(self, row: int, image: Image, layout: Layout) -> None:
+        """The image of a row."""
+        values = self.values
+        if layout.places is None:
+            values.extend(map(bytes, image.values()))
+        else:
+            first = len(values)
+            values.extend([_NULL] * layout.width)
+            lacking = set(range(layout.width)).difference(layout.places)
+            self.absent.extend(self.begins[-1] + place for place in lacking)
+            for place, value in zip(layout.places, image.values(), strict=True):
+                values[first + place] = bytes(value)
+        self.rows.append(row)
+        self.begins.append(self.begins[-1] + layout.width)
+        self.tables.append(layout.table)
+
+    def add_all(self, first: int, images: Sequence[Image], layout: Layout) -> None:
+        """The images of rows from the first on, whose values are the columns of one table."""
+        self.values.extend(map(bytes, chain.from_iterable(image.values() for image in images)))
+        self._count_rows(first, len(images), layout)
+
+    def add_cells(self, first: int, cells: pa.Array, layout: Layout) -> None:
+        """The same of an array of their values, row after row."""
+        self._close()
+        self.arrays.append(cells)
+        self._count_rows(first, len(cells) // layout.width, layout)
+
+    def cells(self) -> pa.Array:
+        """All values: one array, `binary`."""
+        self._close()
+        return pa.concat_arrays(self.arrays) if self.arrays else pa.array([], pa.binary())
+
+    def _close(self) -> None:
+        if self.values:
+            self.arrays.append(pa.array(self.values, pa.binary()))
+            self.values = []
+
+    def _count_rows(self, first: int, count: int, layout: Layout) -> None:
+        begin = self.begins[-1]
+        self.rows += range(first, first + count)
+        self.begins += range(begin + layout.width, begin + count * layout.width + 1, layout.width)
+        self.tables += [layout.table] * count
+
+
+class Texts(NamedTuple):
+    """Text forms of both images' cells, and the tables that have got another shape, by the number of the old one."""
+
+    texts: Sequence[pa.Array]
+    now: dict[int, Table]
+
+
+def texts_of(held: kinds.Held, images: Sequence[Images], tables: Tables) -> Texts:
+    """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
+    if not len(held.values):
+        return Texts((held.values, held.values), {})
+    of_tables = {table.number: table for image in images for table in image.tables}
+    firsts, width = _number_columns(of_tables)
+    columns = np.concatenate([_columns_of(image, firsts) for image in images])
+    bits = np.zeros(width, np.uint8)
+    np.bitwise_or.at(bits, columns, held.bits)
+    now = {}
+    own = {number: slice(firsts[number], firsts[number] + len(table.columns)) for number, table in of_tables.items()}
+    for number, table in of_tables.items():
+        tables.note(table, bits[own[number]].tolist())
+    for number, table in of_tables.items():
+        widened = tables.widen(table)
+        bits[own[number]] = widened.bits
+        if widened is not table:
+            now[number] = widened
+    texts = kinds.to_text_forms(held, bits[columns])
+    new = images[0].begins[-1]
+    return Texts((texts[:new], texts[new:]), now)
+
+
+def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:
+    """The columns of all tables one behind the other: where those of each begin, and how many there are."""
+    firsts, total = {}, 0
+    for number, table in of_tables.items():
+        firsts[number] = total
+        total += len(table.columns)
+    return firsts, total
+
+
+def _columns_of(image: Images, firsts: dict[int, int]) -> Index:
+    """For each cell which column it is of."""
+    begins = np.array(image.begins, np.int64)
+    first = np.array([firsts[table.number] for table in image.tables], np.int64)
+    found: Index = np.repeat(first - begins[:-1], np.diff(begins)) + np.arange(int(begins[-1]))
+    return found
+
+
+def tuples_of(image: Images, texts: pa.Array) -> Tuples:
+    absent = None
+    if image.absent:
+        absent = np.zeros(len(texts), np.bool_)
+        absent[image.absent] = True
+    return Tuples(np.array(image.rows, np.int64), np.array(image.begins, np.int64), texts, absent)

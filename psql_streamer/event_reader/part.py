@@ -1,0 +1,324 @@
+"""The changes of one origin, which become a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from psql_streamer.cells import NO_PLACE, CellTable
+from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.alike import Alike
+from psql_streamer.event_reader.identity import make_uuid
+from psql_streamer.event_reader.images import Images, texts_of, tuples_of
+from psql_streamer.event_reader.keys import KeyNames, key_names, names_of_all
+from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Parsed, Transaction
+from psql_streamer.event_reader.plain import Plain
+from psql_streamer.event_reader.tables import Names, Table, Tables, id_of
+from psql_streamer.model import (
+    PART,
+    Batch,
+    LogicalMessage,
+    Marker,
+    Position,
+    Relation,
+    RowOp,
+    SchemaChange,
+    SourceInfo,
+    Transactions,
+    Truncate,
+    batch_overhead,
+)
+
+_NO_NAMES: Names = ()
+_UNSAID = int(NO_PLACE)
+_DELETE = int(RowOp.DELETE)
+
+
+class Part:
+    """The changes of one origin, until they are a batch."""
+
+    def __init__(self, origin: Origin, tables: Tables) -> None:
+        self.count = 0
+        self.origin = origin
+        self._tables = tables
+        self._of_rows: list[Table] = []
+        self._order: list[int] = []
+        self._op: list[int] = []
+        self._seq: list[int] = []
+        self._tx: list[int] = []
+        self._place: list[int] = []
+        self._uuid: list[bytes] = []
+        self._parts: dict[int, tuple[int, int]] = {}
+        self._after, self._before = Images(), Images()
+        self._held: kinds.Held | None = None
+        self._transactions: list[Transaction] = []
+        self._truncates: list[tuple[Table, Truncate]] = []
+        self._messages: list[LogicalMessage] = []
+
+    def add(self, parsed: Parsed, message: Message) -> None:
+        """A change. NoEventError when it is not whole."""
+        kind = parsed.kind
+        if isinstance(kind, RowOp):
+            self._add_row(parsed, kind, message)
+        elif kind is Marker.TRUNCATE:
+            self._add_truncate(parsed, message)
+        else:
+            self._add_message(parsed, message)
+        self.count += 1
+
+    def _add_row(self, parsed: Parsed, op: RowOp, message: Message) -> None:
+        new, old = parsed.new, parsed.old
+        if (old if op is RowOp.DELETE else new) is None:
+            raise NoEventError("it says no row")
+        if new is not None and old is not None and not old.keys() <= new.keys() | set(parsed.unchanged):
+            raise NoEventError("its old row has columns that the new one does not have")
+        key, row = key_names(message.key()), len(self._order)
+        find = self._tables.find
+        if new is not None:
+            unchanged = parsed.unchanged
+            if unchanged:
+                new = {name: value for name, value in new.items() if name not in unchanged}
+            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(new), key, unchanged, True)
+            self._after.add(row, new, layout)
+        if old is not None:
+            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(old), key, _NO_NAMES, False)
+            self._before.add(row, old, layout)
+        self._of_rows.append(layout.table)
+        self._order.append(self.count)
+        self._op.append(op)
+        self._seq.append(_seq(parsed, message))
+        self._tx.append(self._transaction(parsed, message))
+        self._place.append(_UNSAID if parsed.place is None else parsed.place)
+        self._uuid.append(_uuid(parsed, message))
+        if parsed.part is not None:
+            self._parts[row] = parsed.part
+
+    def fill(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
+        if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
+            return False
+        self._note(plain)
+        return True
+
+    def _note(self, rows: Plain | Alike) -> None:
+        """What is said of rows beside their values."""
+        count = len(rows.op)
+        self._order += range(self.count, self.count + count)
+        self._op += rows.op
+        self._seq += rows.seq
+        self._place += rows.place
+        self._uuid += rows.uuid
+        # The first transaction may be the last one of those before.
+        shift = len(self._transactions) - (self._transactions[-1:] == rows.transactions[:1])
+        self._tx += [shift + tx for tx in rows.tx]
+        self._transactions[shift:] = rows.transactions
+        self.count += count
+
+    def fill_alike(self, alike: Alike, keys: Sequence[bytes | None]) -> bool:
+        """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
+        keys: of their records.
+        """
+        key = names_of_all(keys)
+        if key is None:
+            return False
+        layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, _NO_NAMES, True)
+        if layout.places is not None:
+            return False
+        self._after.add_cells(len(self._of_rows), alike.cells, layout)
+        self._of_rows += [layout.table] * len(keys)
+        self._note(alike)
+        return True
+
+    def _add_alike(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """The images of new rows of one table with the same columns, at once; False for others."""
+        events = plain.events
+        images = [event.Columns for event in events if event.Before is None and event.Columns is not None]
+        tables = {(event.Schema, event.Table) for event in events}
+        names = set(map(tuple, images))
+        if len(images) < len(events) or len(tables) > 1 or len(names) > 1 or _DELETE in plain.op:
+            return False
+        key_of = KeyNames()
+        keys = {key_of.find(message.key()) for message in messages}
+        if len(keys) > 1:
+            return False
+        [(schema, table)], [columns], [key] = tables, names, keys
+        layout = self._tables.find(plain.origin, schema, table, columns, key, _NO_NAMES, True)
+        if layout.places is not None or not columns:
+            return False
+        self._after.add_all(self.count, images, layout)
+        self._of_rows += [layout.table] * len(images)
+        return True
+
+    def _add_each(self, plain: Plain, messages: Sequence[Message]) -> bool:
+        """The images one by one. False for rows that are not whole."""
+        origin, find = plain.origin, self._tables.find
+        after, before, of_rows = self._after, self._before, self._of_rows
+        key_of = KeyNames()
+        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True), self.count):
+            columns, old = event.Columns, event.Before
+            if columns is None or (old is not None and not old.keys() <= columns.keys()):
+                return False
+            key = key_of.find(message.key())
+            is_delete = op == _DELETE
+            layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
+            (before if is_delete else after).add(row, columns, layout)
+            if old is not None and not is_delete:
+                layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
+                before.add(row, old, layout)
+            of_rows.append(layout.table)
+        return True
+
+    def _add_truncate(self, parsed: Parsed, message: Message) -> None:
+        assert parsed.details is not None  # noqa: S101 - forms gives them for markers
+        table = self._tables.find_current(parsed.origin, parsed.schema, parsed.table)
+        options = parsed.details.options
+        truncate = Truncate(
+            Relation(id_of(table.name), parsed.schema, parsed.table, ()),
+            self.count,
+            _seq(parsed, message),
+            parsed.place or 0,
+            self._transaction(parsed, message),
+            cascade="CASCADE" in options,
+            restart_identity="RESTART IDENTITY" in options,
+            uuid=_uuid(parsed, message),
+        )
+        self._truncates.append((table, truncate))
+
+    def _add_message(self, parsed: Parsed, message: Message) -> None:
+        assert parsed.details is not None  # noqa: S101 - forms gives them for markers
+        tx = -1 if parsed.seq == -1 else self._transaction(parsed, message)
+        place = _commit(parsed, message) if tx < 0 else parsed.place or 0
+        details = parsed.details
+        self._messages.append(
+            LogicalMessage(
+                details.prefix,
+                details.content,
+                self.count,
+                _seq(parsed, message),
+                place,
+                tx,
+                parsed.moment,
+                uuid=_uuid(parsed, message),
+            )
+        )
+
+    def _transaction(self, parsed: Parsed, message: Message) -> int:
+        """The number of its transaction: that of the change before it, or a new one."""
+        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot
+        if not self._transactions or self._transactions[-1] != transaction:
+            self._transactions.append(Transaction(*transaction))
+        return len(self._transactions) - 1
+
+    def look(self) -> kinds.Held:
+        """What the values are, of both images. Raises BrokenJsonError."""
+        if self._held is None:
+            self._held = kinds.look(pa.concat_arrays([self._after.cells(), self._before.cells()]))
+        return self._held
+
+    def finish(self, name: str, position: Position, received_at: float) -> Batch:
+        """The batch. Raises BrokenJsonError, before anything has changed."""
+        values = texts_of(self.look(), (self._after, self._before), self._tables)
+        after, before = (
+            tuples_of(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
+        )
+        of_rows = self._of_rows
+        if values.now:
+            of_rows = [values.now.get(table.number, table) for table in of_rows]
+        self._truncates = [(self._tables.widen(table), truncate) for table, truncate in self._truncates]
+        changed = self._settle(of_rows)
+        cells = CellTable(
+            self._tables.shapes,
+            np.array([table.number for table in of_rows], np.int32),
+            np.array(self._order, np.int64),
+            np.array(self._op, np.uint8),
+            np.array(self._seq, np.int64),
+            np.array(self._tx, np.int32),
+            after,
+            before,
+            place=_places(self._place),
+            uuid=_uuids(self._uuid),
+            part=_parts(self._parts, len(of_rows)),
+        )
+        size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
+        return Batch(
+            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database, log_name=self.origin.log_name),
+            position,
+            self._describe_transactions(),
+            cells,
+            tuple(_of_table(truncate, table) for table, truncate in self._truncates),
+            tuple(self._messages),
+            changed,
+            nbytes=size + batch_overhead(cells),
+            received_at=received_at,
+        )
+
+    def _settle(self, of_rows: Sequence[Table]) -> tuple[SchemaChange, ...]:
+        """Tell of the shapes that are new, each with the first change in it."""
+        rows = {table: -row for row, table in enumerate(reversed(of_rows), 1 - len(of_rows))}
+        first = {table: (self._order[row], self._seq[row], self._tx[row]) for table, row in rows.items()}
+        for table, truncate in self._truncates:
+            found = truncate.batch_order, truncate.seq, truncate.tx
+            first[table] = min(first.get(table, found), found)
+        used = sorted(first, key=lambda table: first[table])
+        changes = []
+        for table, before in self._tables.settle(used):
+            assert table.relation is not None  # noqa: S101 - settle gives it one
+            order, seq, tx = first[table]
+            changes.append(SchemaChange(table.relation, before, order, seq, tx))
+        return tuple(changes)
+
+    def _describe_transactions(self) -> Transactions:
+        found = self._transactions
+        named = any(one.id is not None for one in found)
+        ids = [None if one.id is None else one.id.encode() for one in found]
+        return Transactions(
+            np.array([one.commit for one in found], np.uint64),
+            np.array([one.moment for one in found], np.int64),
+            pa.array(ids, pa.binary()) if named else None,
+            snapshots={tx: one.snapshot for tx, one in enumerate(found) if one.snapshot is not None},
+        )
+
+
+_ROW_BYTES = 100
+"""Bytes that a row takes beside its values: its identity, its UUID, its place."""
+
+
+def _of_table(truncate: Truncate, table: Table) -> Truncate:
+    assert table.relation is not None  # noqa: S101 - every table that is used has been settled
+    return replace(truncate, relation=table.relation)
+
+
+def _commit(parsed: Parsed, message: Message) -> int:
+    return message.offset() if parsed.commit is None else parsed.commit
+
+
+def _seq(parsed: Parsed, message: Message) -> int:
+    """A record that does not say it is told from others of its transaction by its offset."""
+    return message.offset() if parsed.seq is None else parsed.seq
+
+
+def _uuid(parsed: Parsed, message: Message) -> bytes:
+    """Records of several partitions that do not say their place in the transaction may have one offset."""
+    return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
+
+
+def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
+    places = np.array(given, np.uint64)
+    return None if (places == NO_PLACE).all() else places
+
+
+def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
+    return np.array(given, "S36") if any(given) else None
+
+
+def _parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:
+    """given: by row."""
+    if not given:
+        return None
+    found = np.zeros(rows, PART)
+    found[list(given)] = list(given.values())
+    return found
