@@ -22,7 +22,7 @@ from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.nested_columns import nested_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
-from psql_streamer.spark.results import Result
+from psql_streamer.spark.result_rows import Result
 from psql_streamer.spark.row_by_row import is_row_by_row
 from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
 from psql_streamer.spark.steps import StepPlan, plan_steps

@@ -27,7 +27,7 @@ from psql_streamer.spark.directions import is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.plans import Inlets, Plan
-from psql_streamer.spark.results import Result
+from psql_streamer.spark.result_rows import Result
 from psql_streamer.spark.row_tracking import Lineage, row_column
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from psql_streamer.spark.kept import looked_at
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
-from psql_streamer.spark.results import LET_PASS, column_names, computed_key, key_columns
+from psql_streamer.spark.result_fields import column_names, computed_key, key_columns
+from psql_streamer.spark.results import LET_PASS
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Runner

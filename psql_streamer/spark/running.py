@@ -22,7 +22,9 @@ from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.metadata import IMAGE_SHIFT
 from psql_streamer.spark.plan_tree import Node
 from psql_streamer.spark.planning import Planner, unchanged_in_filters
-from psql_streamer.spark.results import Result, computed_key, receive
+from psql_streamer.spark.result_fields import computed_key
+from psql_streamer.spark.result_rows import Result
+from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, row_column
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.telling import Telling

@@ -1,0 +1,206 @@
+"""The columns of a rule's result as columns of changes.
+
+A value that comes back as it went gets its text form back, so that what a rule does not change leaves as PostgreSQL
+wrote it, byte for byte, also where Spark's type cannot hold it (and Spark saw null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from psql_streamer.columns import ChosenCells, held_in
+from psql_streamer.model import ArrowType, Column, Index, TextType
+from psql_streamer.pgtype import Logical, PostgresType
+from psql_streamer.pgtypes import casts
+from psql_streamer.pgtypes.builtin import BY_OID
+from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.facts import Field
+from psql_streamer.spark.lacking import Mask, union
+from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
+from psql_streamer.spark.result_fields import is_key, source_of
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A column of the result: its values by sorted image, and where its images lack it (None: nowhere).
+
+    held: None, or as what the new and the old images hold their values, which need not be made of it.
+    """
+
+    column: Column
+    make: Callable[[], pa.Array]
+    absent: Mask | None
+    held: tuple[ChosenCells, ChosenCells] | None = None
+
+    @property
+    def values(self) -> pa.Array:
+        return self.make()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The rows of a result. images: sorted. put_back: which of them the rule dropped. names: of its columns."""
+
+    sent: Sent
+    images: Index
+    put_back: Mask
+    names: set[str]
+
+    def rows_of(self, elements: Mask) -> Mask:
+        """The changes that these elements of the result are of."""
+        changes = self.sent.changes
+        rows = np.zeros(len(changes), np.bool_)
+        rows[np.concatenate((changes.after.rows, changes.before.rows))[self.images[elements]]] = True
+        return rows
+
+    def complete(self, field: Field, values: pa.Array) -> pa.Array:
+        """The values of a column with those of the rows that are put back: as they were sent, if the column is passed
+        on, else null."""
+        if not self.put_back.any():
+            return values
+        wanted = np.cumsum(~self.put_back) - 1
+        came = values.take(pa.array(wanted, mask=self.put_back))
+        source = field.source
+        if source is None or source >= self.sent.own_columns:
+            return came
+        if not casts.arrow_type(self.sent.changes.columns[source].type).equals(values.type):
+            return came
+        return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
+
+    def direction(self, field: Field, values: pa.Array, reads: frozenset[int]) -> tuple[pa.Array, Mask | None]:
+        """A column that is not part of events; and where it cannot be known, and is null."""
+        passed = field.source is not None and field.source < len(self.sent.changes.columns)
+        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
+        return _null_absent(self.complete(field, values), absent), absent
+
+    def survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> Survivor:
+        """A column of the new changes."""
+        columns = self.sent.changes.columns
+        passed = field.source is not None and field.source < len(columns)
+        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
+        source = source_of(self.sent, field)
+        if source is None:
+            return _made(field.name, False, values, absent)
+        column = columns[source]
+        key = is_key(column, field, self.names)
+        kind = _kept_type(column, casts.arrow_type(column.type), values.type, passed)
+        if kind is None:
+            return _made(field.name, key, values, absent)
+        texts = self._texts(source, values, kind, passed)
+        return _survivor(replace(column, name=field.name, key=key), texts, absent)
+
+    def stayed(self, field: Field) -> Survivor:
+        """A column that the rule passes on and that did not travel."""
+        source, sent = cast(int, field.source), self.sent
+        if source >= sent.own_columns:
+            return _made(field.name, False, self._of_images(sent.column(source)), None)
+        column, absent = sent.changes.columns[source], self._absent_of_passed(source)
+        key = is_key(column, field, self.names)
+        if source in sent.read:
+            return _made(field.name, key, self._of_images(sent.read[source]), absent)
+        kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
+        return Survivor(
+            replace(column, name=field.name, key=key),
+            lambda: _null_absent(self._of_images(kept[source]), absent),
+            absent,
+            self._held(source),
+        )
+
+    def _held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
+        """None where they are held as arrays."""
+        changes = self.sent.changes
+        new, old = (held_in(image.columns)[source] for image in (changes.after, changes.before))
+        return (new, old) if isinstance(new, ChosenCells) and isinstance(old, ChosenCells) else None
+
+    def _of_images(self, values: pa.Array) -> pa.Array:
+        are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
+        return values if are_all else values.take(pa.array(self.images))
+
+    def _absent_of_passed(self, source: int | None) -> Mask | None:
+        mask = None if source is None else self.sent.lacking.absent.get(source)
+        return None if mask is None else mask[self.images]
+
+    def _absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
+        """What is computed from values that are not there is not there either, unless the rule asks for it."""
+        lacking = self.sent.lacking
+        mask = union((lacking.unseen[at] for at in reads if at in lacking.unseen), lacking.images)
+        if self.sent.place(UNCHANGED) in reads:
+            mask &= ~lacking.is_new
+        if self.sent.place(KEY_ONLY) in reads:
+            mask &= lacking.is_new
+        mask = mask[self.images] | self.put_back
+        return mask if mask.any() else None
+
+    def _texts(self, source: int, values: pa.Array, kind: PostgresType | TextType, passed: bool) -> pa.BinaryArray:
+        """The text forms: the original where the value is the one that was sent, else the new value's.
+
+        passed: the rule passed the column on as it is, so that null where null was sent is the value that Spark could
+        not hold. A rule that computes the column saw null there, and its null is meant.
+        """
+        sent = self.sent
+        every = np.array_equal(self.images, np.arange(len(sent.row_ids)))
+        originals = sent.texts[source] if passed else sent.seen[source]
+        before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
+        texts = originals if every else originals.take(pa.array(self.images))
+        if passed and _same(before, values):
+            return texts
+        equal = pc.fill_null(_equal(before, values), False)
+        if passed:
+            equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(values)))
+        return pc.if_else(equal, texts, casts.to_text(values, kind))
+
+
+def _kept_type(
+    column: Column, sent: pa.DataType, received: pa.DataType, passed: bool
+) -> PostgresType | TextType | None:
+    """The type of a column of text forms that stays of it. Where Spark has only text for the type (jsonb, arrays,
+    numeric without precision), what a rule computed is text and nothing more."""
+    kind = column.type
+    if isinstance(kind, ArrowType) or not received.equals(sent):
+        return None
+    form = kind.like if isinstance(kind, TextType) else kind
+    known = form.known or BY_OID.get(form.oid)
+    is_text = known is not None and known.logical is Logical.TEXT and not known.base_oid and known.element is None
+    return kind if passed or not pa.types.is_string(received) or is_text else None
+
+
+def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> Survivor:
+    """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
+    kind = casts.type_of(values.type)
+    if kind is None:
+        return _survivor(Column(name, ArrowType(values.type), key), values, absent)
+    return _survivor(Column(name, kind, key), casts.to_text(values, kind), absent)
+
+
+def _survivor(column: Column, values: pa.Array, absent: Mask | None) -> Survivor:
+    found = _null_absent(values, absent)
+    return Survivor(column, lambda: found, absent)
+
+
+def _null_absent(values: pa.Array, absent: Mask | None) -> pa.Array:
+    """Null where an image lacks the column."""
+    if absent is None or not absent.any():
+        return values
+    return pc.if_else(pa.array(absent), pa.scalar(None, values.type), values)
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    bits = _bits(one), _bits(other)
+    return bool(bits[0].equals(bits[1]))
+
+
+def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    return pc.equal(_bits(one), _bits(other))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    """Floats as integers, by which NaN equals NaN and 0 does not equal -0."""
+    if pa.types.is_float64(values.type):
+        return values.view(pa.int64())
+    return values.view(pa.int32()) if pa.types.is_float32(values.type) else values

@@ -1,0 +1,66 @@
+"""The columns of a rule's result: which of the changes' columns they are, and which are the service's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Column
+from psql_streamer.spark.directions import is_direction
+from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.facts import Field
+from psql_streamer.spark.metadata import METADATA, ROW
+
+
+def column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
+    """The names of a result's columns that become part of events; HandlerRefused when two have the same."""
+    names = [field.name for field in fields if not is_ours(sent, field)]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise HandlerRefused(
+            f"{where} gives two columns named {twice[0]}",
+            f"name one of them otherwise; SELECT * EXCEPT ({twice[0]}), ... AS {twice[0]} replaces a column",
+        )
+    return set(names)
+
+
+def key_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
+    """The columns of the changes that are in a result under whatever name, or that it has a column in the place of."""
+    found = (source_of(sent, field) for field in fields if not is_ours(sent, field))
+    return {source for source in found if source is not None}
+
+
+def computed_key(sent: Sent, fields: Sequence[Field]) -> str | None:
+    """A key column that a result computes: a row without it cannot be put back."""
+    theirs = [field for field in fields if not is_ours(sent, field)]
+    names = {field.name for field in theirs}
+    for field in theirs:
+        source = source_of(sent, field)
+        passed = field.source is not None and field.source < sent.own_columns
+        if source is not None and not passed and is_key(sent.changes.columns[source], field, names):
+            return field.name
+    return None
+
+
+def source_of(sent: Sent, field: Field) -> int | None:
+    """The column of the changes that a column of the result is, or takes the place of."""
+    if field.source is not None and field.source < sent.own_columns:
+        return field.source
+    name = field.stands_for or field.name
+    return next((at for at, column in enumerate(sent.changes.columns) if column.name == name), None)
+
+
+def is_key(column: Column, field: Field, names: set[str]) -> bool:
+    """A renamed key is still the key, unless the column is there under its own name as well."""
+    return column.key and (column.name in (field.name, field.stands_for) or column.name not in names)
+
+
+def is_ours(sent: Sent, field: Field) -> bool:
+    """Whether it is a metadata column under its own name, `_row`, or one that says where an event goes; under another
+    name it is the rule's.
+    """
+    if is_direction(field, sent.changes.columns):
+        return True
+    is_theirs = field.source is not None and field.source < sent.own_columns
+    return not is_theirs and (field.name == ROW or field.name in METADATA)
