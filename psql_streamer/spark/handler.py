@@ -291,6 +291,7 @@ class SparkHandler(Handler):
         return pool.run_each(partial(self._run_joined, batch), self._joined(pool.spark, batch, ruled))
 
     def _run_joined(self, batch: Batch, spark: SparkSession, one: Joined) -> RuleResult:
+        self._give_up()  # tables that wait for a thread are not begun any more
         pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
         if len(pieces) == 1:
             return run_joined(self._runner, pieces[0], one.members)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
 
-from psql_streamer.errors import HandlerRefused
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
-from tests.spark_changes import UPDATE, batch, changes, lacking, names, only, shop, values
+from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, lacking, names, only, shop, values
 
 
 def enrich(df: Any) -> Any:
@@ -28,8 +30,37 @@ def exclaim(df: Any) -> Any:
     return df.withColumn("customer", udf(lambda name: 1 // len(name.replace("carl", "")) or name + "!")("customer"))
 
 
+ROW: Texts = [b"1", b"10.00", b"ann", None]
+_CALLED = Semaphore(0)
+_MAY_END = Event()
+
+
+def waits(df: Any) -> Any:
+    _CALLED.release()
+    _MAY_END.wait(60)
+    return df
+
+
 def broken(df: Any) -> Any:
     raise KeyError("a value that must not be shown")
+
+
+def test_tables_that_wait_for_their_turn_are_not_begun_when_the_service_stops(spark: Any) -> None:
+    tables = {f"t{number}": {"function": f"{__name__}:waits"} for number in range(20)}
+    handler = spark({}, **tables)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(
+            handler.handle, batch(*(changes([INSERT], {0: ROW}, {}, table=name) for name in tables))
+        )
+        assert _CALLED.acquire(timeout=60)
+        handler.interrupt()
+        _MAY_END.set()
+        with pytest.raises(HandlerUnavailable, match="interrupted"):
+            running.result()
+    begun = 1
+    while _CALLED.acquire(blocking=False):
+        begun += 1
+    assert begun <= handler._pool._most
 
 
 def test_a_function_rule_works(spark: Any) -> None:
