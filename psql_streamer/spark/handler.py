@@ -146,7 +146,7 @@ class SparkHandler(Handler):
             return
         self._lookups.advance()
         yield from self._lookups.review(published, spark)
-        yield from review_rules(self._rules, tables, self._runner, self._lookups, spark)
+        yield from review_rules(self._rules, tables, self._runner, self._lookups, spark, self._warms_up)
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.errors import HandlerError, HandlerUnavailable
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
 from psql_streamer.nearest import nearest
@@ -69,22 +71,33 @@ def review_names(
 
 
 def review_rules(
-    rules: Rules, tables: Iterable[Relation], runner: Runner, lookups: Lookups, spark: SparkSession
+    rules: Rules, tables: Iterable[Relation], runner: Runner, lookups: Lookups, spark: SparkSession, plan_ahead: bool
 ) -> Iterator[Finding]:
     """What Spark's analysis says of every rule over the columns of the tables that have it.
 
     Tables that a rule sees alike are looked at once. A rule whose lookups are not there yet is not looked at.
+    plan_ahead: whether batches follow, whose plans are made then.
     """
     groups = list(_group_tables(rules, tables))
     yield from _review_lenient(groups)
+    planned_until = time.monotonic() + (_AHEAD_SECONDS if plan_ahead else 0.0)
     for group in groups:
         if not lookups.has_all_of(group.rule):
             continue
         show = lookups.shower(group.rule)
         job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
-        for finding in _review(job, runner):
+        found = list(_review(job, runner))
+        for finding in found:
             meant = lookups.nearest_to(finding.problem)
             yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
+        if time.monotonic() < planned_until and not any(one.severity is Severity.ERROR for one in found):
+            # A rule that cannot be planned is told of with its first rows, by its onError.
+            with suppress(HandlerRefused):
+                runner.plan_ahead(job)
+
+
+_AHEAD_SECONDS = 10.0
+"""For so long the start of the service waits for plans."""
 
 
 def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:

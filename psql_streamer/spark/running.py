@@ -120,6 +120,17 @@ class Runner:
             raise self._failure(error, job, sent) from None
         return sent, lineage, splitting
 
+    def plan_ahead(self, job: Job) -> None:
+        """Plan the rule for tables in this shape, if its plan is kept: their first batch does not wait for that.
+
+        job: without rows. Raises as `run`.
+        """
+        sent, _ = self.planner.sent(job)
+        try:
+            self.planner.run_planned(job, sent)
+        except Exception as error:
+            raise self._failure(error, job, sent) from None
+
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
         try:

@@ -22,6 +22,7 @@ from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.prepared import prepared_rules
 from tests.encoding import encoder_of
 from tests.kafka_sinks import wait_until
@@ -174,6 +175,23 @@ def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any) ->
             run.result()
         assert time.monotonic() - began < 10
     assert plan.run(pa.table({"c0": [1]})).num_rows == 1
+
+
+def test_rules_of_tables_that_are_published_are_planned_before_their_first_batch(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]}, items={"function": f"{__name__}:through_rdd"})
+    tables = [shop().relation, replace(shop().relation, id="9", table="items")]
+    assert not list(handler.review({"db1": tables}))
+    planned = list(handler._runner.planner.prepared._kept)
+    assert len(planned) == 1
+    handler.handle(batch(shop()))
+    assert list(handler._runner.planner.prepared._kept) == planned
+
+
+def test_a_check_plans_nothing(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkHandler, "_warms_up", False)
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    assert not list(handler.review({"db1": [shop().relation]}))
+    assert not handler._runner.planner.prepared._kept
 
 
 def test_a_plan_that_fails_lets_go_of_the_memory_of_its_rows(spark: Any) -> None:
