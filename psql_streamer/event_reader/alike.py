@@ -60,6 +60,7 @@ def _by_first_byte(groups: Mapping[int, bytes]) -> NDArray[np.uint8]:
     return found
 
 
+_ENDS_DOCUMENT = _by_first_byte({1: b"}]"}).astype(np.bool_)
 _KINDS = _by_first_byte({_STRING: b'"', _NUMBER: b"-0123456789", _LITERAL: b"tfn", _DOCUMENT: b"{["})
 
 
@@ -121,15 +122,17 @@ class AlikeReader:
 
     def read(self, values: Sequence[bytes]) -> Alike | None:
         """What the records say; None if they have to be read in another way."""
-        first = values[0]
+        pattern = self._pattern_of(values[0])
+        return None if pattern is None else _read(pattern, values)
+
+    def _pattern_of(self, record: bytes) -> _Pattern | None:
         for pattern in self._patterns:
-            if first.startswith(pattern.lead) and (found := _read(pattern, values)) is not None:
-                return found
-        new = _look(first)
-        if new is None or new in self._patterns:
-            return None
-        self._patterns = [new, *self._patterns[: _MOST_PATTERNS - 1]]
-        return _read(new, values)
+            if record.startswith(pattern.lead) and _find(pattern, [record]) is not None:
+                return pattern
+        new = _look(record)
+        if new is not None:
+            self._patterns = [new, *self._patterns[: _MOST_PATTERNS - 1]]
+        return new
 
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -234,7 +237,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
 def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     """Where the values lie; None for records that have another text around them."""
     text = b"".join(values)
-    if not text or len(text) > _MOST_BYTES or text.endswith(b'"'):
+    if not text or len(text) > _MOST_BYTES or text.endswith(b'"') or b'\\"' in text:
         return None
     count, width = len(values), len(pattern.values)
     data = np.frombuffer(text, np.uint8)
@@ -273,6 +276,8 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
     kinds = _KINDS[places.data[places.begins]]
     strings = kinds == _STRING
     closed = (places.data[places.ends - 1] == _QUOTE) & (places.ends - places.begins > 1)
+    documents = kinds == _DOCUMENT
+    ended = _ENDS_DOCUMENT[places.data[places.ends - 1]]
     quotes = count * pattern.text.count(b'"') + 2 * int(np.count_nonzero(strings))
     of_members = np.array([value.name is not None for value in pattern.values])
     simple = (
@@ -280,7 +285,8 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
         and closed[strings].all()
         and places.quotes == quotes
         and not (places.data < ord(" ")).any()
-        and not (kinds[:, of_members] == _DOCUMENT).any()
+        and not documents[:, of_members].any()
+        and ended[documents].all()
     )
     if not simple:
         return False

@@ -15,6 +15,19 @@ class BrokenJsonError(Exception):
     """Some value is no JSON. Whoever found it in its record looked at the record's own fields alone."""
 
 
+class Veiled(NamedTuple):
+    """A JSON text of which each escape of a half of a surrogate pair is written otherwise: PostgreSQL's type json holds
+    halves without their other half, and msgspec refuses these. mark: what stands in place of a `\\u`.
+    """
+
+    text: bytes
+    mark: bytes
+
+    def restore(self, part: bytes) -> bytes:
+        """A part of the text as it was."""
+        return part.replace(self.mark, b"\\u")
+
+
 class Shallow(NamedTuple):
     """A JSON text of which what lies deeper is cut out. mark: a string that stands there alone. cut: what stood there,
     by the number behind the mark.
@@ -42,6 +55,19 @@ def require_json(text: bytes) -> None:
         raise BrokenJsonError from None
 
 
+def veil_surrogates(text: bytes) -> Veiled | None:
+    """None for a text without any."""
+    mark = b"half"
+    while mark in text:
+        mark += b"-"
+    veiled = _SURROGATE.sub(lambda found: found[1] + mark, text)
+    return None if veiled == text else Veiled(veiled, mark)
+
+
+_SURROGATE = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89a-fA-F])")
+"""The begin of an escape, behind any number of escaped backslashes."""
+
+
 def cut_out(text: bytes, depth: int) -> Shallow:
     """Cut the arrays and objects out that lie in so many others. Raises BrokenJsonError."""
     mark = b"cut"
@@ -57,7 +83,12 @@ def cut_out(text: bytes, depth: int) -> Shallow:
     return Shallow(b"".join([*kept, text[end:]]), mark, cut)
 
 
-_decode = json.JSONDecoder(parse_int=str, parse_float=str).decode
+def _refuse_constant(name: str) -> None:
+    """Python's decoder knows NaN and the infinities, which JSON does not."""
+    raise ValueError(name)
+
+
+_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant).decode
 
 _TOKEN = re.compile(
     rb"""[ \t\n\r]*+(?:

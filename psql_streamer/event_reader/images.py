@@ -121,9 +121,9 @@ def _columns_of(image: Images, firsts: dict[int, int]) -> Index:
     return found
 
 
-def tuples_of(image: Images, texts: pa.Array) -> Tuples:
+def tuples_of(image: Images, texts: pa.Array, addresses: pa.StructArray | None) -> Tuples:
     absent = None
     if image.absent:
         absent = np.zeros(len(texts), np.bool_)
         absent[image.absent] = True
-    return Tuples(np.array(image.rows, np.int64), np.array(image.begins, np.int64), texts, absent)
+    return Tuples(np.array(image.rows, np.int64), np.array(image.begins, np.int64), texts, absent, addresses=addresses)

@@ -1,65 +1,96 @@
-"""Which columns make the key of a record's row: those that its key names."""
+"""What the key of a record says of its row: which columns make it, or that it is another one than columns make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import methodcaller
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
 from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out
 from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT
+from psql_streamer.event_reader.parsed import Image
 from psql_streamer.event_reader.tables import Names
 
 _NO_NAMES: Names = ()
 
 
-class KeyNames:
-    """Finds the columns of records' keys, most of which have those of the key before."""
+class RowKey(NamedTuple):
+    """names: what a key that is a JSON object names. own: the key itself, if the row's columns do not make it: somebody
+    else chose it, and it goes out as it is.
+    """
+
+    names: Names
+    own: bytes | None = None
+
+
+_NO_KEY = RowKey(_NO_NAMES)
+
+
+class KeyReader:
+    """Reads the keys of records, most of which are of the same columns as the key before. For one thread."""
 
     def __init__(self) -> None:
-        self._begin = b""
-        self._names = _NO_NAMES
+        self._usual = _NO_KEY
+        self._leads: Sequence[tuple[bytes, str]] = ()
 
-    def find(self, key: bytes | None) -> Names:
-        """See key_names. A key of one column that is a number has two quotation marks, around the column's name."""
-        if key is not None and self._begin and key.startswith(self._begin) and key.count(b'"') == _QUOTES_OF_ONE:
-            return self._names
-        names = key_names(key)
-        self._begin = b'{"%s":' % names[0].encode() if len(names) == 1 else b""
-        self._names = names
-        return names
+    def read(self, key: bytes | None, image: Image) -> RowKey:
+        """image: the row that the record is about, without values that an update left alone."""
+        if key is None:
+            return _NO_KEY
+        if self._leads and self._made_of(image) == key:
+            return self._usual
+        members = _members(key)
+        names = tuple(members)
+        if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
+            return RowKey(names, key)
+        self._usual, self._leads = RowKey(names), _leads(names)
+        return self._usual
 
-
-_QUOTES_OF_ONE = 2
-
-
-def names_of_all(keys: Sequence[bytes | None]) -> Names | None:
-    """The columns of records' keys, if they are the same."""
-    names = key_names(keys[0])
-    if len(names) != 1 or None in keys:
-        find = KeyNames().find
-        return names if all(find(key) == names for key in keys) else None
-    begin = b'{"%s":' % names[0].encode()
-    joined = b"".join(keys)  # type: ignore[arg-type]  # no None is there
-    same = all(map(methodcaller("startswith", begin), keys)) and joined.count(b'"') == _QUOTES_OF_ONE * len(keys)
-    return names if same or all(key_names(key) == names for key in keys) else None
+    def _made_of(self, image: Image) -> bytes | None:
+        """The key that the row's columns make."""
+        try:
+            return b"".join([*(lead + bytes(image[name]) for lead, name in self._leads), b"}"])
+        except KeyError:
+            return None
 
 
-def key_names(key: bytes | None) -> Names:
-    """The columns of a record's key; none for a key that is no JSON object."""
-    if not key:
+def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
+    """The columns of the keys of rows, if each row's columns make its key, and all keys are of the same ones.
+
+    columns: of the rows. cells: their values as JSON, row after row.
+    """
+    if keys.count(None) == len(keys):
         return _NO_NAMES
+    names = tuple(_members(keys[0] or b""))
+    if not names or None in keys or not set(names) <= set(columns):
+        return None
+    rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
+    pieces: list[pa.Array | pa.Scalar] = []
+    for lead, name in _leads(names):
+        pieces += [pa.scalar(lead), cells.take(pc.add(rows, columns.index(name)))]
+    made = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
+    return names if made.equals(pa.array(keys, pa.binary())) else None
+
+
+def _leads(names: Names) -> Sequence[tuple[bytes, str]]:
+    """What stands in front of each value of a key, and which column's it is."""
+    return [(b'%s"%s":' % (b"," if at else b"{", name.encode()), name) for at, name in enumerate(names)]
+
+
+def _members(key: bytes) -> Mapping[str, Raw]:
+    """The members of a key that is a JSON object, of the payload where it has a schema; none for any other."""
     try:
         held = _decode_members(key)
-        names = tuple(held)
-        return tuple(_decode_members(bytes(held["payload"]))) if names == ("schema", "payload") else names
+        return _decode_members(bytes(held["payload"])) if tuple(held) == ("schema", "payload") else held
     except (BrokenJsonError, *NOT_OF_THE_FORMAT):
-        return _NO_NAMES
+        return {}
 
 
-def _decode_members(key: bytes) -> dict[str, Raw]:
+def _decode_members(key: bytes) -> Mapping[str, Raw]:
     try:
         return _decode_key(key)
     except RecursionError:
@@ -67,3 +98,13 @@ def _decode_members(key: bytes) -> dict[str, Raw]:
 
 
 _decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _is_same(one: Raw, other: Raw) -> bool:
+    """Whether two values may be the same one. Formats write some kinds of values otherwise in keys than in rows, but
+    neither integers nor strings.
+    """
+    first, second = bytes(one), bytes(other)
+    both_texts = first.startswith(b'"') and second.startswith(b'"')
+    both_integers = first.removeprefix(b"-").isdigit() and second.removeprefix(b"-").isdigit()
+    return first == second or not (both_texts or both_integers)

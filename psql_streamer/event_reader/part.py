@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,12 @@ from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.alike import Alike
 from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.images import Images, texts_of, tuples_of
-from psql_streamer.event_reader.keys import KeyNames, key_names, names_of_all
-from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Parsed, Transaction
+from psql_streamer.event_reader.keys import KeyReader, names_of_all
+from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed, Transaction
 from psql_streamer.event_reader.plain import Plain
 from psql_streamer.event_reader.tables import Names, Table, Tables, id_of
 from psql_streamer.model import (
+    ADDRESS,
     PART,
     Batch,
     LogicalMessage,
@@ -58,6 +60,8 @@ class Part:
         self._transactions: list[Transaction] = []
         self._truncates: list[tuple[Table, Truncate]] = []
         self._messages: list[LogicalMessage] = []
+        self._keys = KeyReader()
+        self._own_keys: dict[int, bytes] = {}
 
     def add(self, parsed: Parsed, message: Message) -> None:
         """A change. NoEventError when it is not whole."""
@@ -76,12 +80,11 @@ class Part:
             raise NoEventError("it says no row")
         if new is not None and old is not None and not old.keys() <= new.keys() | set(parsed.unchanged):
             raise NoEventError("its old row has columns that the new one does not have")
-        key, row = key_names(message.key()), len(self._order)
-        find = self._tables.find
+        unchanged, row, find = parsed.unchanged, len(self._order), self._tables.find
+        if new is not None and unchanged:
+            new = {name: value for name, value in new.items() if name not in unchanged}
+        key = self._key(row, message, cast(Image, old if new is None else new))
         if new is not None:
-            unchanged = parsed.unchanged
-            if unchanged:
-                new = {name: value for name, value in new.items() if name not in unchanged}
             layout = find(parsed.origin, parsed.schema, parsed.table, tuple(new), key, unchanged, True)
             self._after.add(row, new, layout)
         if old is not None:
@@ -122,7 +125,7 @@ class Part:
         """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
         keys: of their records.
         """
-        key = names_of_all(keys)
+        key = names_of_all(keys, alike.columns, alike.cells)
         if key is None:
             return False
         layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, _NO_NAMES, True)
@@ -141,12 +144,12 @@ class Part:
         names = set(map(tuple, images))
         if len(images) < len(events) or len(tables) > 1 or len(names) > 1 or _DELETE in plain.op:
             return False
-        key_of = KeyNames()
-        keys = {key_of.find(message.key()) for message in messages}
-        if len(keys) > 1:
+        read = self._keys.read
+        keys = {read(message.key(), image) for message, image in zip(messages, images, strict=True)}
+        if len(keys) > 1 or any(key.own is not None for key in keys):
             return False
         [(schema, table)], [columns], [key] = tables, names, keys
-        layout = self._tables.find(plain.origin, schema, table, columns, key, _NO_NAMES, True)
+        layout = self._tables.find(plain.origin, schema, table, columns, key.names, _NO_NAMES, True)
         if layout.places is not None or not columns:
             return False
         self._after.add_all(self.count, images, layout)
@@ -157,12 +160,11 @@ class Part:
         """The images one by one. False for rows that are not whole."""
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
-        key_of = KeyNames()
         for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True), self.count):
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
                 return False
-            key = key_of.find(message.key())
+            key = self._key(row, message, columns)
             is_delete = op == _DELETE
             layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
             (before if is_delete else after).add(row, columns, layout)
@@ -171,6 +173,13 @@ class Part:
                 before.add(row, old, layout)
             of_rows.append(layout.table)
         return True
+
+    def _key(self, row: int, message: Message, image: Image) -> Names:
+        """The columns that its key names. One that they do not make is noted."""
+        names, own = self._keys.read(message.key(), image)
+        if own is not None:
+            self._own_keys[row] = own
+        return names
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers
@@ -223,7 +232,8 @@ class Part:
         """The batch. Raises BrokenJsonError, before anything has changed."""
         values = texts_of(self.look(), (self._after, self._before), self._tables)
         after, before = (
-            tuples_of(images, texts) for images, texts in zip((self._after, self._before), values.texts, strict=True)
+            tuples_of(images, texts, _addresses(images.rows, self._own_keys))
+            for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
         of_rows = self._of_rows
         if values.now:
@@ -304,6 +314,15 @@ def _seq(parsed: Parsed, message: Message) -> int:
 def _uuid(parsed: Parsed, message: Message) -> bytes:
     """Records of several partitions that do not say their place in the transaction may have one offset."""
     return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
+
+
+def _addresses(rows: Sequence[int], keys: Mapping[int, bytes]) -> pa.StructArray | None:
+    """Of the images of these rows. keys: by row, of those that have another one than their columns make."""
+    found = [keys.get(row) for row in rows] if keys else []
+    if found.count(None) == len(found):
+        return None
+    fields = {field.name: pa.nulls(len(found), field.type) for field in ADDRESS} | {"key": pa.array(found, pa.binary())}
+    return pa.StructArray.from_arrays(list(fields.values()), fields=list(ADDRESS))
 
 
 def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:

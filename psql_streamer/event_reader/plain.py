@@ -84,7 +84,9 @@ def _number_transactions(
         if commit != last_commit or time != last_time or xid != last_xid or snapshot != last_snapshot:
             if commit is None or time is None or (xid is None and snapshot is None):
                 raise TypeError
-            found.append(Transaction(commit, to_micros(time), None if xid is None else str(xid), snapshot))
+            transaction = Transaction(commit, to_micros(time), None if xid is None else str(xid), snapshot)
+            if found[-1:] != [transaction]:  # a moment may be written in several ways
+                found.append(transaction)
             last_commit, last_time, last_xid, last_snapshot = commit, time, xid, snapshot
         tx.append(len(found) - 1)
     return found, tx

@@ -20,8 +20,10 @@ from psql_streamer.event_reader.documents import (
     DEPTH_OF_VALUES,
     BrokenJsonError,
     Shallow,
+    Veiled,
     cut_out,
     require_json,
+    veil_surrogates,
 )
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse, name_snapshot
 from psql_streamer.event_reader.order import Order
@@ -78,12 +80,16 @@ class EventReader:
         """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
         stops: whether nothing is read from the first record on that is no event.
         """
+        self._tables.mark()
         try:
             if len(messages) >= _MANY and (part := self._read_many(messages)) is not None:
                 batch = part.finish(self._name, behind(len(messages)), received_at)
+                self._kinds[part.origin.host, part.origin.database] = part.origin.kind
                 return Read([batch], (), len(messages), 0)
+            self._tables.roll_back()
             return self._read_each(messages, before, behind, received_at, stops, self._parse)
         except BrokenJsonError:
+            self._tables.roll_back()
             return self._read_each(messages, before, behind, received_at, stops, self._parse_strictly)
 
     def _read_each(
@@ -156,7 +162,6 @@ class EventReader:
         """The part that holds all of the records; None for a record of another origin. parts: that one, or none yet."""
         if not parts:
             parts.append(Part(origin, self._tables))
-            self._kinds[origin.host, origin.database] = origin.kind
         return parts[0] if parts[0].origin == origin else None
 
     def _name_kind(self, parsed: Parsed) -> Parsed:
@@ -204,17 +209,25 @@ def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes
         try:
             return parse(topic, value)
         except RecursionError:
-            shallow = cut_out(value, DEPTH_OF_VALUES)
-            parsed = parse(topic, shallow.text)
-            return parsed._replace(new=_restore(shallow, parsed.new), old=_restore(shallow, parsed.old))
+            return _parse_otherwise(parse, topic, cut_out(value, DEPTH_OF_VALUES))
+        except NoEventError:
+            if (veiled := veil_surrogates(value)) is None:
+                raise
+            return _parse_otherwise(parse, topic, veiled)
     except BrokenJsonError:
         raise NoEventError("it is no JSON") from None
     except (RecursionError, OverflowError, ValueError):
         raise NoEventError("a field of it has a value that no event has") from None
 
 
-def _restore(shallow: Shallow, image: Image | None) -> Image | None:
-    return None if image is None else {name: Raw(shallow.restore(bytes(value))) for name, value in image.items()}
+def _parse_otherwise(parse: Callable[[str, bytes], Parsed], topic: str, other: Shallow | Veiled) -> Parsed:
+    """What a record says of which parts are written otherwise, with its values as they are."""
+    parsed = parse(topic, other.text)
+    return parsed._replace(new=_restore(other, parsed.new), old=_restore(other, parsed.old))
+
+
+def _restore(other: Shallow | Veiled, image: Image | None) -> Image | None:
+    return None if image is None else {name: Raw(other.restore(bytes(value))) for name, value in image.items()}
 
 
 _NOWHERE = Origin("kafka", "", "")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from psql_streamer.cells import Shape
@@ -83,6 +84,17 @@ class Tables:
         self._stored: dict[str, Relation] = {}
         self._asked: tuple[Origin, str, str, Names, Names, Sequence[str], bool] | None = None
         self._answer: Layout
+        self._undo: list[Callable[[], object]] = []
+
+    def mark(self) -> None:
+        """What follows may be taken back, until something is noted of what columns have held."""
+        self._undo.clear()
+
+    def roll_back(self) -> None:
+        """Know no more than at the mark."""
+        while self._undo:
+            self._undo.pop()()
+        self._asked = None
 
     def remember(self, relations: Iterable[Relation]) -> None:
         """Shapes that were stored: they are not told of again."""
@@ -154,7 +166,10 @@ class Tables:
             if len(table.layouts) >= _MOST_LAYOUTS:
                 table.layouts.clear()
             table.layouts[sought] = layout
-        known.current = layout.table
+            self._undo.append(lambda: table.layouts.pop(sought, None))
+        if known.current is not layout.table:
+            self._undo.append(partial(setattr, known, "current", known.current))
+            known.current = layout.table
         return layout
 
     def _describe(self, known: _Known, table: Table) -> Relation:
@@ -181,6 +196,7 @@ class Tables:
         table = Table(name, columns, its_key, False, [held.get(one, 0) for one in columns], len(self.shapes), stored)
         known = _Known(table, stored, 0 if stored is None else stored.version, held=held)
         self._known[name] = known
+        self._undo.append(partial(self._known.pop, name))
         return self._hold(known, table)
 
     def _fit(self, known: _Known, values: Names, key: Names, unchanged: Sequence[str], whole: bool) -> Table:
@@ -206,8 +222,11 @@ class Tables:
         return table
 
     def _hold(self, known: _Known, table: Table) -> _Known:
-        known.shapes[table.columns, table.key, table.keyless] = table
+        shape = table.columns, table.key, table.keyless
+        known.shapes[shape] = table
+        self._undo.append(partial(known.shapes.pop, shape))
         self.shapes.append(_shape_of(table, table.relation or table.describe(0)))
+        self._undo.append(self.shapes.pop)
         return known
 
 

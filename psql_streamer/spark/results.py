@@ -86,6 +86,7 @@ def receive(
     kept = _kept(given, came, survivors, said, splitting)
     if kept.rows.size == 0:
         return Received(None, images)
+    addresses = _addresses(given, said, came)
     place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
     return Received(
         replace(
@@ -99,12 +100,17 @@ def receive(
             table_seq=None if table_seq is None else table_seq[kept.rows],
             uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
             part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
-            after=_image(given, survivors, said, kept.after, kept.after_rows),
-            before=_image(given, survivors, said, kept.before, kept.before_rows),
+            after=_image(given, survivors, addresses, kept.after, kept.after_rows),
+            before=_image(given, survivors, addresses, kept.before, kept.before_rows),
         ),
         images,
         _count_unaddressed(said, kept),
     )
+
+
+def _addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
+    """Where the rows go: where the rule says, or else where they went. What is several rows now has keys of its own."""
+    return given.addresses() if said.addresses is None and came.numbers is None else said.addresses
 
 
 def _reads(lineage: Lineage, at: int) -> frozenset[int]:
@@ -217,7 +223,9 @@ def _count_unaddressed(said: Directed, kept: Kept) -> int:
     return int(np.count_nonzero(said.unknown[kept.after]) + np.count_nonzero(said.unknown[deletes]))
 
 
-def _image(given: Given, survivors: list[Survivor], said: Directed, elements: Index, rows: Index) -> Image:
+def _image(
+    given: Given, survivors: list[Survivor], addresses: pa.StructArray | None, elements: Index, rows: Index
+) -> Image:
     """elements: of the result, all of new images or all of old ones."""
     changes = given.sent.changes
     images = given.images[elements]
@@ -238,8 +246,8 @@ def _image(given: Given, survivors: list[Survivor], said: Directed, elements: In
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
-    addresses = None if said.addresses is None or not len(elements) else _elements(said.addresses, elements)
-    return Image(Columns(map(held, survivors)), rows, absent, addresses)
+    directed = None if addresses is None or not len(elements) else _elements(addresses, elements)
+    return Image(Columns(map(held, survivors)), rows, absent, directed)
 
 
 def _elements(values: pa.Array, elements: Index) -> pa.Array:

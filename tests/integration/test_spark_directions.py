@@ -54,6 +54,14 @@ def test_events_of_a_rule_go_where_it_says(spark: Any) -> None:
     assert records.op.tolist() == [INSERT, DELETE, INSERT, DELETE, INSERT]
 
 
+@pytest.mark.parametrize("sql", ["SELECT *, id + 1 AS next FROM changes", "SELECT * FROM changes WHERE id > 1"])
+def test_a_key_that_rows_had_before_the_rule_stays(spark: Any, sql: str) -> None:
+    keyed = only(spark(orders={"sql": "SELECT *, customer AS _key FROM changes"}).handle(batch(shop())))
+    made = only(spark(orders={"sql": sql}).handle(batch(keyed)))
+    assert said(made.after, "key") == values(made, "customer")
+    assert said(made.before, "key")[-1] == b"carl"
+
+
 def test_a_key_of_several_columns_is_a_json_object(spark: Any) -> None:
     rule = {"sql": "SELECT *, struct(id AS number, customer) AS _key FROM changes"}
     made = only(spark(orders=rule).handle(batch(shop())))

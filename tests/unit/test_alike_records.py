@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -57,11 +58,8 @@ def record(at: int, columns: dict[str, object], **fields: object) -> Record:
     return Record(text_of({"id": columns.get("id", at)}).encode(), text_of(event).encode(), at)
 
 
-def read(records: Sequence[Record], monkeypatch: pytest.MonkeyPatch | None = None) -> Read:
-    """monkeypatch: to read them one by one."""
-    if monkeypatch is not None:
-        monkeypatch.setattr("psql_streamer.event_reader.reader._MANY", 1 << 30)
-    return EventReader("hop").read(records, NOWHERE, lambda count: Position({"offset": count}, str(count)), 1.0, True)
+def read(records: Sequence[Record], reader: EventReader) -> Read:
+    return reader.read(records, NOWHERE, lambda count: Position({"offset": count}, str(count)), 1.0, True)
 
 
 def seen(found: Read) -> object:
@@ -81,12 +79,18 @@ def seen(found: Read) -> object:
     return batches, [one.message.offset() for one in found.refused], found.records
 
 
-def both_ways(records: Sequence[Record]) -> tuple[object, object]:
+def both_ways(*portions: Sequence[Record]) -> tuple[object, object]:
+    """What a reader makes of portions, one after the other."""
+
+    def made() -> object:
+        reader = EventReader("hop")
+        return [seen(read(records, reader)) for records in portions]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("psql_streamer.event_reader.reader._MANY", 1)
-        together = seen(read(records))
-        one_by_one = seen(read(records, patch))
-    return together, one_by_one
+        together = made()
+        patch.setattr("psql_streamer.event_reader.reader._MANY", 1 << 30)
+        return together, made()
 
 
 def are_read_by_columns(records: Sequence[Record]) -> bool:
@@ -101,6 +105,7 @@ SCALARS = (
     | st.text(max_size=8)
 )
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=3), SCALARS, max_size=2)
+KEYS = (None, b"customer-7", b'{"id":', b'{"id":1}')
 ROWS = st.lists(
     st.fixed_dictionaries({"id": st.integers(-5, 5), "a": VALUES, 'é "b"': SCALARS, "c": st.just("x") | VALUES}),
     min_size=1,
@@ -126,15 +131,16 @@ FIELDS = st.fixed_dictionaries(
 
 
 @settings(max_examples=150, deadline=None)
-@given(ROWS, st.lists(FIELDS, min_size=8, max_size=8), st.booleans())
+@given(ROWS, st.lists(FIELDS, min_size=8, max_size=8), st.booleans(), st.integers(0, 8), st.integers(0, 3))
 def test_records_together_give_what_they_give_one_by_one(
-    found: list[dict[str, object]], fields: list[dict[str, object]], plain: bool
+    found: list[dict[str, object]], fields: list[dict[str, object]], plain: bool, first: int, other_key: int
 ) -> None:
     records = [
         record(at, columns, **({} if plain and at % 3 else more))
         for at, (columns, more) in enumerate(zip(found, fields, strict=False))
     ]
-    together, one_by_one = both_ways(records)
+    records = [replace(one, key_bytes=KEYS[other_key] if one.at % 2 else one.key_bytes) for one in records]
+    together, one_by_one = both_ways(records[:first], records[first:])
     assert together == one_by_one
 
 
@@ -194,6 +200,7 @@ def test_values_of_any_kind_are_read_by_columns(columns: dict[str, object]) -> N
         record(1, PLAIN | {"amount": Digits("-")}),
         record(1, PLAIN | {"ok": Digits("truth")}),
         record(1, PLAIN | {"list": {"a": 1}}),
+        record(1, PLAIN | {"list": Digits("[1] ")}),
         record(1, PLAIN | {"name": 'a ":quotation'}),
         Record(b'{"id":1}', json.dumps(EVENT | {"Columns": PLAIN | {"amount": 1}}).encode(), 1),
         replace(record(1, PLAIN), value_bytes=b""),
@@ -207,6 +214,22 @@ def test_a_record_that_is_not_like_the_first_is_not_read_by_columns(other: Recor
     assert together == one_by_one
 
 
+@pytest.mark.parametrize("list_", ["[NaN]", "[-Infinity,1]", '["\\ud800"]', '["\\\\ud800"]', '["\\ud83d\\ude00"]'])
+def test_what_a_json_column_may_hold_is_the_same_together_and_one_by_one(list_: str) -> None:
+    records = [record(at, PLAIN | {"list": Digits(list_)} if at == 3 else PLAIN) for at in range(5)]
+    together, one_by_one = both_ways(records)
+    assert together == one_by_one
+    (_, refused, count) = cast(Any, together)[0]
+    assert (refused, count) == (([3], 3) if "N" in list_ or "I" in list_ else ([], 5))
+
+
+def test_one_moment_may_be_written_in_several_ways() -> None:
+    times = ("2026-11-22T10:00:00.000001Z", "2026-11-22T10:00:00.0000011234Z")
+    records = [record(at, PLAIN | {"list": {"a": 1}}, Timestamp=times[at % 2]) for at in range(40)]
+    (batch,) = read(records, EventReader("hop")).batches
+    assert len(batch.transactions) == 1
+
+
 def test_a_batch_of_both_kinds_of_records_keeps_their_order() -> None:
     alike = [record(at, PLAIN | {"id": at}, XID=at // 700) for at in range(1000)]
     others = [record(at, PLAIN | {"id": at, "list": {"a": at}}, XID=at // 700) for at in range(1000, 1400)]
@@ -214,7 +237,7 @@ def test_a_batch_of_both_kinds_of_records_keeps_their_order() -> None:
     records = [*alike, *others, *more]
     together, one_by_one = both_ways(records)
     assert together == one_by_one
-    (batch,) = read(records).batches
+    (batch,) = read(records, EventReader("hop")).batches
     assert len(batch.transactions) == 3
     assert isinstance(batch.rows, CellTable)
     assert np.array_equal(batch.rows.seq, np.arange(len(records)))

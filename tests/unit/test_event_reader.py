@@ -36,7 +36,7 @@ from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
-from tests.spark_changes import UPDATE, changes, column
+from tests.spark_changes import INSERT, UPDATE, Texts, changes, column
 from tests.spark_changes import batch as changed
 
 BEFORE, AFTER = Position({"offset": 0}, "0"), Position({"offset": 1}, "1")
@@ -351,6 +351,30 @@ def test_a_shape_that_was_stored_is_not_told_again() -> None:
     assert not again.schema_changes
     (wider,) = read([rows({"id": 2, "v": 1})], after).batches
     assert [change.relation.version for change in wider.schema_changes] == [2]
+
+
+TWO = (column("id", OIDS["int4"], key=True), column("n", OIDS["int4"]))
+OWN_KEYS = [b"customer-7", b'"customer-7"', b'{"customer":7}', b'{"id":5}', b'{"id":1,"tenant":9}', b'{"id":"1"', b"{}"]
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("key", OWN_KEYS)
+def test_a_key_that_the_columns_do_not_make_goes_out_as_it_came(key: bytes, count: int, form: str) -> None:
+    event = written(form, changed(changes([UPDATE], {0: [b"1", b"2"]}, {0: [b"1", b"1"]}, TWO)))[0].value_bytes
+    (batch,) = read([Record(key, event)] * count).batches
+    assert [record.key_bytes for record in written(form, batch)] == [key] * count
+
+
+def test_a_half_of_a_surrogate_pair_passes() -> None:
+    documents = [b'{"a":"\\ud800"}', b'"\\ud83d"', b'{"a":"\\ude00\\ud83d \\ud83d\\ude00"}', b'{"a":"half\\\\ud800"}']
+    columns = (column("id", OIDS["int4"], key=True), column("doc", OIDS["json"]))
+    rows_of: dict[int, Texts] = {at: [b"%d" % at, document] for at, document in enumerate(documents)}
+    sent = written("event", changed(changes([INSERT] * len(documents), rows_of, {}, columns)))
+    found = read(sent)
+    assert not found.refused
+    assert [one.value_bytes for one in written("event", found.batches[0])] == [one.value_bytes for one in sent]
 
 
 def test_a_key_of_another_column_changes_the_shape_and_comes_out_again() -> None:
