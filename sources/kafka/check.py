@@ -5,20 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicMetadata  # type: ignore[attr-defined]  # exported
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
+    AclOperation,
+    AdminClient,
+    OffsetSpec,
+    TopicMetadata,
+)
 
 from psql_streamer.interfaces import Finding, Severity
-from sources.kafka.errors import MAY_PASS, REFUSED
+from sources.kafka.administrator import Administrator
+from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 
 def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
     """Findings about the brokers, the topics, and the group's offsets."""
-    admin = AdminClient(options.client_properties())
+    administrator = Administrator(options)
+    admin = administrator.client
     try:
-        found = admin.list_topics(timeout=options.timeout).topics
+        found = administrator.list_topics().topics
     except KafkaException as error:
         yield _unreachable(options, error.args[0])
         return
@@ -27,7 +40,7 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         if topic.startswith(PATTERN_MARK):
             there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
-            problem, remedy = f'topic "{topic}" does not exist', "create it, or correct topics"
+            problem, remedy = f'topic "{topic}" does not exist, or may not be described', NOT_SHOWN
             yield Finding(Severity.ERROR, problem, remedy)
         elif (denied := found[topic].error) is not None:
             yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', REFUSED.get(denied.code(), "look at it"))
@@ -36,7 +49,28 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
     if options.dead_letter_topic and options.dead_letter_topic not in found:
         problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
+    yield from _unreadable(admin, options, list(there))
     yield from _offsets(admin, options, there)
+
+
+def _unreadable(admin: AdminClient, options: KafkaSourceOptions, topics: list[str]) -> Iterator[Finding]:
+    """The topics that the source's user may describe and not read."""
+    if not topics:
+        return
+    described = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=options.timeout
+    )
+    for topic, future in described.items():
+        try:
+            allowed = future.result().authorized_operations
+        except KafkaException as error:
+            said = error.args[0]
+            yield Finding(Severity.ERROR, f'topic "{topic}": {said.str()}', REFUSED.get(said.code(), "look at it"))
+            continue
+        if allowed and AclOperation.READ not in allowed:
+            server = f"--bootstrap-server {options.hosts[0]}"
+            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Read --topic {topic}"
+            yield Finding(Severity.ERROR, f'no permission to read from topic "{topic}"', mend)
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:

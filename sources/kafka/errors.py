@@ -21,10 +21,13 @@ REFUSED: Mapping[int, str] = {
 }
 """Somebody has to change something first; with what."""
 
+NOT_SHOWN = "create it, or correct topics, or grant the source's user Read and Describe on it"
+"""What to do about a topic that brokers do not show: they do not say whether it is there."""
+
 MAY_PASS: Mapping[int, str] = {
     **UNREACHABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct topics",
-    KafkaError._UNKNOWN_TOPIC: "create the topic, or correct topics",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: NOT_SHOWN,
+    KafkaError._UNKNOWN_TOPIC: NOT_SHOWN,
 }
 """Where to look if it does not."""
 

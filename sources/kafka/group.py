@@ -25,7 +25,7 @@ from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTE
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
-from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.errors import NOT_SHOWN, REFUSED, source_error
 from sources.kafka.offsets import Offsets, Partition, list_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, topic_ids
@@ -109,10 +109,11 @@ class GroupMember:
         try:
             found = self._consumer.list_topics(timeout=options.timeout).topics
         except KafkaException as error:
-            raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+            self._consumer.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
+            raise self.error or source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         missing = [topic for topic in options.topics if not topic.startswith("^") and topic not in found]
         if missing:
-            raise SourceUnavailable(f"topics do not exist: {', '.join(missing)}", "create them, or correct topics")
+            raise SourceUnavailable(f"topics do not exist, or may not be described: {', '.join(missing)}", NOT_SHOWN)
         self._consumer.subscribe(
             list(options.topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
         )
@@ -265,7 +266,8 @@ class GroupMember:
             log.info("source.%s: no topic matches %s yet", self._name, message.topic())
             return True
         if error.code() in _ENDS:
-            raise source_error(f"topic {message.topic()}", error)
+            where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"
+            raise source_error(where, error)
         log.warning("source.%s: %s", self._name, error.str())
         return True
 

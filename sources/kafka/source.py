@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.reader import EventReader, Refused
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
+from sources.kafka.administrator import Administrator
 from sources.kafka.capturing import KafkaCapture
 from sources.kafka.check import findings
 from sources.kafka.dead_letters import DeadLetters
@@ -67,10 +67,10 @@ class KafkaSource(Source):
     def stream_identity(self) -> Mapping[str, str]:
         """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""
         options = self._settings
-        admin = AdminClient(options.client_properties())
+        administrator = Administrator(options)
         try:
-            metadata = admin.list_topics(timeout=options.timeout)
-            ids = topic_ids(admin, subscribed(options.topics, metadata.topics), options.timeout)
+            metadata = administrator.list_topics()
+            ids = topic_ids(administrator.client, subscribed(options.topics, metadata.topics), options.timeout)
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         return {

@@ -5,24 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Relation, ReplicaIdentity
 from sinks.kafka.sink import KafkaSink
@@ -159,73 +150,3 @@ def test_interrupt_ends_a_write_that_waits_for_brokers(broker: EmbeddedKafka, to
         writer.join(5)
         assert not writer.is_alive()
         assert "interrupted" in str(raised[0])
-
-
-SASL = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "streamer",
-    "sasl.password": "not-the-secret",
-}
-
-JAAS = (
-    'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" '
-    'user_admin="secret" user_streamer="secret";'
-)
-
-
-@pytest.fixture
-def sasl_broker() -> Iterator[tuple[str, str]]:
-    """Two addresses of a broker: for its administrator, and for user streamer with the password secret."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    broker = EmbeddedKafka(
-        properties={
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:admin;User:ANONYMOUS",
-        }
-    )
-    # The broker picks its own plain listener; this one stands beside it.
-    settings = broker._properties.read_text()
-    for name in ("listeners=", "advertised.listeners="):
-        settings = settings.replace(f"\n{name}", f"\n{name}SASL_PLAINTEXT://127.0.0.1:{port},")
-    broker._properties.write_text("\n" + settings)
-    with broker:
-        create_topic(broker.bootstrap, "events")
-        yield broker.bootstrap, f"127.0.0.1:{port}"
-
-
-def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broker: tuple[str, str]) -> None:
-    plain, address = sasl_broker
-    rows: list[Row] = [("events", b"1", b"a")]
-    wrong = pytest.raises(SinkRefused, match=r"(?i)authentication.*sasl")
-    with wrong, started(address, Canned(rows), timeout="500ms", kafka=SASL):
-        pass
-    (finding,) = KafkaSink("kafka1", options(address, kafka=SASL), Canned([])).check()
-    assert finding.severity is Severity.ERROR
-    assert "Authentication failed" in finding.problem
-    assert "not-the-secret" not in str(finding)
-
-    right = SASL | {"sasl.password": "secret"}
-    with started(address, Canned(rows), timeout="500ms", kafka=right) as sink:
-        with pytest.raises(SinkRefused, match=r'"events".*grant the sink'):
-            sink.write(BATCH)
-        grant(plain, AclOperation.DESCRIBE)
-        (finding,) = KafkaSink("kafka1", options(address, kafka=right), Canned([])).check()
-        assert finding.problem == 'no permission to write to topic "events"'
-        with pytest.raises(SinkRefused, match=r"authorization failed.*grant the sink's user Write"):
-            sink.write(BATCH)
-        grant(plain, AclOperation.WRITE)
-        sink.write(BATCH)
-        assert sink.status().ok
-
-
-def grant(bootstrap: str, operation: AclOperation) -> None:
-    allowed = (ResourcePatternType.LITERAL, "User:streamer", "*", operation, AclPermissionType.ALLOW)
-    acl = AclBinding(ResourceType.TOPIC, "events", *allowed)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_acls([acl])[acl].result()
