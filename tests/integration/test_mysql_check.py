@@ -151,6 +151,15 @@ def test_a_server_id_that_is_the_servers_own_is_refused(every_schema: Schema) ->
     assert any(f"serverId {number} is the server's own" in found for found in findings(every_schema, serverId=number))
 
 
+def test_a_server_id_under_which_somebody_reads_is_told(schema: Schema) -> None:
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with streaming(schema, serverId=4242) as source:
+        read_all(source, schema)
+        (found,) = findings(schema, serverId=4242)
+    assert found.startswith("warning: a client with serverId 4242 is connected")
+    assert findings(schema, serverId=4243) == []
+
+
 @pytest.mark.parametrize(
     ("dsn", "told"),
     [

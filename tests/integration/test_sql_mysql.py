@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -178,6 +180,28 @@ def test_values_are_those_of_the_server(every_schema: Schema) -> None:
     }
     assert set(nothing.values()) == {"2", None}
     assert checksums(polled) == checksums(logged), "equal rows have equal checksums, however they are read"
+
+
+@pytest.mark.behaviour("P4")
+def test_equal_rows_have_the_checksums_that_they_have_in_sqlite(every_schema: Schema, tmp_path: Path) -> None:
+    rows = [
+        """1, -12.5, 0.1, 9007199254740993, '2026-01-31 10:00:00.500000', '2026-01-31', 'Zoë "q"', x'dead'""",
+        f"2{', NULL' * 7}",
+    ]
+    columns = "amount decimal(10, 2), price double, big bigint, at {}, day date, note text, photo blob"
+    statements = [f"INSERT INTO orders VALUES ({row})" for row in rows]
+    every_schema.execute(
+        f"CREATE TABLE orders (id int PRIMARY KEY, {columns.format('datetime(6)')}) CHARACTER SET utf8mb4", *statements
+    )
+    with polling(every_schema) as source:
+        ours = checksums(read(source, lambda batches: any(map(len, batches))))
+    file = tmp_path / "shop.sqlite"
+    with closing(sqlite3.connect(file)) as session, session:
+        session.execute(f"CREATE TABLE orders (id integer PRIMARY KEY, {columns.format('timestamp')})")
+        for statement in statements:
+            session.execute(statement)
+    with started(sql_source(f"sqlite:///{file}", "orders", settle="0s")) as source:
+        assert checksums(read(source, lambda batches: any(map(len, batches)))) == ours
 
 
 def test_a_date_of_zeros_is_what_it_is(every_schema: Schema) -> None:
