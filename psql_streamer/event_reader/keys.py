@@ -43,10 +43,12 @@ class KeyReader:
             return _NO_KEY
         if self._leads and self._made_of(image) == key:
             return self._usual
-        members = _members(key)
+        members, has_schema = _members(key)
         names = tuple(members)
         if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
             return RowKey(names, key)
+        if not has_schema and _text_of([(name, members[name]) for name in image if name in members]) != key:
+            return RowKey(names, key)  # spaces, or another order
         self._usual, self._leads = RowKey(names), _leads(names)
         return self._usual
 
@@ -65,8 +67,8 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
     """
     if keys.count(None) == len(keys):
         return _NO_NAMES
-    names = tuple(_members(keys[0] or b""))
-    if not names or None in keys or not set(names) <= set(columns):
+    names = tuple(_members(keys[0] or b"")[0])
+    if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
     rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
     pieces: list[pa.Array | pa.Scalar] = []
@@ -81,13 +83,22 @@ def _leads(names: Names) -> Sequence[tuple[bytes, str]]:
     return [(b'%s"%s":' % (b"," if at else b"{", name.encode()), name) for at, name in enumerate(names)]
 
 
-def _members(key: bytes) -> Mapping[str, Raw]:
-    """The members of a key that is a JSON object, of the payload where it has a schema; none for any other."""
+def _text_of(members: Sequence[tuple[str, Raw]]) -> bytes:
+    """The key of these."""
+    leads = _leads(tuple(name for name, _ in members))
+    return b"".join([*(lead + bytes(value) for (lead, _), (_, value) in zip(leads, members, strict=True)), b"}"])
+
+
+def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
+    """The members of a key that is a JSON object, of the payload where it has a schema, and whether it has one; no
+    members for any other.
+    """
     try:
         held = _decode_members(key)
-        return _decode_members(bytes(held["payload"])) if tuple(held) == ("schema", "payload") else held
+        has_schema = tuple(held) == ("schema", "payload")
+        return (_decode_members(bytes(held["payload"])) if has_schema else held), has_schema
     except (BrokenJsonError, *NOT_OF_THE_FORMAT):
-        return {}
+        return {}, False
 
 
 def _decode_members(key: bytes) -> Mapping[str, Raw]:

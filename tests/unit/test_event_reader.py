@@ -354,7 +354,16 @@ def test_a_shape_that_was_stored_is_not_told_again() -> None:
 
 
 TWO = (column("id", OIDS["int4"], key=True), column("n", OIDS["int4"]))
-OWN_KEYS = [b"customer-7", b'"customer-7"', b'{"customer":7}', b'{"id":5}', b'{"id":1,"tenant":9}', b'{"id":"1"', b"{}"]
+OWN_KEYS = [
+    b"customer-7",
+    b'"customer-7"',
+    b'{"customer":7}',
+    b'{"id":5}',
+    b'{"id":1,"tenant":9}',
+    b'{"id":"1"',
+    b'{"id": 1}',
+    b'{"n":2,"id":1}',
+]
 
 
 @pytest.mark.behaviour("G1")
