@@ -516,11 +516,11 @@ def _unless_null(addresses: pa.StructArray | None) -> pa.StructArray | None:
 
 
 def _typed_column(tuples: Tuples, cells: Index, kind: ArrowType) -> pa.Array:
-    found: list[tuple[Index, pa.Array | ChosenCells]] = []
+    found: list[_Part] = []
     for typed in tuples.typed:
         mine = typed.chosen(cells)
         if len(mine.at):
-            found.append((mine.at, mine.values))
+            found.append(_Part(mine.at, mine.values))
     return _scattered(found, len(cells), kind.arrow)
 
 
@@ -536,23 +536,45 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
     firsts[order] = begins[:-1]
     of_images = np.split(firsts, np.cumsum([len(image) for image in images[:-1]]))
     total = int(begins[-1])
-    texts: list[tuple[Index, pa.Array | ChosenCells]] = []
+    texts: list[_Part] = []
     typed: list[ArrowCells] = []
     absent = np.zeros(total, np.bool_)
     for (image, columns), first in zip(parts, of_images, strict=True):
-        for number, (held, column) in enumerate(zip(held_in(image.columns), columns, strict=True)):
-            cells = first + number
-            if not isinstance(column.type, ArrowType):
-                texts.append((cells, held))
-            elif len(cells):
-                typed.append(ArrowCells(cells, image.columns[number]))
-            if number in image.absent:
-                absent[cells] = image.absent[number]
+        typed += (
+            ArrowCells(first + number, image.columns[number])
+            for number, column in enumerate(columns)
+            if len(first) and isinstance(column.type, ArrowType)
+        )
+        texts += (_Part(first, run.held, run.begin, run.end) for run in _runs(held_in(image.columns), columns))
+        for number, lacking in image.absent.items():
+            absent[first + number] = lacking
     values = _scattered(texts, total, pa.binary())
     addresses = _joined_addresses([(image.addresses, len(image)) for image in images])
     if addresses is not None:
         addresses = addresses.take(pa.array(order))
     return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed), addresses)
+
+
+class _Run(NamedTuple):
+    """Columns of text forms that lie beside each other, in the image and where they are held. held: the first one."""
+
+    begin: int
+    end: int
+    held: pa.Array | ChosenCells
+
+
+def _runs(held: Sequence[pa.Array | ChosenCells], columns: Sequence[Column]) -> Iterator[_Run]:
+    begin = 0
+    while begin < len(columns):
+        first, end = held[begin], begin + 1
+        if isinstance(columns[begin].type, ArrowType):
+            begin = end
+            continue
+        if isinstance(first, ChosenCells):
+            while end < len(columns) and first.is_beside(held[end], end - begin):
+                end += 1
+        yield _Run(begin, end, first)
+        begin = end
 
 
 def group_by_type(typed: Iterable[ArrowCells]) -> tuple[ArrowCells, ...]:
@@ -571,18 +593,37 @@ def _sort_by_cell(cells: Index, array: pa.Array) -> ArrowCells:
     return ArrowCells(cells[order], array.take(pa.array(order)))
 
 
-def _scattered(parts: Sequence[tuple[Index, pa.Array | ChosenCells]], total: int, kind: pa.DataType) -> pa.Array:
+class _Part(NamedTuple):
+    """What holds a column, or the first of some beside each other. at: where the cells of its rows begin. The columns
+    are the cells from the first to behind the last one of these.
+    """
+
+    at: Index
+    held: pa.Array | ChosenCells
+    first: int = 0
+    behind: int = 1
+
+
+def _scattered(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Array:
     """One array with each element where it belongs; null where there is none."""
     source = np.full(total, -1, np.int64)
     arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it
     elements = 0
-    for at, held in parts:
+    for at, held, first, behind in parts:
         array = held.values if isinstance(held, ChosenCells) else held
         if id(array) not in arrays:
             arrays[id(array)] = array, elements
             elements += len(array)
         begins = arrays[id(array)][1]
-        source[at] = held.cells + begins if isinstance(held, ChosenCells) else np.arange(begins, begins + len(held))
+        firsts = held.cells if isinstance(held, ChosenCells) else np.arange(len(held))
+        elements_of = (firsts + begins)[:, None] + np.arange(behind - first)
+        if not len(at):
+            continue
+        width = total // len(at)
+        if len(at) * width == total and np.array_equal(at, np.arange(0, total, width)):
+            source.reshape(len(at), width)[:, first:behind] = elements_of
+        else:
+            source[at[:, None] + np.arange(first, behind)] = elements_of
     if not arrays:
         return pa.nulls(total, kind)
     whole = [array for array, _ in arrays.values()]

@@ -27,6 +27,15 @@ class ChosenCells:
         found: Index = self.firsts + self.behind
         return found
 
+    def is_beside(self, other: object, by: int) -> bool:
+        """Whether the other is the column so many places behind this one."""
+        return (
+            isinstance(other, ChosenCells)
+            and other.values is self.values
+            and other.firsts is self.firsts
+            and other.behind == self.behind + by
+        )
+
     def made(self) -> pa.BinaryArray:
         """The column."""
         return self.values.take(pa.array(self.cells))

@@ -1,4 +1,4 @@
-"""A steady load of small transactions on MariaDB."""
+"""A steady load of small transactions on MariaDB, between which tables are altered and emptied."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from tests.steady_load import SteadyLoad
 TABLES = ("kept", "emptied")
 _AWAY = {0, 1053, 1180, 1927, 2003, 2006, 2013, 4031}
 """Errors of a server that is not there, or leaves."""
+
+
+_OTHER_SHAPES = (
+    "ALTER TABLE kept MODIFY n BIGINT AFTER id",
+    "ALTER TABLE kept MODIFY n INT AFTER v",
+    "ALTER TABLE emptied MODIFY v VARCHAR(500) FIRST",
+    "ALTER TABLE emptied MODIFY v TEXT AFTER id",
+)
+"""Columns of other types, in another order; the values stay what they are."""
 
 
 def make_tables(schema: Schema) -> None:
@@ -47,7 +56,8 @@ class MysqlLoad(SteadyLoad):
     def large_transaction(self, rows: int) -> None:
         first, self._large_id = self._large_id, self._large_id + 1_000_000
         self._schema.transaction(
-            f"INSERT INTO kept SELECT seq, REPEAT('large ', seq % 20), seq FROM seq_{first}_to_{first + rows - 1}",
+            "INSERT INTO kept (id, v, n) SELECT seq, REPEAT('large ', seq % 20), seq "
+            f"FROM seq_{first}_to_{first + rows - 1}",
             f"UPDATE kept SET n = -n, v = NULL WHERE id >= {first} AND id % 10 = 0",
             f"UPDATE kept SET id = -id WHERE id >= {first} AND id % 100 = 7",
         )
@@ -68,8 +78,9 @@ class MysqlLoad(SteadyLoad):
 
     def _transaction(self, cursor: Any) -> int:
         """Some changes; how many."""
-        if self._random.random() < 0.01:
-            cursor.execute("TRUNCATE emptied")
+        chance = self._random.random()
+        if chance < 0.02:
+            cursor.execute("TRUNCATE emptied" if chance < 0.01 else self._random.choice(_OTHER_SHAPES))
             return 0  # it commits by itself
         changes = 0
         for _ in range(self._random.randint(1, 6)):
@@ -77,8 +88,8 @@ class MysqlLoad(SteadyLoad):
             one, other = self._random.randint(1, self._next_id), self._next_id
             statement = self._random.choice(
                 [
-                    f"INSERT INTO kept VALUES ({other}, 'new {other} ''ü', 0)",
-                    f"INSERT INTO emptied VALUES ({other}, NULL)",
+                    f"INSERT INTO kept (id, v, n) VALUES ({other}, 'new {other} ''ü', 0)",
+                    f"INSERT INTO emptied (id, v) VALUES ({other}, NULL)",
                     f"UPDATE kept SET n = n + 1, v = CONCAT(COALESCE(v, ''), '!') WHERE id = {one}",
                     f"UPDATE emptied SET v = 'changed' WHERE id = {one}",
                     f"UPDATE kept SET id = {other} WHERE id = {one}",
@@ -88,6 +99,6 @@ class MysqlLoad(SteadyLoad):
             )
             changes += cursor.execute(statement)
             if statement == "SAVEPOINT s":
-                cursor.execute(f"INSERT INTO kept VALUES ({-other}, 'undone', 0)")
+                cursor.execute(f"INSERT INTO kept (id, v, n) VALUES ({-other}, 'undone', 0)")
                 cursor.execute("ROLLBACK TO SAVEPOINT s")
         return changes

@@ -93,7 +93,7 @@ class Sent:
         """How many of the table's columns are the changes' own."""
         return len(self.texts)
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of all columns of the table."""
         names: list[str] = self.schema.names

@@ -6,7 +6,7 @@ wrote it, byte for byte, also where Spark's type cannot hold it (and Spark saw n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -45,12 +45,21 @@ class Survivor:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The rows of a result. images: sorted. put_back: which of them the rule dropped. names: of its columns."""
+    """The rows of a result. images: sorted. put_back: which of them the rule dropped. names: of its columns. held: what
+    the new and the old images that were sent hold their columns as.
+    """
 
     sent: Sent
     images: Index
     put_back: Mask
     names: set[str]
+    held: tuple[Sequence[pa.Array | ChosenCells], Sequence[pa.Array | ChosenCells]]
+
+    @classmethod
+    def of(cls, sent: Sent, images: Index, put_back: Mask, names: set[str]) -> Given:
+        """Of these images."""
+        changes = sent.changes
+        return cls(sent, images, put_back, names, (held_in(changes.after.columns), held_in(changes.before.columns)))
 
     def rows_of(self, elements: Mask) -> Mask:
         """The changes that these elements of the result are of."""
@@ -114,8 +123,9 @@ class Given:
         if source in sent.read:
             return _made(field.name, key, self._of_images(sent.read[source]), absent)
         kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
+        is_unchanged = (field.name, key) == (column.name, column.key)
         return Survivor(
-            replace(column, name=field.name, key=key),
+            column if is_unchanged else replace(column, name=field.name, key=key),
             lambda: _null_absent(self._of_images(kept[source]), absent),
             absent,
             self._held(source),
@@ -123,8 +133,7 @@ class Given:
 
     def _held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
         """None where they are held as arrays."""
-        changes = self.sent.changes
-        new, old = (held_in(image.columns)[source] for image in (changes.after, changes.before))
+        new, old = self.held[0][source], self.held[1][source]
         return (new, old) if isinstance(new, ChosenCells) and isinstance(old, ChosenCells) else None
 
     def _of_images(self, values: pa.Array) -> pa.Array:

@@ -64,7 +64,7 @@ def receive(
     names = column_names(sent, fields, where)
     if len(back):
         _refuse_without_key(sent, fields, where)
-    given = Given(sent, images, np.isin(images, back), names)
+    given = Given.of(sent, images, np.isin(images, back), names)
     survivors, directions = [], []
     for at, field in enumerate(fields):
         if is_direction(field, sent.changes.columns):

@@ -1,4 +1,6 @@
-"""A service that polls a SQLite file, killed under load: every row is in Kafka, and repeats are the same bytes."""
+"""A service that polls SQLite, or PostgreSQL with overlapping writers, killed under load: every row is in Kafka, and
+repeats are the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.database import Database
 from tests.kafka_reader import consume
 from tests.sections import kafka_section
 from tests.service import Service
-from tests.sql_sources import execute
+from tests.sql_sources import execute, url_of
 
 
 def section(file: Path) -> str:
@@ -84,16 +88,81 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
     assert f'psql_streamer_cursor{{source="db1",table="main.orders"}} {counts[0]}.0' in metrics
     assert "psql_streamer_source_rows_total" in metrics
 
-    records = consume(kafka, [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"], timeout=60)
+    events = delivered(kafka, [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"], sum(counts))
+    for table in ("orders", "visits"):
+        sent = {tuple(event["Columns"].values()) for event in events if event["Table"] == table}
+        assert sent == set(rows(file, table))
+
+
+def overlapping(database: Database, seed: str, ended: threading.Event) -> None:
+    """Transactions that take their ids early, and commit late, or not at all."""
+    moments = random.Random(seed)
+    with database.session() as session, session.cursor() as cursor:
+        while not ended.is_set():
+            cursor.execute(
+                "INSERT INTO orders (note) SELECT %s FROM generate_series(1, %s)", (seed, moments.randint(1, 20))
+            )
+            time.sleep(moments.uniform(0, 0.05))
+            (session.rollback if moments.random() < 0.1 else session.commit)()
+
+
+@contextmanager
+def writers(database: Database) -> Iterator[None]:
+    """Some at once, until the end."""
+    ended = threading.Event()
+    threads = [threading.Thread(target=overlapping, args=(database, str(number), ended)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.behaviour("P2")
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_rows_that_commit_out_of_order_are_not_lost_by_kills(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int
+) -> None:
+    database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
+    polled = f"""
+[source.db1]
+type = "sql"
+url = "{url_of(database)}"
+tables = ["orders"]
+pollInterval = "20ms"
+batchSize = 50
+"""
+    moments = random.Random(topic_prefix)
+    with Service(tmp_path, polled + kafka_section(kafka, topic_prefix)) as service:
+        with writers(database):
+            for _ in range(kills):
+                service.start(wait=False)
+                service.until(lambda: service.stats().get("source.db1", {}).get("rows", 0) > 0, "rows")
+                time.sleep(moments.uniform(0.05, 0.4))
+                service.kill()
+            service.start()
+        end = f"public.orders={database.value('SELECT max(id) FROM orders')}"
+        service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == end, end)
+        assert service.stop() == 0
+    there = database.query("SELECT id, note FROM orders")
+    events = delivered(kafka, [f"{topic_prefix}.public.orders"], len(there))
+    assert {tuple(event["Columns"].values()) for event in events} == set(there)
+
+
+def delivered(kafka: str, topics: list[str], rows: int) -> list[dict[str, Any]]:
+    """All events, of so many different rows."""
+    records = consume(kafka, topics, timeout=60)
     events = [json.loads(record.value or b"") for record in records]
     by_uuid: dict[str, set[bytes | None]] = defaultdict(set)
     for event, record in zip(events, records, strict=True):
         by_uuid[event["UUID"]].add(record.value)
     assert max(map(len, by_uuid.values())) == 1, "a repeat is the same bytes"
-    assert len({(event["Commit"], event["Seq"]) for event in events}) == len(by_uuid) == sum(counts)
-    for table in ("orders", "visits"):
-        sent = {tuple(event["Columns"].values()) for event in events if event["Table"] == table}
-        assert sent == set(rows(file, table))
+    assert len({(event["Commit"], event["Seq"]) for event in events}) == len(by_uuid) == rows
+    return events
 
 
 def rows(file: Path, table: str) -> list[tuple[object, ...]]:
