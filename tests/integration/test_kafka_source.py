@@ -245,11 +245,12 @@ def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(
 
 def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
     source = source_of(kafka, "nowhere")
-    with pytest.raises(SourceUnavailable, match="topics do not exist: nowhere"):
+    with pytest.raises(SourceUnavailable, match="topics do not exist, or may not be described: nowhere"):
         source.start(None)
     source.stop()
     assert [str(finding) for finding in source.check()] == [
-        'error: topic "nowhere" does not exist: create it, or correct topics'
+        'error: topic "nowhere" does not exist, or may not be described: create it, or correct topics, or grant the '
+        "source's user Read and Describe on it"
     ]
 
 
