@@ -248,10 +248,8 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
     with pytest.raises(SourceUnavailable, match="topics do not exist, or may not be described: nowhere"):
         source.start(None)
     source.stop()
-    assert [str(finding) for finding in source.check()] == [
-        'error: topic "nowhere" does not exist, or may not be described: create it, or correct topics, or grant the '
-        "source's user Read and Describe on it"
-    ]
+    (finding,) = source.check()
+    assert str(finding).startswith('error: topic "nowhere" does not exist, or may not be described: create it')
 
 
 def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
