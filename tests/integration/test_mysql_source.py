@@ -11,8 +11,10 @@ import pytest
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position
 from sources.mysql.server_errors import SameServerId
+from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import ABSENT, identities, read_all, read_until, seen, source_of, streaming
 from tests.source_at_work import wait_for
@@ -54,6 +56,15 @@ def test_every_change_has_its_rows_before_and_after(schema: Schema) -> None:
         ("U", a, null),
         ("D", null, None),
     ]
+
+
+def test_events_go_to_a_topic_of_their_schema_and_table(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute("INSERT INTO t VALUES (1, 'a')")
+        batches = [batch for batch in read_all(source, schema) if len(batch)]
+    records = encoder_of("event", Router({"*": "{schema}_{table}"}, "", ""), {}).encode(batches[-1])
+    assert [records.topic_of(at) for at in range(len(records))] == [f"{schema.name}_t"]
 
 
 @pytest.mark.behaviour("B1")
