@@ -81,7 +81,7 @@ def review_rules(
     groups = list(_group_tables(rules, tables))
     yield from _review_lenient(groups)
     planned_until = time.monotonic() + (_AHEAD_SECONDS if plan_ahead else 0.0)
-    for group in groups:
+    for number, group in enumerate(groups):
         if not lookups.has_all_of(group.rule):
             continue
         show = lookups.shower(group.rule)
@@ -90,7 +90,8 @@ def review_rules(
         for finding in found:
             meant = lookups.nearest_to(finding.problem)
             yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
-        if time.monotonic() < planned_until and not any(one.severity is Severity.ERROR for one in found):
+        may_plan = number < _MOST_AHEAD and time.monotonic() < planned_until
+        if may_plan and not any(one.severity is Severity.ERROR for one in found):
             # A rule that cannot be planned is told of with its first rows, by its onError.
             with suppress(HandlerRefused):
                 runner.plan_ahead(job)
@@ -98,6 +99,9 @@ def review_rules(
 
 _AHEAD_SECONDS = 10.0
 """For so long the start of the service waits for plans."""
+
+_MOST_AHEAD = 100
+"""Shapes that are planned at the start: the other plans that may be kept are those of shapes that come first."""
 
 
 def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:

@@ -187,6 +187,16 @@ def test_rules_of_tables_that_are_published_are_planned_before_their_first_batch
     assert list(handler._runner.planner.prepared._kept) == planned
 
 
+def test_no_more_shapes_than_may_be_are_planned_before_the_first_batch(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psql_streamer.spark.reviewing._MOST_AHEAD", 1)
+    handler = spark({}, **{"*": {"sql": "SELECT *, id + 1 AS following FROM changes"}})
+    others = replace(shop().relation, id="9", table="items", columns=ORDERS[:2])
+    assert not list(handler.review({"db1": [shop().relation, others]}))
+    assert len(handler._runner.planner.prepared._kept) == 1
+
+
 def test_a_check_plans_nothing(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkHandler, "_warms_up", False)
     handler = spark({}, orders={"sql": RULES["derived"]})
