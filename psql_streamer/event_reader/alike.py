@@ -10,27 +10,30 @@ a place, too, its record has more of them than the first one, and all are read i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.event_reader.documents import lead_of
 from psql_streamer.event_reader.forms import (
-    ACTIONS,
     LARGEST_SEQ,
     NOT_OF_THE_FORMAT,
+    UUID_LENGTH,
     Event,
     are_uuids,
     decode_event,
+    decode_members,
 )
-from psql_streamer.event_reader.parsed import NoEventError, Origin, Transaction, to_micros
+from psql_streamer.event_reader.kinds import by_byte, is_utf8
+from psql_streamer.event_reader.parsed import NoEventError, Origin, RowNotes, Transaction, to_micros
+from psql_streamer.event_reader.tables import Names
 from psql_streamer.model import POSTGRESQL, Index, RowOp
 
 _SAME = frozenset({"Host", "Database", "Schema", "Table"})
@@ -41,11 +44,9 @@ _NEEDED = frozenset({"Table", "Action", "Timestamp", "Columns", *_NUMBERS})
 _OTHERS = frozenset(Event.__struct_fields__) - _NEEDED - _SAME - {"UUID"}
 """Members that say more of a row than is read here. What an event does not have at all may stand there."""
 
-_OPS = {b'"%s"' % action.encode(): int(kind) for action, kind in ACTIONS.items() if isinstance(kind, RowOp)}
-_NEW_ROWS = {text: op for text, op in _OPS.items() if op not in (RowOp.DELETE, RowOp.READ)}
+_NEW_ROWS = {b'"%s"' % op.action.encode(): int(op) for op in (RowOp.INSERT, RowOp.UPDATE)}
 
 _MOST_BYTES = 1 << 30
-_UUID_LENGTH = 36
 _NO_UUID = b'""'
 _QUOTE, _COLON, _MINUS, _POINT, _ZERO = b'":-.0'
 _LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
@@ -53,32 +54,20 @@ _LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
 _STRING, _NUMBER, _LITERAL, _DOCUMENT = range(1, 5)
 
 
-def _by_first_byte(groups: Mapping[int, bytes]) -> NDArray[np.uint8]:
-    found = np.zeros(256, np.uint8)
-    for kind, characters in groups.items():
-        found[list(characters)] = kind
-    return found
+_KINDS = by_byte({b'"': _STRING, b"-0123456789": _NUMBER, b"tfn": _LITERAL, b"{[": _DOCUMENT})
+"""By the first byte of a value."""
 
-
-_ENDS_DOCUMENT = _by_first_byte({1: b"}]"}).astype(np.bool_)
-_KINDS = _by_first_byte({_STRING: b'"', _NUMBER: b"-0123456789", _LITERAL: b"tfn", _DOCUMENT: b"{["})
+_ENDS_DOCUMENT = by_byte({b"}]": 1}).astype(np.bool_)
 
 
 class Alike(NamedTuple):
-    """New rows of one table. op, seq, place, uuid, tx: an element a row; tx: index into transactions. uuid: empty texts
-    where records have none. cells: JSON of the columns' values, row after row.
-    """
+    """New rows of one table. cells: JSON of the columns' values, row after row."""
 
     origin: Origin
     schema: str
     table: str
-    columns: tuple[str, ...]
-    op: list[int]
-    seq: list[int]
-    place: list[int]
-    uuid: list[bytes]
-    transactions: list[Transaction]
-    tx: list[int]
+    columns: Names
+    notes: RowNotes
     cells: pa.Array
 
 
@@ -89,14 +78,14 @@ class _Value(NamedTuple):
     gap: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Pattern:
     """The text of records but for their values. tail: what stands behind the last one."""
 
     origin: Origin
     schema: str
     table: str
-    columns: tuple[str, ...]
+    columns: Names
     values: Sequence[_Value]
     tail: bytes
 
@@ -105,10 +94,25 @@ class _Pattern:
         """What all of its records begin with."""
         return self.values[0].gap
 
-    @property
+    @cached_property
     def text(self) -> bytes:
         """All but the values."""
         return b"".join([*(value.gap for value in self.values), self.tail])
+
+    @cached_property
+    def gaps(self) -> Index:
+        """How many bytes are in front of each value."""
+        return np.array([len(value.gap) for value in self.values])
+
+    @cached_property
+    def names(self) -> Index:
+        """How many names have ended in front of each value."""
+        return np.cumsum([value.gap.count(b'":') for value in self.values])
+
+    @cached_property
+    def to_names(self) -> Index:
+        """From the end of each value to the end of the next name, for all but the last."""
+        return np.array([value.gap.index(b'":') for value in self.values[1:]], np.int64)
 
 
 _MOST_PATTERNS = 16
@@ -135,27 +139,24 @@ class AlikeReader:
         return new
 
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
 def _look(record: bytes) -> _Pattern | None:
     """The pattern of a record; None for one that is no new row, or says more than is read here."""
     try:
-        event, members = decode_event(record), _decode_members(record)
-        columns = _decode_members(members.get("Columns", b"null"))
+        event, members = decode_event(record), decode_members(record)
+        columns = decode_members(members.get("Columns", b"null"))
     except (*NOT_OF_THE_FORMAT, RecursionError):
         return None
     if not columns or not members.keys() >= _NEEDED or members.keys() & _OTHERS:
         return None
     values, texts, gap = list[_Value](), list[bytes](), b"{"
     for number, (name, value) in enumerate(members.items()):
-        gap += _member(number, name)
+        gap += lead_of(number, name)
         if name in _SAME:
             gap += bytes(value)
         elif name == "Columns":
             gap += b"{"
             for at, (column, cell) in enumerate(columns.items()):
-                values.append(_Value(None, gap + _member(at, column)))
+                values.append(_Value(None, gap + lead_of(at, column)))
                 texts.append(bytes(cell))
                 gap = b""
             gap += b"}"
@@ -176,10 +177,6 @@ def _look(record: bytes) -> _Pattern | None:
     return pattern if rebuilt == record else None
 
 
-def _member(number: int, name: str) -> bytes:
-    return b'%s"%s":' % (b"," if number else b"", name.encode())
-
-
 class _Places(NamedTuple):
     """Where values lie: an element a record, with one for each value. quotes: how many quotation marks there are.
 
@@ -194,15 +191,23 @@ class _Places(NamedTuple):
 
     def of(self, numbers: Sequence[int]) -> pa.Array:
         """Some of the values, record by record. numbers: which of a record's."""
-        count, width = self.begins.shape
-        firsts = np.arange(count) * (2 * width + 1)
-        return self.pieces.take(pa.array((firsts[:, None] + [2 * number + 1 for number in numbers]).ravel()))
+        return self._taken(self._numbered[:, 1::2][:, numbers])
+
+    def where(self, chosen: NDArray[np.bool_]) -> pa.Array:
+        """The chosen values, record by record. chosen: for each whether it is."""
+        return self._taken(self._numbered[:, 1::2][chosen])
 
     def gaps(self) -> pa.Array:
         """All but the values."""
-        count, width = self.begins.shape
-        firsts = np.arange(count) * (2 * width + 1)
-        return self.pieces.take(pa.array((firsts[:, None] + np.arange(0, 2 * width + 1, 2)).ravel()))
+        return self._taken(self._numbered[:, ::2])
+
+    @property
+    def _numbered(self) -> Index:
+        """The numbers of the pieces, a row for each record."""
+        return np.arange(len(self.pieces)).reshape(len(self.begins), -1)
+
+    def _taken(self, numbers: Index) -> pa.Array:
+        return self.pieces.take(pa.array(numbers.ravel()))
 
 
 def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
@@ -224,12 +229,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         pattern.schema,
         pattern.table,
         pattern.columns,
-        ops,
-        seq.tolist(),
-        place.tolist(),
-        uuids,
-        transactions,
-        tx,
+        RowNotes(ops, seq.tolist(), place.tolist(), uuids, transactions, tx),
         places.of([at for at, value in enumerate(pattern.values) if value.name is None]),
     )
 
@@ -245,18 +245,16 @@ def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     np.cumsum(np.fromiter(map(len, values), np.int64, count), out=bounds[1:])
     quotes = np.flatnonzero(data == _QUOTE)
     names_end = quotes[data[quotes + 1] == _COLON]
-    names = np.cumsum([value.gap.count(b'":') for value in pattern.values])
+    names = pattern.names
     if len(names_end) != count * names[-1]:
         return None
     by_record = names_end.reshape(count, names[-1])
-    firsts = np.concatenate(([0], names[:-1]))
     begins = by_record[:, names - 1] + len('":')
     ends = np.empty((count, width), np.int64)
-    ends[:, :-1] = by_record[:, firsts[1:]] - [value.gap.index(b'":') for value in pattern.values[1:]]
+    ends[:, :-1] = by_record[:, names[:-1]] - pattern.to_names
     ends[:, -1] = bounds[1:] - len(pattern.tail)
-    gaps = np.array([len(value.gap) for value in pattern.values])
     in_front = np.column_stack((bounds[:-1], ends[:, :-1]))
-    if (begins - in_front != gaps).any() or (ends <= begins).any():
+    if (begins - in_front != pattern.gaps).any() or (ends <= begins).any():
         return None
     edges = np.empty((count, 2 * width + 1), np.int32)
     edges[:, 0], edges[:, 1::2], edges[:, 2::2] = bounds[:-1], begins, ends
@@ -272,13 +270,12 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
     """Whether all values are whole JSON values, as far as those do not say who reads the cells: documents, and strings
     with escapes.
     """
-    count, width = places.begins.shape
     kinds = _KINDS[places.data[places.begins]]
     strings = kinds == _STRING
     closed = (places.data[places.ends - 1] == _QUOTE) & (places.ends - places.begins > 1)
     documents = kinds == _DOCUMENT
     ended = _ENDS_DOCUMENT[places.data[places.ends - 1]]
-    quotes = count * pattern.text.count(b'"') + 2 * int(np.count_nonzero(strings))
+    quotes = len(kinds) * pattern.text.count(b'"') + 2 * int(np.count_nonzero(strings))
     of_members = np.array([value.name is not None for value in pattern.values])
     simple = (
         kinds.all()
@@ -291,20 +288,10 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
     if not simple:
         return False
     members = places.of(np.flatnonzero(of_members).tolist())
-    if (held_bytes(members) == ord("\\")).any() or not _is_utf8(members):
+    if (held_bytes(members) == ord("\\")).any() or not is_utf8(members):
         return False
-    at = np.arange(count)[:, None] * (2 * width + 1) + 2 * np.arange(width) + 1
-    literals = places.pieces.take(pa.array(at[kinds == _LITERAL]))
-    numbers = places.pieces.take(pa.array(at[kinds == _NUMBER]))
+    literals, numbers = places.where(kinds == _LITERAL), places.where(kinds == _NUMBER)
     return bool(pc.all(pc.is_in(literals, _LITERALS), min_count=0).as_py()) and _are_numbers(numbers)
-
-
-def _is_utf8(texts: pa.Array) -> bool:
-    try:
-        texts.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _are_numbers(texts: pa.Array) -> bool:
@@ -347,12 +334,12 @@ def _uuids(texts: pa.Array) -> list[bytes]:
     count, data = len(texts), held_bytes(texts)
     if len(data) == count * len(_NO_UUID) and data.tobytes() == _NO_UUID * count:
         return [b""] * count
-    if (np.diff(offsets(texts)) != _UUID_LENGTH + 2).any():
+    if (np.diff(offsets(texts)) != UUID_LENGTH + 2).any():
         raise ValueError
-    bare = np.ascontiguousarray(data.reshape(count, _UUID_LENGTH + 2)[:, 1:-1])
+    bare = np.ascontiguousarray(data.reshape(count, UUID_LENGTH + 2)[:, 1:-1])
     if not are_uuids(bare.tobytes(), count):
         raise ValueError
-    found: list[bytes] = bare.view(f"S{_UUID_LENGTH}").ravel().tolist()
+    found: list[bytes] = bare.view(f"S{UUID_LENGTH}").ravel().tolist()
     return found
 
 

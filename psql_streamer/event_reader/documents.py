@@ -55,6 +55,11 @@ def require_json(text: bytes) -> None:
         raise BrokenJsonError from None
 
 
+def lead_of(number: int, name: str) -> bytes:
+    """What stands in front of the value of an object's member, behind the brace or the member before."""
+    return b'%s"%s":' % (b"," if number else b"", name.encode())
+
+
 def veil_surrogates(text: bytes) -> Veiled | None:
     """None for a text without any."""
     mark = b"half"

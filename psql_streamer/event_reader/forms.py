@@ -83,6 +83,9 @@ ACTIONS: dict[str, Kind] = {kind.action: kind for kind in (*RowOp, Marker.TRUNCA
 
 decode_event = msgspec.json.Decoder(Event).decode
 
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+"""Of any JSON object. Raises one of NOT_OF_THE_FORMAT, or RecursionError."""
+
 
 def _parse_event(value: bytes) -> Parsed:
     event = decode_event(value)
@@ -383,6 +386,7 @@ def are_uuids(texts: bytes, count: int) -> bool:
 
 
 _UUID_FORM = b"00000000-0000-0000-0000-000000000000"
+UUID_LENGTH = len(_UUID_FORM)
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 _DIGITS_ALIKE = bytes(
     ord("0") if byte in _HEX_DIGITS else byte if byte == ord("-") else ord("?") for byte in range(256)

@@ -122,6 +122,7 @@ def _columns_of(image: Images, firsts: dict[int, int]) -> Index:
 
 
 def tuples_of(image: Images, texts: pa.Array, addresses: pa.StructArray | None) -> Tuples:
+    """The image, with the text forms of its cells. addresses: of each row."""
     absent = None
     if image.absent:
         absent = np.zeros(len(texts), np.bool_)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out
-from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT
+from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of
+from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT, decode_members
 from psql_streamer.event_reader.parsed import Image
-from psql_streamer.event_reader.tables import Names
-
-_NO_NAMES: Names = ()
+from psql_streamer.event_reader.tables import NO_NAMES, Names
 
 
 class RowKey(NamedTuple):
@@ -27,7 +24,7 @@ class RowKey(NamedTuple):
     own: bytes | None = None
 
 
-_NO_KEY = RowKey(_NO_NAMES)
+_NO_KEY = RowKey(NO_NAMES)
 
 
 class KeyReader:
@@ -41,23 +38,16 @@ class KeyReader:
         """image: the row that the record is about, without values that an update left alone."""
         if key is None:
             return _NO_KEY
-        if self._leads and self._made_of(image) == key:
+        if self._leads and _made_of(image, self._leads) == key:
             return self._usual
         members, has_schema = _members(key)
         names = tuple(members)
         if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
             return RowKey(names, key)
-        if not has_schema and _text_of([(name, members[name]) for name in image if name in members]) != key:
+        if not has_schema and _made_of(members, _leads(tuple(name for name in image if name in members))) != key:
             return RowKey(names, key)  # spaces, or another order
         self._usual, self._leads = RowKey(names), _leads(names)
         return self._usual
-
-    def _made_of(self, image: Image) -> bytes | None:
-        """The key that the row's columns make."""
-        try:
-            return b"".join([*(lead + bytes(image[name]) for lead, name in self._leads), b"}"])
-        except KeyError:
-            return None
 
 
 def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
@@ -66,7 +56,7 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
     columns: of the rows. cells: their values as JSON, row after row.
     """
     if keys.count(None) == len(keys):
-        return _NO_NAMES
+        return NO_NAMES
     names = tuple(_members(keys[0] or b"")[0])
     if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
@@ -80,13 +70,15 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
 
 def _leads(names: Names) -> Sequence[tuple[bytes, str]]:
     """What stands in front of each value of a key, and which column's it is."""
-    return [(b'%s"%s":' % (b"," if at else b"{", name.encode()), name) for at, name in enumerate(names)]
+    return [((b"" if at else b"{") + lead_of(at, name), name) for at, name in enumerate(names)]
 
 
-def _text_of(members: Sequence[tuple[str, Raw]]) -> bytes:
-    """The key of these."""
-    leads = _leads(tuple(name for name, _ in members))
-    return b"".join([*(lead + bytes(value) for (lead, _), (_, value) in zip(leads, members, strict=True)), b"}"])
+def _made_of(values: Image, leads: Sequence[tuple[bytes, str]]) -> bytes | None:
+    """The key that columns make; None where one of them is not there."""
+    try:
+        return b"".join([*(lead + bytes(values[name]) for lead, name in leads), b"}"])
+    except KeyError:
+        return None
 
 
 def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
@@ -103,12 +95,9 @@ def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
 
 def _decode_members(key: bytes) -> Mapping[str, Raw]:
     try:
-        return _decode_key(key)
+        return decode_members(key)
     except RecursionError:
-        return _decode_key(cut_out(key, DEPTH_OF_VALUES).text)
-
-
-_decode_key = msgspec.json.Decoder(dict[str, Raw]).decode
+        return decode_members(cut_out(key, DEPTH_OF_VALUES).text)
 
 
 def _is_same(one: Raw, other: Raw) -> bool:

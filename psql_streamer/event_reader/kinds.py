@@ -6,6 +6,7 @@ in it: a kind is only ever widened. All cells of a batch are looked at together,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -32,14 +33,15 @@ _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 _NOT_FINITE_TEXTS = pa.array([b'"NaN"', b'"Infinity"', b'"-Infinity"'], pa.binary())
 
 
-def _of_bytes(groups: dict[bytes, int]) -> NDArray[np.uint8]:
+def by_byte(groups: Mapping[bytes, int]) -> NDArray[np.uint8]:
+    """For each byte the number of the group that it is in, 0 for none."""
     table = np.zeros(256, np.uint8)
     for characters, bit in groups.items():
         table[list(characters)] = bit
     return table
 
 
-_BY_FIRST_BYTE = _of_bytes({b"tf": BOOLEAN, b"-0123456789": INTEGER, b'"': STRING, b"{[": DOCUMENT})
+_BY_FIRST_BYTE = by_byte({b"tf": BOOLEAN, b"-0123456789": INTEGER, b'"': STRING, b"{[": DOCUMENT})
 
 
 def _kind(native: str, like: str) -> TextType:
@@ -87,7 +89,8 @@ class Held(NamedTuple):
 def look(values: pa.Array) -> Held:
     """What JSON values are. values: `binary` without nulls, each of at least one byte. Raises BrokenJsonError."""
     bounds, data = _parts(values)
-    _require_utf8(values)
+    if not is_utf8(values):
+        raise BrokenJsonError
     bits = _BY_FIRST_BYTE[data[bounds[:-1]]]
     bits = _tell_numbers_apart(values, bits)
     strings = bits == STRING
@@ -101,6 +104,15 @@ def look(values: pa.Array) -> Held:
     for document in values.filter(pa.array(bits == DOCUMENT)).to_numpy(zero_copy_only=False).tolist():
         require_json(document)
     return Held(values, bits, at_escaped, escaped)
+
+
+def is_utf8(values: pa.Array) -> bool:
+    """Whether all of these, `binary`, are text."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def to_text_forms(held: Held, of_columns: NDArray[np.uint8]) -> pa.Array:
@@ -166,13 +178,6 @@ def _tell_numbers_apart(values: pa.Array, bits: NDArray[np.uint8]) -> NDArray[np
         long[cell] = not _SMALLEST <= int(texts[cell].as_py()) <= _LARGEST
     bits[numbers[long | pointed]] = DECIMAL
     return bits
-
-
-def _require_utf8(values: pa.Array) -> None:
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise BrokenJsonError from None
 
 
 def _decode_escaped(

@@ -72,6 +72,20 @@ class Transaction(NamedTuple):
     snapshot: SnapshotRows | None = None
 
 
+class RowNotes(NamedTuple):
+    """What many records say of their rows beside the values, one element a record but for transactions.
+
+    place: NO_PLACE for rows of snapshots. uuid: empty texts where records have none. tx: index into transactions.
+    """
+
+    op: list[int]
+    seq: list[int]
+    place: list[int]
+    uuid: list[bytes]
+    transactions: list[Transaction]
+    tx: list[int]
+
+
 class Message(Protocol):
     """A Kafka record, as confluent_kafka gives it."""
 

@@ -16,9 +16,9 @@ from psql_streamer.event_reader.alike import Alike
 from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.images import Images, texts_of, tuples_of
 from psql_streamer.event_reader.keys import KeyReader, names_of_all
-from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed, Transaction
+from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed, RowNotes, Transaction
 from psql_streamer.event_reader.plain import Plain
-from psql_streamer.event_reader.tables import Names, Table, Tables, id_of
+from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, id_of
 from psql_streamer.model import (
     ADDRESS,
     PART,
@@ -35,7 +35,6 @@ from psql_streamer.model import (
     batch_overhead,
 )
 
-_NO_NAMES: Names = ()
 _UNSAID = int(NO_PLACE)
 _DELETE = int(RowOp.DELETE)
 
@@ -88,7 +87,7 @@ class Part:
             layout = find(parsed.origin, parsed.schema, parsed.table, tuple(new), key, unchanged, True)
             self._after.add(row, new, layout)
         if old is not None:
-            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(old), key, _NO_NAMES, False)
+            layout = find(parsed.origin, parsed.schema, parsed.table, tuple(old), key, NO_NAMES, False)
             self._before.add(row, old, layout)
         self._of_rows.append(layout.table)
         self._order.append(self.count)
@@ -104,10 +103,10 @@ class Part:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
             return False
-        self._note(plain)
+        self._note(plain.notes)
         return True
 
-    def _note(self, rows: Plain | Alike) -> None:
+    def _note(self, rows: RowNotes) -> None:
         """What is said of rows beside their values."""
         count = len(rows.op)
         self._order += range(self.count, self.count + count)
@@ -128,12 +127,12 @@ class Part:
         key = names_of_all(keys, alike.columns, alike.cells)
         if key is None:
             return False
-        layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, _NO_NAMES, True)
+        layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, NO_NAMES, True)
         if layout.places is not None:
             return False
         self._after.add_cells(len(self._of_rows), alike.cells, layout)
         self._of_rows += [layout.table] * len(keys)
-        self._note(alike)
+        self._note(alike.notes)
         return True
 
     def _add_alike(self, plain: Plain, messages: Sequence[Message]) -> bool:
@@ -142,14 +141,14 @@ class Part:
         images = [event.Columns for event in events if event.Before is None and event.Columns is not None]
         tables = {(event.Schema, event.Table) for event in events}
         names = set(map(tuple, images))
-        if len(images) < len(events) or len(tables) > 1 or len(names) > 1 or _DELETE in plain.op:
+        if len(images) < len(events) or len(tables) > 1 or len(names) > 1 or _DELETE in plain.notes.op:
             return False
         read = self._keys.read
         keys = {read(message.key(), image) for message, image in zip(messages, images, strict=True)}
         if len(keys) > 1 or any(key.own is not None for key in keys):
             return False
         [(schema, table)], [columns], [key] = tables, names, keys
-        layout = self._tables.find(plain.origin, schema, table, columns, key.names, _NO_NAMES, True)
+        layout = self._tables.find(plain.origin, schema, table, columns, key.names, NO_NAMES, True)
         if layout.places is not None or not columns:
             return False
         self._after.add_all(self.count, images, layout)
@@ -160,16 +159,18 @@ class Part:
         """The images one by one. False for rows that are not whole."""
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
-        for row, (event, op, message) in enumerate(zip(plain.events, plain.op, messages, strict=True), self.count):
+        for row, (event, op, message) in enumerate(
+            zip(plain.events, plain.notes.op, messages, strict=True), self.count
+        ):
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
                 return False
             key = self._key(row, message, columns)
             is_delete = op == _DELETE
-            layout = find(origin, event.Schema, event.Table, tuple(columns), key, _NO_NAMES, not is_delete)
+            layout = find(origin, event.Schema, event.Table, tuple(columns), key, NO_NAMES, not is_delete)
             (before if is_delete else after).add(row, columns, layout)
             if old is not None and not is_delete:
-                layout = find(origin, event.Schema, event.Table, tuple(old), key, _NO_NAMES, False)
+                layout = find(origin, event.Schema, event.Table, tuple(old), key, NO_NAMES, False)
                 before.add(row, old, layout)
             of_rows.append(layout.table)
         return True

@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from psql_streamer.cells import NO_PLACE
-from psql_streamer.event_reader.forms import ACTIONS, NOT_OF_THE_FORMAT, Event, are_uuids, decode_event, snapshot_of
-from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Transaction, to_micros
+from psql_streamer.event_reader.forms import (
+    ACTIONS,
+    NOT_OF_THE_FORMAT,
+    UUID_LENGTH,
+    Event,
+    are_uuids,
+    decode_event,
+    snapshot_of,
+)
+from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, RowNotes, Transaction, to_micros
 from psql_streamer.model import POSTGRESQL, RowOp, SnapshotRows
 
 
 class Plain(NamedTuple):
-    """Fields of records, one element a record but for transactions.
-
-    place: NO_PLACE for rows of snapshots. tx: index into transactions.
-    """
+    """Records, read. events, notes: of each."""
 
     origin: Origin
     events: Sequence[Event]
-    op: list[int]
-    seq: list[int]
-    place: list[int]
-    uuid: list[bytes]
-    transactions: list[Transaction]
-    tx: list[int]
+    notes: RowNotes
 
 
 def read_plain(messages: Sequence[Message]) -> Plain | None:
@@ -55,17 +55,16 @@ def _fields(events: Sequence[Event]) -> Plain | None:
         and set(op) <= _ROW_OPS
         and None not in seq
         and None not in place
-        and (not all_uuids or (set(map(len, uuids)) == {_UUID_LENGTH} and are_uuids(all_uuids, len(uuids))))
+        and (not all_uuids or (set(map(len, uuids)) == {UUID_LENGTH} and are_uuids(all_uuids, len(uuids))))
         and not any(event.Unchanged or event.Part is not None for event in events)
     )
     if not is_plain:
         return None
     transactions, tx = _number_transactions(commits, times, [event.XID for event in events], snapshots)
     origin = Origin(POSTGRESQL, *origins.pop())
-    return Plain(origin, events, op, seq, place, uuids, transactions, tx)  # type: ignore[arg-type]  # no None is there
+    return Plain(origin, events, RowNotes(op, seq, place, uuids, transactions, tx))  # type: ignore[arg-type]  # no None
 
 
-_UUID_LENGTH = 36
 _UNSAID = int(NO_PLACE)
 _ROW_OPS: frozenset[object] = frozenset(RowOp)
 

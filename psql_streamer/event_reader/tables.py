@@ -14,6 +14,7 @@ from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.model import Column, Relation, TextType
 
 Names = tuple[str, ...]
+NO_NAMES: Names = ()
 _Name = tuple[Origin, str, str]
 
 
