@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Producer
 
 from psql_streamer.model import Batch
+from sinks.kafka import librdkafka
+from sinks.kafka.librdkafka import rdkafka
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
 
@@ -45,6 +49,23 @@ def write(bootstrap: str, topic: str, events: Iterable[Event | bytes | None], pa
         where = {"partition": partition} if partition >= 0 else {}
         producer.produce(topic, value, key, **where)
     assert producer.flush(30) == 0
+
+
+def write_with_header(bootstrap: str, topic: str, value: bytes, name: bytes) -> None:
+    """Write a record with a header whose name may be any bytes, which confluent_kafka's producer does not take."""
+    client = librdkafka.client(librdkafka.configuration({"bootstrap.servers": bootstrap}))
+    texts = [ctypes.create_string_buffer(text) for text in (topic.encode(), value, name, b"")]
+    topic_at, value_at, name_at, nothing_at = map(ctypes.addressof, texts)
+    arguments = np.zeros(3, librdkafka.FIELD)
+    arguments["kind"] = [_TOPIC_NAME, librdkafka.FIELD_VALUE, librdkafka.FIELD_HEADER]
+    arguments["pointer"], arguments["second"] = [topic_at, value_at, name_at], [0, len(value), nothing_at]
+    assert rdkafka.produceva(client, arguments.ctypes.data, len(arguments)) is None
+    assert rdkafka.flush(client, 30_000) == 0
+    rdkafka.destroy(client)
+
+
+_TOPIC_NAME = 1
+"""RD_KAFKA_VTYPE_TOPIC, of rd_kafka_produceva."""
 
 
 def source_of(bootstrap: str, *topics: str, group: str = "", **section: Any) -> KafkaSource:

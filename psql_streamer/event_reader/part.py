@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, CellTable
 from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.addresses import AddressesByRow
 from psql_streamer.event_reader.alike import Alike
 from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.images import Images, texts_of, tuples_of
@@ -20,7 +21,6 @@ from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Orig
 from psql_streamer.event_reader.plain import Plain
 from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, id_of
 from psql_streamer.model import (
-    ADDRESS,
     PART,
     Batch,
     LogicalMessage,
@@ -60,7 +60,12 @@ class Part:
         self._truncates: list[tuple[Table, Truncate]] = []
         self._messages: list[LogicalMessage] = []
         self._keys = KeyReader()
-        self._own_keys: dict[int, bytes] = {}
+        self._addresses = AddressesByRow()
+
+    @property
+    def headers_left_out(self) -> int:
+        """See HeaderReader.left_out."""
+        return self._addresses.headers_left_out
 
     def add(self, parsed: Parsed, message: Message) -> None:
         """A change. NoEventError when it is not whole."""
@@ -69,8 +74,10 @@ class Part:
             self._add_row(parsed, kind, message)
         elif kind is Marker.TRUNCATE:
             self._add_truncate(parsed, message)
+            self._addresses.pass_over(message)
         else:
             self._add_message(parsed, message)
+            self._addresses.pass_over(message)
         self.count += 1
 
     def _add_row(self, parsed: Parsed, op: RowOp, message: Message) -> None:
@@ -96,6 +103,7 @@ class Part:
         self._tx.append(self._transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_uuid(parsed, message))
+        self._addresses.add_headers(row, [message])
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -103,6 +111,7 @@ class Part:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
             return False
+        self._addresses.add_headers(self.count, messages)
         self._note(plain.notes)
         return True
 
@@ -120,18 +129,19 @@ class Part:
         self._transactions[shift:] = rows.transactions
         self.count += count
 
-    def fill_alike(self, alike: Alike, keys: Sequence[bytes | None]) -> bool:
+    def fill_alike(self, alike: Alike, messages: Sequence[Message]) -> bool:
         """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
-        keys: of their records.
+        messages: their records.
         """
-        key = names_of_all(keys, alike.columns, alike.cells)
+        key = names_of_all([message.key() for message in messages], alike.columns, alike.cells)
         if key is None:
             return False
         layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, NO_NAMES, True)
         if layout.places is not None:
             return False
         self._after.add_cells(len(self._of_rows), alike.cells, layout)
-        self._of_rows += [layout.table] * len(keys)
+        self._of_rows += [layout.table] * len(messages)
+        self._addresses.add_headers(self.count, messages)
         self._note(alike.notes)
         return True
 
@@ -179,7 +189,7 @@ class Part:
         """The columns that its key names. One that they do not make is noted."""
         names, own = self._keys.read(message.key(), image)
         if own is not None:
-            self._own_keys[row] = own
+            self._addresses.add_key(row, own)
         return names
 
     def _add_truncate(self, parsed: Parsed, message: Message) -> None:
@@ -233,7 +243,7 @@ class Part:
         """The batch. Raises BrokenJsonError, before anything has changed."""
         values = texts_of(self.look(), (self._after, self._before), self._tables)
         after, before = (
-            tuples_of(images, texts, _addresses(images.rows, self._own_keys))
+            tuples_of(images, texts, self._addresses.find(images.rows))
             for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
         of_rows = self._of_rows
@@ -255,6 +265,7 @@ class Part:
             part=_parts(self._parts, len(of_rows)),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
+        size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
         return Batch(
             SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database, log_name=self.origin.log_name),
             position,
@@ -315,15 +326,6 @@ def _seq(parsed: Parsed, message: Message) -> int:
 def _uuid(parsed: Parsed, message: Message) -> bytes:
     """Records of several partitions that do not say their place in the transaction may have one offset."""
     return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
-
-
-def _addresses(rows: Sequence[int], keys: Mapping[int, bytes]) -> pa.StructArray | None:
-    """Of the images of these rows. keys: by row, of those that have another one than their columns make."""
-    found = [keys.get(row) for row in rows] if keys else []
-    if found.count(None) == len(found):
-        return None
-    fields = {field.name: pa.nulls(len(found), field.type) for field in ADDRESS} | {"key": pa.array(found, pa.binary())}
-    return pa.StructArray.from_arrays(list(fields.values()), fields=list(ADDRESS))
 
 
 def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:

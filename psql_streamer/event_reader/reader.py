@@ -44,12 +44,14 @@ class Refused(NamedTuple):
 class Read(NamedTuple):
     """What records gave. batches: all but the last have the position before these records. records: how many were
     read. tombstones: those without a value, which say nothing that the delete before them does not say.
+    headers_left_out: headers that do not go out again, see HeaderReader.
     """
 
     batches: Sequence[Batch]
     refused: Sequence[Refused]
     records: int
     tombstones: int
+    headers_left_out: int = 0
 
 
 class EventReader:
@@ -85,7 +87,7 @@ class EventReader:
             if len(messages) >= _MANY and (part := self._read_many(messages)) is not None:
                 batch = part.finish(self._name, behind(len(messages)), received_at)
                 self._kinds[part.origin.host, part.origin.database] = part.origin.kind
-                return Read([batch], (), len(messages), 0)
+                return Read([batch], (), len(messages), 0, part.headers_left_out)
             self._tables.roll_back()
             return self._read_each(messages, before, behind, received_at, stops, self._parse)
         except BrokenJsonError:
@@ -127,7 +129,10 @@ class EventReader:
             part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
         last = held[-1] if held else Part(_NOWHERE, self._tables)
-        return Read([*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones)
+        left_out = sum(part.headers_left_out for part in held)
+        return Read(
+            [*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones, left_out
+        )
 
     def _read_many(self, messages: Sequence[Message]) -> Part | None:
         """By columns, or else by fields; None for records of which some must be read one by one."""
@@ -149,7 +154,7 @@ class EventReader:
         if alike is None:
             return False
         part = self._part_of(alike.origin, parts)
-        return part is not None and part.fill_alike(alike, [message.key() for message in messages])
+        return part is not None and part.fill_alike(alike, messages)
 
     def _read_plain(self, messages: Sequence[Message], parts: list[Part]) -> bool:
         plain = read_plain(messages)

@@ -27,6 +27,9 @@ rows that are read again have other commit numbers."""
 
 _OURS = re.compile(r"(?:dead_letter_|__debezium\.).*", re.DOTALL)
 
+MOST_HEADER_NAMES = 100
+"""Names of headers that rows of one batch have of their own. A sink lays a batch out with a place for each of them."""
+
 
 def is_ours(header: str) -> bool:
     """Whether the service gives a header of this name, or may."""

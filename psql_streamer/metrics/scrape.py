@@ -55,6 +55,13 @@ _PART_STATS = (
     ),
     _PartStat(
         "source",
+        "headers_left_out",
+        CounterMetricFamily,
+        "source_headers_left_out",
+        "Headers of records that did not go out with their rows.",
+    ),
+    _PartStat(
+        "source",
         "dead_lettered",
         CounterMetricFamily,
         "source_dead_lettered",
@@ -145,6 +152,7 @@ class Scrape(Collector):
         stats = self.service.stats() if self.service else {}
         yield self._positions(stats)
         yield self._cursors(stats)
+        yield self._partition_lags(stats)
         yield family(GaugeMetricFamily, "lag_seconds", _LAG, ("source",), keyed(self._pending.lags(time.time())))
         for stat in _PART_STATS:
             values = {
@@ -185,6 +193,18 @@ class Scrape(Collector):
             GaugeMetricFamily, "cursor", "Key of the last row that was read of a table.", ("source", "table"), values
         )
 
+    def _partition_lags(self, stats: Mapping[str, Stats]) -> Metric:
+        """Of the first partitions."""
+        values: dict[Labels, float] = {}
+        for source, part in _select_kind("source", stats):
+            for partition, lag in islice(part.get("partitions", {}).items(), self._most_tables):
+                topic, _, number = partition.rpartition("[")
+                values[source, topic, number.removesuffix("]")] = lag
+        labels = ("source", "topic", "partition")
+        return family(GaugeMetricFamily, "partition_lag_records", _PARTITION_LAG, labels, values)
+
+
+_PARTITION_LAG = "Records between a group's place in a partition and the partition's end."
 
 _LAG = "Age of the oldest change that was received and is not durable; 0 when there is none."
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.events.assembling import is_ours
+from psql_streamer.events.assembling import MOST_HEADER_NAMES, is_ours
 from psql_streamer.events.json.text import join
 from psql_streamer.events.json.values import render_of
 from psql_streamer.events.routing import is_topic
@@ -34,9 +35,6 @@ _TYPES = {
 
 DIRECTIONS = frozenset(_TYPES)
 """Names of columns that say something of an event and are not part of it."""
-
-_MOST_HEADERS = 100
-"""Names of headers in the rows of one table of a batch. A sink lays a batch out with a place for each of them."""
 
 REASONS = {
     TOPIC: "a topic that Kafka does not allow",
@@ -80,11 +78,21 @@ def refuse_wrong_types(fields: Iterable[Field], columns: Sequence[Column], where
 @dataclass(frozen=True, slots=True)
 class Directed:
     """addresses: by element of a result; None where its rule says nothing of topics, keys and headers. unknown: where
-    it would, if the row had the values of which they are made; None: nowhere.
+    it would, if the row had the values of which they are made; None: nowhere. fields: of ADDRESS, that the rule says.
     """
 
     addresses: pa.StructArray | None = None
     unknown: Mask | None = None
+    fields: frozenset[str] = frozenset()
+
+    def replace_in(self, before: pa.StructArray, keeps_keys: bool) -> pa.StructArray:
+        """What rows say, where the rule says nothing of it. keeps_keys: whether that goes for keys, too."""
+        nothing = pa.nulls(len(before), ADDRESS)
+        others = {field.name: before if keeps_keys or field.name != "key" else nothing for field in ADDRESS}
+        of_fields = others | dict.fromkeys(self.fields, self.addresses)
+        return pa.StructArray.from_arrays(
+            [pc.struct_field(one, name) for name, one in of_fields.items()], fields=list(ADDRESS)
+        )
 
 
 def directed(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: int, where: str) -> Directed:
@@ -105,7 +113,8 @@ def directed(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: in
         fields=list(ADDRESS),
     )
     _refuse_many_headers(addresses, where)
-    return Directed(addresses, np.logical_or.reduce(absents) if absents else None)
+    unknown = np.logical_or.reduce(absents) if absents else None
+    return Directed(addresses, unknown, frozenset(name.removeprefix("_") for name in given))
 
 
 def refused(addresses: pa.StructArray) -> Iterator[tuple[str, Mask]]:
@@ -127,9 +136,9 @@ def refused(addresses: pa.StructArray) -> Iterator[tuple[str, Mask]]:
 
 def _refuse_many_headers(addresses: pa.StructArray, where: str) -> None:
     names = addresses.field("headers").keys.unique()
-    if len(names) > _MOST_HEADERS:
+    if len(names) > MOST_HEADER_NAMES:
         raise HandlerRefused(
-            f"{where}: {HEADERS} has {len(names)} names of headers in one batch, more than {_MOST_HEADERS}",
+            f"{where}: {HEADERS} has {len(names)} names of headers in one batch, more than {MOST_HEADER_NAMES}",
             "names of headers are no place for data: put it into their values",
         )
 

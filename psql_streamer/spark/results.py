@@ -110,7 +110,8 @@ def receive(
 
 def _addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
     """Where the rows go: where the rule says, or else where they went. What is several rows now has keys of its own."""
-    return given.addresses() if said.addresses is None and came.numbers is None else said.addresses
+    before = given.addresses()
+    return said.addresses if before is None else said.replace_in(before, keeps_keys=came.numbers is None)
 
 
 def _reads(lineage: Lineage, at: int) -> frozenset[int]:

@@ -20,6 +20,7 @@ from sources.kafka.errors import source_error
 from sources.kafka.offsets import Offsets, Partition, advance, has_reached, of_position, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed
+from sources.kafka.unreadable_headers import replace_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ class KafkaCapture(Source):
         if first is None:
             return None
         messages = [first, *self._consumer.consume(self._settings.batch_size, 0)]
-        self._read([cast("parsed.Message", one) for one in messages if not self._is_end(one)])
+        records, _ = replace_unreadable(cast("parsed.Message", one) for one in messages if not self._is_end(one))
+        self._read(records)
         return self._ready.popleft() if self._ready else None
 
     @property

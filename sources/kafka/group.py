@@ -30,6 +30,7 @@ from sources.kafka.offsets import Offsets, Partition, list_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, topic_ids
 from sources.kafka.taken import Taken
+from sources.kafka.unreadable_headers import replace_unreadable
 
 _POLL_SECONDS = 0.1
 """How long one poll waits; commits are due at least as often."""
@@ -55,11 +56,13 @@ log = logging.getLogger(__name__)
 class GroupState:
     """partitions: that the member has, each with the records between it and the partition's end (-1: not known yet).
     problem: what is wrong at the moment, or what a rebalance waits for. rebalances: that gave or took partitions.
+    headerless: records whose headers cannot be read.
     """
 
     partitions: Mapping[Partition, int]
     problem: str
     rebalances: int
+    headerless: int
 
 
 class GroupMember:
@@ -95,7 +98,7 @@ class GroupMember:
         self._assigned: dict[Partition, int] = {}
         self._error: SourceError | None = None
         self._problem = ""
-        self._rebalances = 0
+        self._rebalances = self._headerless = 0
         self._fast = False
         self._stopping = threading.Event()
         self._consumer: Consumer | None = None
@@ -189,7 +192,7 @@ class GroupMember:
         """How it is doing. From any thread."""
         with self._lock:
             problem = self._problem if self._error is None else str(self._error)
-            return GroupState(dict(self._assigned), problem, self._rebalances)
+            return GroupState(dict(self._assigned), problem, self._rebalances, self._headerless)
 
     def _take_held(self) -> Taken:
         """At least one chunk, and more while they fit into a batch."""
@@ -242,7 +245,7 @@ class GroupMember:
 
     def _hold(self, messages: Sequence[Message]) -> None:
         """Records of partitions that were given up in the same poll belong to others by now."""
-        good = [cast("parsed.Message", message) for message in messages if not self._is_error(message)]
+        good = self._read_headers(cast("parsed.Message", one) for one in messages if not self._is_error(one))
         if not good:
             return
         chunk = Taken.of(good)
@@ -253,6 +256,16 @@ class GroupMember:
             self._held.extend(chunk.cut(self._options.batch_bytes))
             self._held_bytes += chunk.size
             self._lock.notify_all()
+
+    def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
+        """The records, without headers those whose headers cannot be read."""
+        found, bare = replace_unreadable(messages)
+        if bare:
+            what = "source.%s: the headers of %d records are left out, because names of them are not UTF-8; first: %s"
+            log.warning(what, self._name, len(bare), f"{bare[0].topic()}[{bare[0].partition()}]@{bare[0].offset()}")
+            with self._lock:
+                self._headerless += len(bare)
+        return found
 
     def _is_error(self, message: Message) -> bool:
         error = message.error()

@@ -59,7 +59,7 @@ class KafkaSource(Source):
         self._ready: deque[Batch] = deque()
         self._refusal: SourceRefused | None = None
         self._interrupted = False
-        self._starts = self._records = self._tombstones = self._dead_lettered = 0
+        self._starts = self._records = self._tombstones = self._dead_lettered = self._headers_left_out = 0
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings)
@@ -133,6 +133,7 @@ class KafkaSource(Source):
         read = self._reader.read(messages, to_position(before), behind, received_at, stops)
         self._records += read.records
         self._tombstones += read.tombstones
+        self._headers_left_out += read.headers_left_out
         self._ready.extend(read.batches)
         if read.refused and stops:
             group.give_back(taken, self._offsets)
@@ -204,6 +205,7 @@ class KafkaSource(Source):
         return {
             "records": self._records,
             "tombstones": self._tombstones,
+            "headers_left_out": self._headers_left_out + (state.headerless if state else 0),
             "dead_lettered": self._dead_lettered,
             "partitions": {str(partition): one for partition, one in lags.items() if one >= 0},
             "rebalances": state.rebalances if state else 0,

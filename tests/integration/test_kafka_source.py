@@ -19,7 +19,7 @@ from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.source import KafkaSource
-from tests.event_topics import commits, event, read_rows, source_of, write
+from tests.event_topics import commits, event, read_rows, source_of, write, write_with_header
 from tests.kafka_reader import consume
 from tests.kafka_sinks import create_topic, options
 from tests.snapshots import INITIAL, ON_DEMAND, chunk
@@ -184,6 +184,36 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     assert (letter.headers["dead_letter_topic"], letter.headers["dead_letter_offset"]) == (topic.encode(), b"1")
     assert letter.headers["dead_letter_partition"] == b"0"
     assert b"formats" in (letter.headers["dead_letter_reason"] or b"")
+
+
+@pytest.mark.behaviour("G1")
+def test_headers_go_out_with_their_rows_and_a_name_that_is_no_text_is_told(
+    kafka: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_with_header(kafka, topic, json.dumps(event(1)).encode(), b"tenant")
+    write_with_header(kafka, topic, json.dumps(event(2)).encode(), b"\xff\xfe")
+    write_with_header(kafka, topic, json.dumps(event(3)).encode(), b"seq")
+    write(kafka, topic, [event(number) for number in range(4, 50)])
+    with started(source_of(kafka, topic)) as source:
+        batches = read_rows(source, 49)
+        assert source.stats()["headers_left_out"] == 1
+    assert sorted(commits(batches)) == list(range(1, 50))
+    addresses = [changes.after.addresses for batch in batches for changes in batch.changes]
+    given = [held for one in addresses if one is not None for held in one.field("headers").drop_null().to_pylist()]
+    assert given == [[(b"tenant", b"")]]
+    assert f"the headers of 1 records are left out, because names of them are not UTF-8; first: {topic}[0]@1" in (
+        caplog.text
+    )
+
+
+def test_a_dead_letter_whose_headers_cannot_be_read_has_its_origin(kafka: str, topic: str) -> None:
+    dead = f"{topic}-dead"
+    create_topic(kafka, dead)
+    write_with_header(kafka, topic, b'{"id": 7}', b"\xff")
+    with started(source_of(kafka, topic, deadLetterTopic=dead)) as source:
+        wait_for(lambda: source.read(0.1) is not None and source.stats()["dead_lettered"], "the dead letter")
+    (letter,) = consume(kafka, [dead])
+    assert dict(letter.headers)["dead_letter_offset"] == b"0"
 
 
 @pytest.mark.behaviour("G2")

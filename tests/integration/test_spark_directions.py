@@ -62,6 +62,26 @@ def test_a_key_that_rows_had_before_the_rule_stays(spark: Any, sql: str) -> None
     assert said(made.before, "key")[-1] == b"carl"
 
 
+@pytest.mark.parametrize(
+    ("sql", "keys", "headers"),
+    [
+        ("SELECT *, 'big' AS _topic FROM changes", [b"ann", b"bob", b"dan"], {b"tenant": b"7"}),
+        ("SELECT *, upper(customer) AS _key FROM changes", [b"ANN", b"BOB", b"DAN"], {b"tenant": b"7"}),
+        ("SELECT *, map('other', '8') AS _headers FROM changes", [b"ann", b"bob", b"dan"], {b"other": b"8"}),
+        ("SELECT *, NULL AS _key FROM changes", [None, None, None], {b"tenant": b"7"}),
+        ("SELECT *, explode(array(1, 2)) AS part FROM changes", [None] * 6, {b"tenant": b"7"}),
+    ],
+)
+def test_what_a_rule_says_nothing_of_stays_as_rows_had_it_before(
+    spark: Any, sql: str, keys: list[bytes | None], headers: dict[bytes, bytes]
+) -> None:
+    first = "SELECT *, customer AS _key, map('tenant', '7') AS _headers FROM changes"
+    before = only(spark(orders={"sql": first}).handle(batch(shop())))
+    made = only(spark(orders={"sql": sql}).handle(batch(before)))
+    assert said(made.after, "key") == keys
+    assert [dict(one) for one in said(made.after, "headers")] == [headers] * len(keys)
+
+
 def test_a_key_of_several_columns_is_a_json_object(spark: Any) -> None:
     rule = {"sql": "SELECT *, struct(id AS number, customer) AS _key FROM changes"}
     made = only(spark(orders=rule).handle(batch(shop())))

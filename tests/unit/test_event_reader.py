@@ -19,6 +19,7 @@ from psql_streamer.cells import Tabular
 from psql_streamer.event_reader.documents import BrokenJsonError, cut_out, require_json
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
+from psql_streamer.events.assembling import MOST_HEADER_NAMES
 from psql_streamer.events.routing import Router
 from psql_streamer.model import (
     PART,
@@ -36,8 +37,10 @@ from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.testing.batches import mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
-from tests.spark_changes import INSERT, UPDATE, Texts, changes, column
+from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, changes, column
 from tests.spark_changes import batch as changed
+
+Headers = list[tuple[str, bytes | None]]
 
 BEFORE, AFTER = Position({"offset": 0}, "0"), Position({"offset": 1}, "1")
 
@@ -51,6 +54,7 @@ class Record:
     at: int = 0
     of: str = "orders"
     part: int = 0
+    given_headers: Headers | None = None
 
     def __len__(self) -> int:
         return len(self.value_bytes or b"")
@@ -70,8 +74,8 @@ class Record:
     def value(self) -> bytes | None:
         return self.value_bytes
 
-    def headers(self) -> None:
-        return None
+    def headers(self) -> Headers | None:
+        return self.given_headers
 
 
 def written(form: str, batch: Batch, **options: bool) -> list[Record]:
@@ -79,7 +83,17 @@ def written(form: str, batch: Batch, **options: bool) -> list[Record]:
     router = Router({}, "", "t", "messages")
     found = encoder_of(form, router, {}, **options).encode(batch)
     pairs = zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)
-    return [Record(key, value, at) for at, (key, value) in enumerate(pairs)]
+    return [
+        Record(
+            key,
+            value,
+            at,
+            given_headers=[
+                (name, text) for name, texts in found.headers.items() if (text := texts[at].as_py()) is not None
+            ],
+        )
+        for at, (key, value) in enumerate(pairs)
+    ]
 
 
 def read(records: Sequence[Record], reader: EventReader | None = None) -> Read:
@@ -204,7 +218,7 @@ def test_an_event_of_the_go_service_is_read() -> None:
         "UUID": uuid,
         "Columns": {"id": 1, "note": "<b>"},
     }
-    ((batch,), refused, _, _) = read([Record(b"1", json.dumps(event).encode(), 42)])
+    ((batch,), refused, *_) = read([Record(b"1", json.dumps(event).encode(), 42)])
     assert not refused
     (changes,) = batch.changes
     assert (batch.source.host, batch.source.database) == ("db.example", "shop")
@@ -376,6 +390,66 @@ def test_a_key_that_the_columns_do_not_make_goes_out_as_it_came(key: bytes, coun
     assert [record.key_bytes for record in written(form, batch)] == [key] * count
 
 
+def with_headers(record: Record, *headers: Headers) -> list[Record]:
+    """The record once with each of these."""
+    return [replace(record, given_headers=(record.given_headers or []) + one) for one in headers]
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("again", [True, False])
+def test_headers_that_others_gave_a_record_go_out_with_its_row(count: int, form: str, again: bool) -> None:
+    (record,) = written("event", changed(changes([INSERT], {0: [b"1", b"2"]}, {}, TWO)), headers=True)
+    theirs: Headers = [("traceparent", b"00-1"), ("empty", b""), ("bytes", b"\xff\x00")]
+    records = with_headers(record, theirs, [], theirs[:1]) * count
+    found = read(records)
+    assert found.headers_left_out == 0
+    (batch,) = found.batches
+    ours = dict(record.given_headers or ())
+    assert {"commit", "seq", "op", "uuid"} & ours.keys()
+    expected = [dict(theirs), {}, dict(theirs[:1])] * count
+    out = written(form, batch, headers=again)
+    assert [
+        {name: text for name, text in one.given_headers or () if name not in ours and not name.startswith("__debezium")}
+        for one in out
+    ] == expected
+    assert again == ("seq" in dict(out[0].given_headers or ()))
+
+
+def test_a_delete_and_an_old_row_keep_the_headers_of_their_record() -> None:
+    update, delete = written(
+        "event",
+        changed(changes([UPDATE, DELETE], {0: [b"1", b"2"]}, {0: [b"1", b"1"], 1: [b"3", b"1"]}, TWO)),
+    )
+    (batch,) = read([*with_headers(update, [("a", b"1")]), *with_headers(delete, [("b", b"2")])]).batches
+    (made,) = batch.changes
+    assert made.after.addresses is not None
+    assert made.after.addresses.field("headers").to_pylist() == [[(b"a", b"1")]]
+    out = written("event", batch)
+    assert [one.given_headers for one in out] == [[("a", b"1")], [("b", b"2")]]
+
+
+def test_headers_that_a_row_cannot_have_are_counted() -> None:
+    (record,) = written("event", changed(changes([INSERT], {0: [b"1", b"2"]}, {}, TWO)))
+    twice: Headers = [("a", b"1"), ("none", None), ("a", b"2"), ("with\0nul", b"3"), ("op", b"ours")]
+    found = read(with_headers(record, twice))
+    assert found.headers_left_out == 3
+    assert written("event", found.batches[0])[0].given_headers == [("a", b"2")]
+    many = [[(f"name{number}", b"v")] for number in range(MOST_HEADER_NAMES + 7)]
+    found = read(with_headers(record, *many))
+    assert found.headers_left_out == 7
+    assert [one.given_headers for one in written("event", found.batches[0])] == many[:-7] + [[]] * 7
+
+
+def test_headers_of_a_truncate_are_counted() -> None:
+    truncate = {"Host": "h", "Database": "d", "Schema": "public", "Table": "t", "Action": "truncate"}
+    truncate |= {"Timestamp": "2026-11-22T10:00:00Z", "CommitLSN": 1, "WALPosition": 1, "Seq": 0, "XID": 7}
+    record = Record(None, json.dumps(truncate).encode(), given_headers=[("a", b"1"), ("op", b"truncate")])
+    found = read([record])
+    assert (len(found.batches[0].truncates), found.headers_left_out) == (1, 1)
+
+
 def test_a_half_of_a_surrogate_pair_passes() -> None:
     documents = [b'{"a":"\\ud800"}', b'"\\ud83d"', b'{"a":"\\ude00\\ud83d \\ud83d\\ude00"}', b'{"a":"half\\\\ud800"}']
     columns = (column("id", OIDS["int4"], key=True), column("doc", OIDS["json"]))
@@ -450,7 +524,7 @@ def test_debezium_says_of_columns_of_every_type_that_an_update_left_them_alone(s
     told = {name for name, value in after.items() if value is not None}
     assert len(told) > len(BY_OID) // 2, "with a schema, null stands for what some types cannot hold"
     assert schemas or len(told) == len(columns)
-    ((batch,), refused, _, _) = read([record])
+    ((batch,), refused, *_) = read([record])
     assert not refused
     (again,) = written("event", batch)
     found = json.loads(again.value_bytes or b"")
@@ -462,7 +536,7 @@ def test_values_of_debezium_that_look_a_little_like_placeholders_stay() -> None:
     after = {"id": 1, "a": ["__debezium"], "b": [95], "c": [], "d": [[]], "e": {"scale": 0, "value": "AQ=="}, "f": "["}
     source = {"connector": "postgresql", "ts_ms": 1, "db": "d", "table": "t", "schema": "s", "lsn": 2, "txId": 3}
     record = Record(b'{"id":1}', json.dumps({"op": "u", "source": source, "before": None, "after": after}).encode())
-    ((batch,), refused, _, _) = read([record])
+    ((batch,), refused, *_) = read([record])
     assert not refused
     (again,) = written("event", batch)
     assert json.loads(again.value_bytes or b"")["Columns"] == after

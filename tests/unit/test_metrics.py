@@ -77,6 +77,7 @@ HEALTHY = Running(
             "last_row_age_seconds": 1.5,
             "cursors": {"public.orders": 17, "public.visits": ["a", 1]},
         },
+        "source.hub": {"partitions": {"orders[0]": 12, "a[1]b[10]": 0}, "headers_left_out": 4},
         "source.db1": {"received_lsn": 300, "stored_lsn": 200, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
         "handler.spark": {
             "batches": 3,
@@ -264,6 +265,8 @@ def test_parts_are_read_at_every_scrape() -> None:
     found = samples(metrics)
     assert found["position_lsn"] == {("received", "db1"): 300, ("stored", "db1"): 200, ("confirmed", "db1"): 100}
     assert found["lag_bytes"] == {("db1",): 200}
+    assert found["partition_lag_records"] == {("0", "hub", "orders"): 12, ("10", "hub", "a[1]b"): 0}
+    assert found["source_headers_left_out_total"] == {("hub",): 4}
     assert found["reconnects_total"] == {("db1",): 2}
     assert found["sink_events_total"] == {("kafka1",): 7, ("plain",): 9}
     assert found["sink_bytes_total"] == {("kafka1",): 700}
