@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -30,7 +31,8 @@ class Beginnings:
         """Where startAt wants the partitions of all topics when the group reads the first time, to be committed.
 
         Those of other members as well: a partition, or a topic of a pattern, that has no offset later is new, and read
-        from its beginning. None for "earliest", which is the same for both, and where a position was stored.
+        from its beginning. So are those that a startAt of offsets does not name. None for "earliest", which is the same
+        for both, and where a position was stored.
         """
         options = self._options
         if options.start_at == "earliest" or self._reached:
@@ -43,9 +45,25 @@ class Beginnings:
         ]
         if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
             return ()
+        if isinstance(options.start_at, Mapping):
+            return self._given(consumer, options.start_at, {(one.topic, one.partition) for one in every})
         return [
             TopicPartition(one.topic, one.partition, self._offset_of_start(consumer, one), OUR_COMMIT) for one in every
         ]
+
+    def _given(
+        self, consumer: Consumer, start_at: Offsets, there: AbstractSet[tuple[str, int]]
+    ) -> Sequence[TopicPartition]:
+        """The offsets that startAt names. PositionRefused for one that cannot be read from."""
+        for partition, offset in start_at.items():
+            if partition not in there:
+                raise PositionRefused(f"startAt names {partition}, which does not exist", _CORRECT)
+            sought = TopicPartition(*partition)
+            low, high = consumer.get_watermark_offsets(sought, timeout=self._options.timeout)
+            if not low <= offset <= high:
+                records = f"whose records are {low} to {high - 1}" if low < high else f"which has none before {high}"
+                raise PositionRefused(f"startAt names offset {offset} of {partition}, {records}", _CORRECT)
+        return [TopicPartition(*partition, offset, OUR_COMMIT) for partition, offset in start_at.items()]
 
     def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
         """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
@@ -76,6 +94,9 @@ class Beginnings:
             if found.offset >= 0:
                 return int(found.offset)
         return int(consumer.get_watermark_offsets(partition, timeout=timeout)[1])
+
+
+_CORRECT = "correct startAt"
 
 
 def gap_remedy(group: str) -> str:

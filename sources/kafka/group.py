@@ -26,7 +26,7 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, So
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
 from sources.kafka.errors import NOT_SHOWN, REFUSED, source_error
-from sources.kafka.offsets import Offsets, Partition, list_partitions
+from sources.kafka.offsets import Offsets, Partition, list_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, topic_ids
 from sources.kafka.taken import Taken
@@ -404,6 +404,8 @@ class GroupMember:
             self._require_same_topics({one.topic for one in partitions})
             if begun := self._beginnings.begin(consumer):
                 consumer.commit(offsets=list(begun), asynchronous=False)
+                shown = to_position({Partition(one.topic, one.partition): one.offset for one in begun})
+                log.info("source.%s: the group has no offsets, startAt sets %s", self._name, shown)
             placed = self._place(consumer, partitions)
             consumer.incremental_assign(placed)
             # The client keeps the pause of a partition that was given up and comes back.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from confluent_kafka import Consumer, KafkaException
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
@@ -17,6 +17,7 @@ from psql_streamer.events.routing import check_topic
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
 from sinks.kafka.options import Hosts, Property
 from sources.kafka.dead_letters import DeadLetters
+from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 _MOST_RECORDS = 1_000_000
@@ -38,20 +39,43 @@ _OURS = {
 """Properties that a section cannot pass through, and why."""
 
 
-def _moment(value: Any) -> Any:
-    if isinstance(value, datetime):
-        moment = value
-    elif value in ("earliest", "latest"):
+def _read_start(value: Any) -> str | datetime | Offsets:
+    if isinstance(value, Mapping):
+        return _read_offsets(value)
+    if isinstance(value, str) and value in _STARTS:
         return value
-    else:
-        try:
-            moment = datetime.fromisoformat(str(value))
-        except ValueError:
-            raise ValueError('is not "earliest", "latest" or a time such as "2026-11-22T10:00:00Z"') from None
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"is not {_FORMS_OF_START}") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if moment < datetime(1970, 1, 1, tzinfo=UTC):
         raise ValueError("is before 1970, where Kafka's times begin")
     return moment
+
+
+_STARTS = ("earliest", "latest")
+_FORMS_OF_START = (
+    '"earliest", "latest", a time such as "2026-11-22T10:00:00Z", or a table of offsets such as '
+    "{ orders = { 0 = 1234, 1 = 99 } }"
+)
+
+
+def _read_offsets(value: Mapping[str, Any]) -> Offsets:
+    found = {}
+    for topic, partitions in value.items():
+        check_topic("startAt", topic)
+        if not isinstance(partitions, Mapping) or not partitions:
+            raise ValueError(f'says no offsets of topic "{topic}": give {_FORMS_OF_START}')
+        for number, offset in partitions.items():
+            if not str(number).isdecimal():
+                raise ValueError(f'has "{number}" as a partition of topic "{topic}": give its number')
+            if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+                raise ValueError(f"has {offset!r} as the offset of {topic}[{number}]: give a number from 0 on")
+            found[Partition(topic, int(number))] = offset
+    if not found:
+        raise ValueError(f"is empty: give {_FORMS_OF_START}")
+    return found
 
 
 def _is_topic(name: str) -> str:
@@ -73,7 +97,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-StartAt = Annotated[str | datetime, BeforeValidator(_moment)]
+StartAt = Annotated[str | datetime | Offsets, PlainValidator(_read_start)]
 Topics = Annotated[
     tuple[Annotated[str, AfterValidator(_is_topic)], ...], AfterValidator(require_items), AfterValidator(_distinct)
 ]
@@ -84,8 +108,8 @@ class KafkaSourceOptions(SourceOptions):
 
     topics: names, or regular expressions that begin with ^. batch_size, batch_bytes: upper bounds of a micro-batch in
     records and bytes. batch_flush_interval: the longest wait of a record for more of them. instance_id: a name of this
-    instance in its group that stays over restarts. start_at: where partitions are read from that the group has no
-    offset of. drain_timeout: how long a rebalance waits for the sinks.
+    instance in its group that stays over restarts. start_at: where partitions are read from if the group has no offsets
+    yet; a mapping holds the offsets of some. drain_timeout: how long a rebalance waits for the sinks.
     """
 
     hosts: Hosts
@@ -152,6 +176,14 @@ class KafkaSourceOptions(SourceOptions):
             check_topic("deadLetterTopic", self.dead_letter_topic)
         if self.dead_letter_topic and subscribed(self.topics, [self.dead_letter_topic]):
             raise ValueError("deadLetterTopic is one of the topics: its records would be put there again and again")
+        return self
+
+    @model_validator(mode="after")
+    def _start_is_of_the_topics(self) -> Self:
+        if isinstance(self.start_at, Mapping):
+            given = {partition.topic for partition in self.start_at}
+            if others := sorted(given.difference(subscribed(self.topics, given))):
+                raise ValueError(f"startAt names topics that are not in topics: {', '.join(others)}")
         return self
 
     @model_validator(mode="after")

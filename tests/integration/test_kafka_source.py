@@ -131,6 +131,35 @@ def test_it_starts_where_start_at_says_and_a_restart_goes_on_there(
         assert commits(read_rows(again, len(expected))) == expected
 
 
+def test_it_starts_at_offsets_and_partitions_that_are_not_named_at_their_beginning(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(kafka, topic_prefix, partitions=2)
+    write(kafka, topic_prefix, [event(number) for number in range(1, 5)], partition=0)
+    write(kafka, topic_prefix, [event(11)], partition=1)
+    start_at = {topic_prefix: {"0": 3}}
+    with (
+        caplog.at_level("INFO"),
+        started(source_of(kafka, topic_prefix, group=topic_prefix, startAt=start_at)) as source,
+    ):
+        assert sorted(commits(read_rows(source, 2))) == [4, 11]
+    assert f"the group has no offsets, startAt sets {topic_prefix}[0]@3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "said"),
+    [(0, 3, "whose records are 0 to 1"), (1, 0, "which does not exist")],
+)
+def test_a_start_that_is_not_there_is_refused(kafka: str, topic: str, partition: int, offset: int, said: str) -> None:
+    write(kafka, topic, [event(1), event(2)])
+    start_at = {topic: {str(partition): offset}}
+    with (
+        started(source_of(kafka, topic, group=topic, startAt=start_at)) as source,
+        pytest.raises(PositionRefused, match=said),
+    ):
+        read_rows(source, 1)
+
+
 def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(1)])
     fast = {"topic.metadata.refresh.interval.ms": 500}

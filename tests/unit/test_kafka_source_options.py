@@ -37,6 +37,12 @@ PROBLEMS = {
     "no regular expression": ({"topics": ["^orders[.*"]}, "is no regular expression"),
     "a class of characters": ({"topics": ["^[[:alpha:]]+"]}, r"write \[a-z\]"),
     "a time before all": ({"startAt": "1969-12-31T00:00:00Z"}, "before 1970"),
+    "a start that is a number": ({"startAt": 17}, "a table of offsets such as"),
+    "no offsets at all": ({"startAt": {}}, "is empty"),
+    "no offsets of a topic": ({"startAt": {"orders": 5}}, 'no offsets of topic "orders"'),
+    "a partition that is none": ({"startAt": {"orders": {"x": 5}}}, '"x" as a partition'),
+    "an offset that is none": ({"startAt": {"orders": {"0": -1}}}, r"-1 as the offset of orders\[0\]"),
+    "offsets of another topic": ({"startAt": {"visits": {"0": 5}}}, "not in topics: visits"),
     "a client that cannot write dead letters": (
         {"deadLetterTopic": "dead", "kafka": {"max.in.flight": 10}},
         "dead letters cannot be written with these properties",
@@ -55,9 +61,14 @@ def test_what_cannot_work_is_refused_with_the_reason(name: str) -> None:
         options(**more)
 
 
-def test_a_start_is_a_word_or_a_moment() -> None:
+def test_a_start_is_a_word_a_moment_or_offsets() -> None:
     assert options().start_at == "earliest"
     assert options(startAt="2026-11-22T10:00:00Z").start_at == datetime(2026, 11, 22, 10, tzinfo=UTC)
+    assert options(startAt={"orders": {"0": 5, "12": 0}}).start_at == {
+        Partition("orders", 0): 5,
+        Partition("orders", 12): 0,
+    }
+    assert options(topics=["^or"], startAt={"orders": {"1": 2}}).start_at == {Partition("orders", 1): 2}
     assert options(startAt=datetime(2026, 11, 22, 10)).start_at == datetime(2026, 11, 22, 10, tzinfo=UTC)
 
 
