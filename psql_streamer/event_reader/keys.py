@@ -50,6 +50,11 @@ class KeyReader:
         return self._usual
 
 
+def members_of(key: bytes) -> Mapping[str, Raw]:
+    """The columns that a key names, with their values; none for a key that is no JSON object."""
+    return _members(key)[0]
+
+
 def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
     """The columns of the keys of rows, if each row's columns make its key, and all keys are of the same ones.
 

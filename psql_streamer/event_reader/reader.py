@@ -31,7 +31,11 @@ from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Orig
 from psql_streamer.event_reader.part import Part
 from psql_streamer.event_reader.plain import read_plain
 from psql_streamer.event_reader.tables import Tables
+from psql_streamer.event_reader.tombstones import LookBack, Tombstone, TombstoneReader
 from psql_streamer.model import Batch, Position, Relation
+
+_ParseTopic = Callable[[str, bytes], Parsed]
+"""Parses a record's value. The topic may tell its format."""
 
 
 class Refused(NamedTuple):
@@ -43,14 +47,16 @@ class Refused(NamedTuple):
 
 class Read(NamedTuple):
     """What records gave. batches: all but the last have the position before these records. records: how many were
-    read. tombstones: those without a value, which say nothing that the delete before them does not say.
-    headers_left_out: headers that do not go out again, see HeaderReader.
+    read. tombstones: how many of them have no value. tombstone_deletes: those of them that became deletes.
+    unknown_tombstones: those that no record in front of them explains. headers_left_out: see HeaderReader.
     """
 
     batches: Sequence[Batch]
     refused: Sequence[Refused]
     records: int
-    tombstones: int
+    tombstones: int = 0
+    tombstone_deletes: int = 0
+    unknown_tombstones: Sequence[Message] = ()
     headers_left_out: int = 0
 
 
@@ -64,6 +70,7 @@ class EventReader:
         self._name = name
         self._tables = Tables()
         self._alike = AlikeReader()
+        self._tombstones = TombstoneReader(lambda message: self._read_value(message, self._parse))
         self._form_of_topic: dict[str, Parse] = {}
         self._kinds: dict[tuple[str, str], str] = {}
 
@@ -78,21 +85,25 @@ class EventReader:
         behind: Callable[[int], Position],
         received_at: float,
         stops: bool,
+        look_back: LookBack = lambda _: (),
     ) -> Read:
         """The batches of some records. before: the position in front of them. behind: the one behind so many of them.
-        stops: whether nothing is read from the first record on that is no event.
+        stops: whether nothing is read from the first record on that is no event. look_back: asked for the records in
+        front of a tombstone, where those that were read do not say whose key it is.
         """
         self._tables.mark()
         try:
             if len(messages) >= _MANY and (part := self._read_many(messages)) is not None:
                 batch = part.finish(self._name, behind(len(messages)), received_at)
                 self._kinds[part.origin.host, part.origin.database] = part.origin.kind
-                return Read([batch], (), len(messages), 0, part.headers_left_out)
+                self._tombstones.forget()
+                return Read([batch], (), len(messages), headers_left_out=part.headers_left_out)
             self._tables.roll_back()
-            return self._read_each(messages, before, behind, received_at, stops, self._parse)
+            return self._read_each(messages, before, behind, received_at, stops, self._parse, look_back)
         except BrokenJsonError:
             self._tables.roll_back()
-            return self._read_each(messages, before, behind, received_at, stops, self._parse_strictly)
+            self._tombstones.forget()
+            return self._read_each(messages, before, behind, received_at, stops, self._parse_strictly, look_back)
 
     def _read_each(
         self,
@@ -101,38 +112,46 @@ class EventReader:
         behind: Callable[[int], Position],
         received_at: float,
         stops: bool,
-        parse: Callable[[str, bytes], Parsed],
+        parse: _ParseTopic,
+        look_back: LookBack,
     ) -> Read:
-        order, parts = Order(), list[Part]()
-        refused: list[Refused] = []
-        count = tombstones = 0
+        parts, refused, unknown = _Parts(self._tables), list[Refused](), list[Message]()
+        count = repeated = 0
         for message in messages:
-            value = message.value()
             try:
-                if value is None:
-                    tombstones += 1
+                said = self._read_record(message, parse, look_back)
+                if said is Tombstone.REPEATED:
+                    repeated += 1
+                elif said is Tombstone.UNKNOWN:
+                    unknown.append(message)
                 else:
-                    parsed = self._name_kind(_parse_whole(parse, message.topic(), value))
-                    if parsed.snapshot is not None and not parsed.snapshot.id:
-                        parsed = name_snapshot(parsed, message.headers() or ())
-                    number = order.place(parsed, message)
-                    if number == len(parts):
-                        parts.append(Part(parsed.origin, self._tables))
-                    parts[number].add(parsed, message)
+                    parts.add(said, message)
+                    self._tombstones.note(message, said)
             except NoEventError as error:
                 refused.append(Refused(message, str(error)))
                 if stops:
                     break
             count += 1
-        held = [part for part in parts if part.count]
+        held = parts.that_hold_some()
         for part in held:  # before any of them tells of shapes
             part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
         last = held[-1] if held else Part(_NOWHERE, self._tables)
+        batches.append(last.finish(self._name, behind(count), received_at))
+        tombstones = sum(message.value() is None for message in messages[:count])
         left_out = sum(part.headers_left_out for part in held)
-        return Read(
-            [*batches, last.finish(self._name, behind(count), received_at)], refused, count, tombstones, left_out
-        )
+        return Read(batches, refused, count, tombstones, tombstones - repeated - len(unknown), unknown, left_out)
+
+    def _read_record(self, message: Message, parse: _ParseTopic, look_back: LookBack) -> Parsed | Tombstone:
+        if message.value() is None:
+            return self._tombstones.read(message, look_back)
+        return self._read_value(message, parse)
+
+    def _read_value(self, message: Message, parse: _ParseTopic) -> Parsed:
+        parsed = self._name_kind(_parse_whole(parse, message.topic(), message.value() or b""))
+        if parsed.snapshot is not None and not parsed.snapshot.id:
+            parsed = name_snapshot(parsed, message.headers() or ())
+        return parsed
 
     def _read_many(self, messages: Sequence[Message]) -> Part | None:
         """By columns, or else by fields; None for records of which some must be read one by one."""
@@ -208,7 +227,27 @@ class EventReader:
         raise NoEventError(reason or "it is none of the formats event, envelope and debezium")
 
 
-def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes) -> Parsed:
+class _Parts:
+    """Where records go that are read one by one."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._order = Order()
+        self._parts: list[Part] = []
+
+    def add(self, parsed: Parsed, message: Message) -> None:
+        """A change. NoEventError when it is not whole."""
+        number = self._order.place(parsed, message)
+        if number == len(self._parts):
+            self._parts.append(Part(parsed.origin, self._tables))
+        self._parts[number].add(parsed, message)
+
+    def that_hold_some(self) -> Sequence[Part]:
+        """One behind the other."""
+        return [part for part in self._parts if part.count]
+
+
+def _parse_whole(parse: _ParseTopic, topic: str, value: bytes) -> Parsed:
     """What a record says, however deep its values are. Raises nothing but NoEventError: it is one of many records."""
     try:
         try:
@@ -225,7 +264,7 @@ def _parse_whole(parse: Callable[[str, bytes], Parsed], topic: str, value: bytes
         raise NoEventError("a field of it has a value that no event has") from None
 
 
-def _parse_otherwise(parse: Callable[[str, bytes], Parsed], topic: str, other: Shallow | Veiled) -> Parsed:
+def _parse_otherwise(parse: _ParseTopic, topic: str, other: Shallow | Veiled) -> Parsed:
     """What a record says of which parts are written otherwise, with its values as they are."""
     parsed = parse(topic, other.text)
     return parsed._replace(new=_restore(other, parsed.new), old=_restore(other, parsed.old))

@@ -55,6 +55,20 @@ _PART_STATS = (
     ),
     _PartStat(
         "source",
+        "tombstone_deletes",
+        CounterMetricFamily,
+        "source_tombstone_deletes",
+        "Records without a value that became deletes.",
+    ),
+    _PartStat(
+        "source",
+        "unknown_tombstones",
+        CounterMetricFamily,
+        "source_unknown_tombstones",
+        "Records without a value that were left out, because no record says of which table they are.",
+    ),
+    _PartStat(
+        "source",
         "headers_left_out",
         CounterMetricFamily,
         "source_headers_left_out",

@@ -11,6 +11,7 @@ from typing import ClassVar
 from confluent_kafka import KafkaException
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.event_reader.parsed import Message
 from psql_streamer.event_reader.reader import EventReader, Refused
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import Batch, Position, Relation, Stats
@@ -21,6 +22,7 @@ from sources.kafka.check import findings
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
 from sources.kafka.group import GroupMember
+from sources.kafka.look_back import LookBack
 from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed, topic_ids
@@ -55,11 +57,13 @@ class KafkaSource(Source):
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
         self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
+        self._before = LookBack(options)
         self._refused: Sequence[Refused] = ()
         self._ready: deque[Batch] = deque()
         self._refusal: SourceRefused | None = None
         self._interrupted = False
-        self._starts = self._records = self._tombstones = self._dead_lettered = self._headers_left_out = 0
+        self._starts = self._records = self._dead_lettered = self._headers_left_out = 0
+        self._tombstones = self._tombstone_deletes = self._unknown_tombstones = 0
 
     def check(self) -> Iterable[Finding]:
         return findings(self._settings)
@@ -130,9 +134,12 @@ class KafkaSource(Source):
             return to_position(self._offsets)
 
         stops = not self._settings.dead_letter_topic
-        read = self._reader.read(messages, to_position(before), behind, received_at, stops)
+        look_back = self._before.records_before
+        read = self._reader.read(messages, to_position(before), behind, received_at, stops, look_back)
         self._records += read.records
         self._tombstones += read.tombstones
+        self._tombstone_deletes += read.tombstone_deletes
+        self._leave_out(read.unknown_tombstones)
         self._headers_left_out += read.headers_left_out
         self._ready.extend(read.batches)
         if read.refused and stops:
@@ -141,6 +148,13 @@ class KafkaSource(Source):
         elif read.refused:
             self._refused = read.refused
             self._letters.add(read.refused)
+
+    def _leave_out(self, unknown: Sequence[Message]) -> None:
+        if unknown:
+            self._unknown_tombstones += len(unknown)
+            first = f"{unknown[0].topic()}[{unknown[0].partition()}]@{unknown[0].offset()}"
+            what = "source.%s: %d records without a value are left out: no record in front of them says of which table "
+            log.warning(what + "they are; first: %s", self.name, len(unknown), first)
 
     def _give(self) -> Batch:
         batch = self._ready.popleft()
@@ -179,6 +193,7 @@ class KafkaSource(Source):
         if group is not None:
             group.close(_LEAVE_SECONDS)
         self._letters.close()
+        self._before.close()
 
     def status(self) -> Status:
         group = self._group
@@ -205,6 +220,8 @@ class KafkaSource(Source):
         return {
             "records": self._records,
             "tombstones": self._tombstones,
+            "tombstone_deletes": self._tombstone_deletes,
+            "unknown_tombstones": self._unknown_tombstones,
             "headers_left_out": self._headers_left_out + (state.headerless if state else 0),
             "dead_lettered": self._dead_lettered,
             "partitions": {str(partition): one for partition, one in lags.items() if one >= 0},

@@ -1,12 +1,14 @@
 """Records whose headers the client cannot give, because the name of one is not UTF-8.
 
-confluent_kafka raises SystemError for them, and what it returns the second time must not be touched: it has NULL in
-place of the name (Message_headers and c_headers_to_py in its confluent_kafka.c).
+confluent_kafka fails for them, and what it returns must not be touched, nor what it returns the second time: it has
+NULL in place of the name (Message_headers and c_headers_to_py in its confluent_kafka.c).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from operator import methodcaller
 
 from psql_streamer.event_reader.parsed import Message
 
@@ -29,6 +31,9 @@ class Headerless(Message):
     def offset(self) -> int:
         return self._message.offset()
 
+    def timestamp(self) -> tuple[int, int]:
+        return self._message.timestamp()
+
     def key(self) -> bytes | None:
         return self._message.key()
 
@@ -39,16 +44,22 @@ class Headerless(Message):
         return None
 
 
+_read_headers = methodcaller("headers")
+"""Not `message.headers()`: where Python has specialised that call, it does not look whether the function failed."""
+
+
 def replace_unreadable(messages: Iterable[Message]) -> tuple[list[Message], list[Headerless]]:
-    """All records, of which those stand without headers whose headers cannot be read; and these."""
-    found, replaced, at = list(messages), list[Headerless](), 0
-    while at < len(found):
+    """All records, of which those stand without headers whose headers cannot be read; and these.
+
+    It must be the first who asks the records for their headers.
+    """
+    found, replaced, count = list(messages), list[Headerless](), 0
+    while count < len(found):
         try:
-            for at in range(at, len(found)):  # noqa: B020 - goes on where it stopped
-                found[at].headers()
+            for _ in map(_read_headers, islice(found, count, None)):
+                count += 1
         except (SystemError, UnicodeDecodeError):
-            found[at] = bare = Headerless(found[at])
+            found[count] = bare = Headerless(found[count])
             replaced.append(bare)
-        else:
-            break
+            count += 1
     return found, replaced

@@ -216,6 +216,29 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
 
 
 @pytest.mark.behaviour("G1")
+def test_a_tombstone_behind_which_a_source_starts_is_explained_by_the_records_in_front_of_it(
+    kafka: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(kafka, topic, [None, *(event(number) for number in range(1, 40))])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        source.confirm(read_rows(source, 39)[-1].position)
+        stats = source.stats()
+        assert (stats["tombstones"], stats["unknown_tombstones"], stats["tombstone_deletes"]) == (1, 1, 0)
+    assert "1 records without a value are left out" in caplog.text
+    assert f"first: {topic}[0]@0" in caplog.text
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in (7, 8):
+        producer.produce(topic, None, b'{"id":%d}' % number)
+    assert producer.flush(30) == 0
+    with started(source_of(kafka, topic, group=topic)) as source:
+        batches = read_rows(source, 2)
+        assert source.stats()["tombstone_deletes"] == 2
+    assert set(commits(batches)) == {39}
+    rows = [changes.before.columns[0].to_pylist() for batch in batches for changes in batch.changes]
+    assert rows == [[b"7", b"8"]]
+
+
+@pytest.mark.behaviour("G1")
 def test_headers_go_out_with_their_rows_and_a_name_that_is_no_text_is_told(
     kafka: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

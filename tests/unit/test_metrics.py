@@ -77,8 +77,14 @@ HEALTHY = Running(
             "last_row_age_seconds": 1.5,
             "cursors": {"public.orders": 17, "public.visits": ["a", 1]},
         },
-        "source.hub": {"partitions": {"orders[0]": 12, "a[1]b[10]": 0}, "headers_left_out": 4},
-        "source.db1": {"received_lsn": 300, "stored_lsn": 200, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
+        "source.hub": {
+            "partitions": {"orders[0]": 12, "a[1]b[10]": 0},
+            "headers_left_out": 4,
+            "tombstones": 9,
+            "tombstone_deletes": 2,
+            "unknown_tombstones": 1,
+        },
+        "partitions": {"orders[0]": 12, "a[1]b[10]": 0},
         "handler.spark": {
             "batches": 3,
             "rows": 60,
@@ -266,7 +272,9 @@ def test_parts_are_read_at_every_scrape() -> None:
     assert found["position_lsn"] == {("received", "db1"): 300, ("stored", "db1"): 200, ("confirmed", "db1"): 100}
     assert found["lag_bytes"] == {("db1",): 200}
     assert found["partition_lag_records"] == {("0", "hub", "orders"): 12, ("10", "hub", "a[1]b"): 0}
-    assert found["source_headers_left_out_total"] == {("hub",): 4}
+    of_topics = {"headers_left_out": 4, "tombstones": 9, "tombstone_deletes": 2, "unknown_tombstones": 1}
+    for key, value in of_topics.items():
+        assert found[f"source_{key}_total"] == {("hub",): value}
     assert found["reconnects_total"] == {("db1",): 2}
     assert found["sink_events_total"] == {("kafka1",): 7, ("plain",): 9}
     assert found["sink_bytes_total"] == {("kafka1",): 700}
