@@ -84,7 +84,7 @@ HEALTHY = Running(
             "tombstone_deletes": 2,
             "unknown_tombstones": 1,
         },
-        "partitions": {"orders[0]": 12, "a[1]b[10]": 0},
+        "source.db1": {"received_lsn": 300, "stored_lsn": 200, "confirmed_lsn": 100, "lag_bytes": 200, "reconnects": 2},
         "handler.spark": {
             "batches": 3,
             "rows": 60,
