@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
     AclOperation,
     AdminClient,
@@ -18,13 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 
 from psql_streamer.events.routing import SourceTopic
 from psql_streamer.interfaces import Finding, Severity
+from sinks.kafka.administrator import Administrator
 from sinks.kafka.connection_errors import UNREACHABLE
 from sinks.kafka.errors import REFUSED, remedy
 from sinks.kafka.findings import limit_findings, listed
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.topics import how_to_create
-
-log = logging.getLogger(__name__)
 
 _DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
 
@@ -41,21 +38,22 @@ class KafkaCheck:
         """Findings about the brokers, and about every topic that the section names outright."""
         self._seen = None
         options = self._options
-        complaints: list[KafkaError] = []
+        administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
+        admin = administrator.client
         try:
-            settings: dict[str, Any] = {**options.admin_properties(), "error_cb": complaints.append, "logger": log}
-            admin = AdminClient(settings)
-            cluster = admin.list_topics(timeout=options.timeout)
+            cluster = administrator.list_topics()
         except KafkaException as error:
-            admin.poll(0)
-            yield _unreachable(options, [*complaints, error.args[0]])
+            said: KafkaError = error.args[0]
+            yield administrator.describe_silence(said, remedy(said) or UNREACHABLE[KafkaError._TRANSPORT])
             return
         named = _named_topics(options)
         missing = [topic for topic in named if topic not in cluster.topics]
         if options.create_topics is None and (missing or _has_table_topics(options)):
             self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
             yield from self._missing(missing, self._seen)
-        yield from _existing(self._name, options, admin, [topic for topic in named if topic in cluster.topics])
+        existing = [topic for topic in named if topic in cluster.topics]
+        yield from administrator.find_forbidden(existing, AclOperation.WRITE, remedy)
+        yield from _too_small(self._name, options, admin, existing)
 
     def absent(self, topics: Iterable[str]) -> Iterator[Finding]:
         """Which of the topics that tables go to do not exist, if nobody makes them. Nothing before `findings`."""
@@ -96,12 +94,6 @@ class _Seen:
         return "whether brokers create topics cannot be seen" if self.automatic is None else "brokers create no topics"
 
 
-def _unreachable(options: KafkaSinkOptions, said: list[KafkaError]) -> Finding:
-    worst = next((error for error in said if error.code() in REFUSED), said[0])
-    problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {worst.str()}"
-    return Finding(Severity.ERROR, problem, remedy(worst) or UNREACHABLE[KafkaError._TRANSPORT])
-
-
 def _named_topics(options: KafkaSinkOptions) -> list[str]:
     """Topics that are known without the tables, those of each source included."""
     given = (
@@ -134,29 +126,6 @@ def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -
         return None
     entry = settings.get("auto.create.topics.enable")
     return None if entry is None else entry.value == "true"
-
-
-def _existing(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:
-    if not topics:
-        return
-    described = admin.describe_topics(
-        TopicCollection(topics), include_authorized_operations=True, request_timeout=options.timeout
-    )
-    for topic, future in described.items():
-        try:
-            allowed = future.result().authorized_operations
-        except KafkaException as error:
-            describe = (
-                f"look at it with kafka-topics.sh --bootstrap-server {options.hosts[0]} --describe --topic {topic}"
-            )
-            mend = remedy(error.args[0]) or describe
-            yield Finding(Severity.ERROR, f'topic "{topic}": {error.args[0].str()}', mend)
-            continue
-        if allowed and AclOperation.WRITE not in allowed:
-            server = f"--bootstrap-server {options.hosts[0]}"
-            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Write --topic {topic}"
-            yield Finding(Severity.ERROR, f'no permission to write to topic "{topic}"', mend)
-    yield from _too_small(name, options, admin, topics)
 
 
 def _too_small(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:

@@ -9,7 +9,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
@@ -20,57 +19,42 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
 )
 
 from psql_streamer.interfaces import Finding, Severity
-from sources.kafka.administrator import Administrator
-from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED
+from sinks.kafka.administrator import Administrator
+from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 
+def make_administrator(options: KafkaSourceOptions) -> Administrator:
+    """A client for questions about the source's brokers."""
+    return Administrator(options.hosts, options.client_properties(), options.timeout, REFUSED)
+
+
 def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
     """Findings about the brokers, the topics, and the group's offsets."""
-    administrator = Administrator(options)
+    administrator = make_administrator(options)
     admin = administrator.client
     try:
         found = administrator.list_topics().topics
     except KafkaException as error:
-        yield _unreachable(options, error.args[0])
+        said: KafkaError = error.args[0]
+        yield administrator.describe_silence(said, remedy(said) or MAY_PASS[KafkaError._TRANSPORT])
         return
     there: dict[str, TopicMetadata] = {}
     for topic in options.topics:
         if topic.startswith(PATTERN_MARK):
             there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
-            problem, remedy = f'topic "{topic}" does not exist, or may not be described', NOT_SHOWN
-            yield Finding(Severity.ERROR, problem, remedy)
+            yield Finding(Severity.ERROR, f'topic "{topic}" does not exist, or may not be described', NOT_SHOWN)
         elif (denied := found[topic].error) is not None:
-            yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', REFUSED.get(denied.code(), "look at it"))
+            yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', remedy(denied) or "look at it")
         else:
             there[topic] = found[topic]
     if options.dead_letter_topic and options.dead_letter_topic not in found:
         problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
-    yield from _unreadable(admin, options, list(there))
+    yield from administrator.find_forbidden(list(there), AclOperation.READ, remedy)
     yield from _offsets(admin, options, there)
-
-
-def _unreadable(admin: AdminClient, options: KafkaSourceOptions, topics: list[str]) -> Iterator[Finding]:
-    """The topics that the source's user may describe and not read."""
-    if not topics:
-        return
-    described = admin.describe_topics(
-        TopicCollection(topics), include_authorized_operations=True, request_timeout=options.timeout
-    )
-    for topic, future in described.items():
-        try:
-            allowed = future.result().authorized_operations
-        except KafkaException as error:
-            said = error.args[0]
-            yield Finding(Severity.ERROR, f'topic "{topic}": {said.str()}', REFUSED.get(said.code(), "look at it"))
-            continue
-        if allowed and AclOperation.READ not in allowed:
-            server = f"--bootstrap-server {options.hosts[0]}"
-            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Read --topic {topic}"
-            yield Finding(Severity.ERROR, f'no permission to read from topic "{topic}"', mend)
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:
@@ -90,8 +74,8 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         refused = said.code() in REFUSED
         # Brokers that have just started have no coordinator for a while.
         severity = Severity.ERROR if refused else Severity.WARNING
-        remedy = REFUSED[said.code()] if refused else "check again, or look at the brokers' log"
-        yield Finding(severity, f"the offsets of group {options.group_id} cannot be read: {said.str()}", remedy)
+        mend = REFUSED[said.code()] if refused else "check again, or look at the brokers' log"
+        yield Finding(severity, f"the offsets of group {options.group_id} cannot be read: {said.str()}", mend)
         return
     for one in stored:
         low = lows[one.topic, one.partition]
@@ -124,9 +108,3 @@ _COORDINATOR_MOVES = {
 }
 
 _PAUSE_SECONDS = 0.1
-
-
-def _unreachable(options: KafkaSourceOptions, error: KafkaError) -> Finding:
-    remedy = REFUSED.get(error.code()) or MAY_PASS.get(error.code()) or MAY_PASS[KafkaError._TRANSPORT]
-    problem = f"no answer from {','.join(options.hosts)} within {options.timeout:g} s: {error.str()}"
-    return Finding(Severity.ERROR, problem, remedy)

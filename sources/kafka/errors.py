@@ -34,6 +34,10 @@ MAY_PASS: Mapping[int, str] = {
 
 def source_error(what: str, error: KafkaError) -> SourceError:
     """The exception for an error of the consumer."""
-    code = error.code()
-    kind = SourceRefused if code in REFUSED else SourceUnavailable
-    return kind(f"{what}: {error.str()}", REFUSED.get(code) or MAY_PASS.get(code, ""))
+    kind = SourceRefused if error.code() in REFUSED else SourceUnavailable
+    return kind(f"{what}: {error.str()}", remedy(error))
+
+
+def remedy(error: KafkaError) -> str:
+    """What to do about an error; empty when there is nothing to say."""
+    return REFUSED.get(error.code()) or MAY_PASS.get(error.code(), "")

@@ -114,7 +114,7 @@ class GroupMember:
         except KafkaException as error:
             self._consumer.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
             raise self.error or source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
-        missing = [topic for topic in options.topics if not topic.startswith("^") and topic not in found]
+        missing = [topic for topic in options.topics if not topic.startswith(PATTERN_MARK) and topic not in found]
         if missing:
             raise SourceUnavailable(f"topics do not exist, or may not be described: {', '.join(missing)}", NOT_SHOWN)
         self._consumer.subscribe(

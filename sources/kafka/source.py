@@ -16,9 +16,8 @@ from psql_streamer.event_reader.reader import EventReader, Refused
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
-from sources.kafka.administrator import Administrator
 from sources.kafka.capturing import KafkaCapture
-from sources.kafka.check import findings
+from sources.kafka.check import findings, make_administrator
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
 from sources.kafka.group import GroupMember
@@ -71,7 +70,7 @@ class KafkaSource(Source):
     def stream_identity(self) -> Mapping[str, str]:
         """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""
         options = self._settings
-        administrator = Administrator(options)
+        administrator = make_administrator(options)
         try:
             metadata = administrator.list_topics()
             ids = topic_ids(administrator.client, subscribed(options.topics, metadata.topics), options.timeout)

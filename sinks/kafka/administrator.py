@@ -1,0 +1,79 @@
+"""Questions about a cluster, for sinks and sources: what it shows, why it answers none, and what is not allowed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
+    AclOperation,
+    AdminClient,
+    ClusterMetadata,
+)
+
+from psql_streamer.interfaces import Finding, Severity
+from sinks.kafka.options import Property
+
+log = logging.getLogger(__name__)
+
+_ACCESS = {AclOperation.READ: ("read from", "Read"), AclOperation.WRITE: ("write to", "Write")}
+"""What messages, and Kafka's tools, call operations."""
+
+
+class Administrator:
+    """A client for questions. hosts: of the brokers. refused: error codes of which somebody has to mend something.
+
+    Raises KafkaException for properties that librdkafka does not take.
+    """
+
+    def __init__(
+        self, hosts: Sequence[str], properties: Mapping[str, Property], timeout: float, refused: Mapping[int, str]
+    ) -> None:
+        self.timeout = timeout
+        self._hosts = hosts
+        self._refused = refused
+        self._complaints: list[KafkaError] = []
+        settings: dict[str, Any] = {**properties, "error_cb": self._complaints.append}
+        self.client = AdminClient(settings, logger=log)
+
+    def list_topics(self) -> ClusterMetadata:
+        """All that the cluster shows. Raises KafkaException: with why nobody is let in, if the brokers say that."""
+        try:
+            return self.client.list_topics(timeout=self.timeout)
+        except KafkaException as error:
+            self.client.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
+            raise KafkaException(self._find_worst([*self._complaints, error.args[0]])) from None
+
+    def find_forbidden(
+        self, topics: Sequence[str], operation: AclOperation, remedy: Callable[[KafkaError], str]
+    ) -> Iterator[Finding]:
+        """Topics that cannot be described, or that may be described and no more. remedy: for an error; may be empty."""
+        if not topics:
+            return
+        words, name = _ACCESS[operation]
+        server = f"--bootstrap-server {self._hosts[0]}"
+        described = self.client.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.timeout
+        )
+        for topic, future in described.items():
+            try:
+                allowed = future.result().authorized_operations
+            except KafkaException as error:
+                said: KafkaError = error.args[0]
+                mend = remedy(said) or f"look at it with kafka-topics.sh {server} --describe --topic {topic}"
+                yield Finding(Severity.ERROR, f'topic "{topic}": {said.str()}', mend)
+                continue
+            if allowed and operation not in allowed:
+                mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
+                yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
+
+    def describe_silence(self, error: KafkaError, remedy: str) -> Finding:
+        """Why there was no answer."""
+        hosts = ",".join(self._hosts)
+        return Finding(Severity.ERROR, f"no answer from {hosts} within {self.timeout:g} s: {error.str()}", remedy)
+
+    def _find_worst(self, said: Sequence[KafkaError]) -> KafkaError:
+        """The error that says the most: one that somebody has to mend before the first one, which names the cause."""
+        return next((error for error in said if error.code() in self._refused), said[0])
