@@ -130,6 +130,8 @@ def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -
 
 def _too_small(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:
     """A request larger than a topic takes is rejected whole, and then written record by record: slow."""
+    if not topics:
+        return
     batch_bytes = int(options.kafka.get("batch.size", _DEFAULT_BATCH_BYTES))
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     for resource, future in admin.describe_configs(resources, request_timeout=options.timeout).items():
