@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -26,8 +25,10 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, So
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
 from sources.kafka.errors import NOT_SHOWN, REFUSED, source_error
+from sources.kafka.held import HeldRecords
 from sources.kafka.offsets import Offsets, Partition, list_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.progress import Progress
 from sources.kafka.subscribed import PATTERN_MARK, topic_ids
 from sources.kafka.taken import Taken
 from sources.kafka.unreadable_headers import replace_unreadable
@@ -83,19 +84,12 @@ class GroupMember:
         self._name = name
         self._options = options
         self._lock = threading.Condition()
-        self._held: deque[Taken] = deque()
-        self._held_bytes = 0
+        self._held = HeldRecords(options.batch_size, options.batch_bytes)
+        self._progress = Progress(durable)
         self._beginnings = Beginnings(options, reached, in_flight)
-        self._durable = dict(durable)
         self._ids = ids
         self._admin = AdminClient(options.client_properties())
         self._paused = False
-        self._size_of_record = 1000
-        self._delivered: dict[Partition, int] = {}
-        self._confirmed: dict[Partition, int] = {}
-        self._sent: dict[Partition, int] = {}
-        self._committed: dict[Partition, int] = {}
-        self._assigned: dict[Partition, int] = {}
         self._error: SourceError | None = None
         self._problem = ""
         self._rebalances = self._headerless = 0
@@ -132,32 +126,25 @@ class GroupMember:
                 return None
             if self._fast:
                 linger = min(LINGER_SECONDS, self._options.batch_flush_interval)
-                self._lock.wait_for(lambda: self._held_bytes >= LINGER_BYTES or self._error, linger)
+                self._lock.wait_for(lambda: self._held.size >= LINGER_BYTES or self._error, linger)
             if self._error is not None:
                 raise self._error
-            taken = self._take_held()
+            taken = self._held.take()
+            self._progress.give(taken.offsets)
+            self._fast = taken.size >= READ_AHEAD_BYTES
             self._lock.notify_all()
         return taken
 
     def confirm(self, offsets: Offsets) -> None:
-        """Every sink has what lies in front of these. From any thread; does not wait.
-
-        What this member has not given out is not its to confirm: an operator or another member may have set it.
-        """
+        """Every sink has what lies in front of these. From any thread; does not wait."""
         with self._lock:
-            self._durable.update(offsets)
-            for partition, offset in offsets.items():
-                self._confirm(partition, offset)
+            self._progress.confirm(offsets)
             self._lock.notify_all()
-
-    def _confirm(self, partition: Partition, offset: int) -> None:
-        if self._confirmed.get(partition, -1) < offset <= self._delivered.get(partition, -1):
-            self._confirmed[partition] = offset
 
     def give_back(self, taken: Taken, offsets: Offsets) -> None:
         """Of what was taken, only what lies in front of these is on its way to the sinks."""
         with self._lock:
-            self._delivered |= {partition: offsets.get(partition, -1) for partition in taken.offsets}
+            self._progress.give_back(taken.offsets, offsets)
 
     @property
     def error(self) -> SourceError | None:
@@ -169,7 +156,7 @@ class GroupMember:
     def is_drained(self) -> bool:
         """Whether every sink has all that was taken."""
         with self._lock:
-            return not self._unconfirmed(self._delivered)
+            return not self._progress.unconfirmed()
 
     def fail(self, error: SourceError) -> None:
         """Make `take` raise this. From any thread."""
@@ -192,23 +179,7 @@ class GroupMember:
         """How it is doing. From any thread."""
         with self._lock:
             problem = self._problem if self._error is None else str(self._error)
-            return GroupState(dict(self._assigned), problem, self._rebalances, self._headerless)
-
-    def _take_held(self) -> Taken:
-        """At least one chunk, and more while they fit into a batch."""
-        taken = self._held.popleft()
-        while self._held and self._fits(taken, self._held[0]):
-            taken = taken.followed_by(self._held.popleft())
-        self._held_bytes -= taken.size
-        self._delivered |= taken.offsets
-        self._fast = taken.size >= READ_AHEAD_BYTES
-        return taken
-
-    def _fits(self, taken: Taken, more: Taken) -> bool:
-        return (
-            len(taken.messages) + len(more.messages) <= self._options.batch_size
-            and taken.size + more.size <= self._options.batch_bytes
-        )
+            return GroupState(dict(self._progress.lags), problem, self._rebalances, self._headerless)
 
     # In the thread of the client.
 
@@ -240,7 +211,7 @@ class GroupMember:
         if first is None:
             return
         # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
-        most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._size_of_record))
+        most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._held.size_of_record))
         self._hold([first, *consumer.consume(most, 0)])
 
     def _hold(self, messages: Sequence[Message]) -> None:
@@ -248,13 +219,9 @@ class GroupMember:
         good = self._read_headers(cast("parsed.Message", one) for one in messages if not self._is_error(one))
         if not good:
             return
-        chunk = Taken.of(good)
-        self._size_of_record = chunk.size // len(good)
+        records = Taken.of(good)
         with self._lock:
-            if not chunk.offsets.keys() <= self._assigned.keys():
-                chunk = chunk.without(chunk.offsets.keys() - self._assigned.keys())
-            self._held.extend(chunk.cut(self._options.batch_bytes))
-            self._held_bytes += chunk.size
+            self._held.put(records.without(records.offsets.keys() - self._progress.lags.keys()))
             self._lock.notify_all()
 
     def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
@@ -289,7 +256,7 @@ class GroupMember:
         most = 2 * self._options.batch_bytes
 
         def has_room() -> bool:
-            return self._held_bytes < most or self._stopping.is_set() or self._error is not None
+            return self._held.size < most or self._stopping.is_set() or self._error is not None
 
         with self._lock:
             if self._lock.wait_for(has_room, _POLL_SECONDS):
@@ -316,12 +283,7 @@ class GroupMember:
         if not wait and time.monotonic() < self._commit_at:
             return
         with self._lock:
-            due = {
-                partition: offset
-                for partition, offset in self._confirmed.items()
-                if partition in self._assigned and offset > self._sent[partition]
-            }
-            self._sent |= due
+            due = self._progress.take_due()
         if not due:
             return
         offsets = [TopicPartition(topic, number, offset, OUR_COMMIT) for (topic, number), offset in due.items()]
@@ -337,10 +299,7 @@ class GroupMember:
         log.warning("source.%s: offsets were not committed: %s", self._name, error.str())
         with self._lock:
             self._commit_at = time.monotonic() + _LAG_SECONDS
-            for one in offsets:
-                partition = Partition(one.topic, one.partition)
-                if partition in self._sent:
-                    self._sent[partition] = self._committed[partition]
+            self._progress.send_again(Partition(one.topic, one.partition) for one in offsets)
 
     _commit_at = 0.0
 
@@ -360,14 +319,11 @@ class GroupMember:
         self._look_at = now + _LAG_SECONDS
         if now >= self._look_at_ids:
             self._look_at_ids = now + _IDS_SECONDS
-            self._require_same_topics({partition.topic for partition in self._assigned})
-        for partition in list(self._assigned):
+            self._require_same_topics({partition.topic for partition in self._progress.lags})
+        for partition in list(self._progress.lags):
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
             with self._lock:
-                if end >= 0 and partition in self._assigned:
-                    self._assigned[partition] = max(
-                        0, end - self._delivered.get(partition, max(0, self._sent[partition]))
-                    )
+                self._progress.note_end(partition, end)
         self._look_for_brokers(consumer)
 
     _look_at_ids = 0.0
@@ -423,12 +379,7 @@ class GroupMember:
             start, why = self._beginnings.find(consumer, partition, committed)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
             with self._lock:
-                self._assigned[partition] = -1
-                self._committed[partition] = self._sent[partition] = max(committed.offset, -1)
-                self._confirmed.pop(partition, None)
-                if self._beginnings.in_flight and start > committed.offset:
-                    self._delivered[partition] = start
-                    self._confirm(partition, min(start, self._durable.get(partition, -1)))
+                self._progress.begin(partition, committed.offset, start, self._beginnings.in_flight)
             placed.append(TopicPartition(*partition, start))
         with self._lock:
             self._rebalances += 1
@@ -452,35 +403,32 @@ class GroupMember:
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._forget(lost)
         with self._lock:
-            if waiting := self._unconfirmed(lost):
+            if waiting := self._progress.unconfirmed(lost):
                 self._error = self._error or _undelivered(waiting)
         self._drop(lost)
 
     def _forget(self, partitions: set[Partition]) -> None:
         """Drop the records of these that nobody has taken."""
         with self._lock:
-            kept = (chunk.without(partitions) for chunk in self._held)
-            self._held = deque(chunk for chunk in kept if chunk.messages)
-            self._held_bytes = sum(chunk.size for chunk in self._held)
+            self._held.forget(partitions)
 
     def _drain(self, partitions: set[Partition]) -> None:
         deadline = time.monotonic() + self._options.drain_timeout
         with self._lock:
-            while (waiting := self._unconfirmed(partitions)) and not self._stopping.is_set() and self._error is None:
+            while (
+                (waiting := self._progress.unconfirmed(partitions))
+                and not self._stopping.is_set()
+                and self._error is None
+            ):
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
                 self._lock.wait(min(1.0, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() > deadline:
                     self._error = self._error or _undelivered(waiting)
             self._problem = ""
 
-    def _unconfirmed(self, partitions: Iterable[Partition]) -> list[Partition]:
-        return [one for one in partitions if self._delivered.get(one, -1) > self._confirmed.get(one, -1)]
-
     def _drop(self, partitions: set[Partition]) -> None:
         with self._lock:
-            for partition in partitions:
-                for known in (self._assigned, self._delivered, self._confirmed, self._sent, self._committed):
-                    known.pop(partition, None)
+            self._progress.drop(partitions)
             self._rebalances += 1
         log.info("source.%s: gave up %s", self._name, list_partitions(partitions))
 

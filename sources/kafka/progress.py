@@ -1,0 +1,87 @@
+"""How far a member of a group is in each of its partitions: given out, durable, committed, and how much is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sources.kafka.offsets import Offsets, Partition
+
+
+class Progress:
+    """durable: offsets in front of which every sink has all, from the session before. Its owner locks it."""
+
+    def __init__(self, durable: Offsets) -> None:
+        self._durable = dict(durable)
+        self._lags: dict[Partition, int] = {}
+        self._delivered: dict[Partition, int] = {}
+        self._confirmed: dict[Partition, int] = {}
+        self._sent: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
+
+    @property
+    def lags(self) -> Mapping[Partition, int]:
+        """The partitions, each with the records between it and the partition's end; -1: not known yet."""
+        return self._lags
+
+    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool) -> None:
+        """It is given to the member. committed: the group's offset; negative: none. start: the first offset to read.
+        in_flight: whether records between the two may be on their way to sinks.
+        """
+        self._lags[partition] = -1
+        self._committed[partition] = self._sent[partition] = max(committed, -1)
+        self._confirmed.pop(partition, None)
+        if in_flight and start > committed:
+            self._delivered[partition] = start
+            self._confirm(partition, min(start, self._durable.get(partition, -1)))
+
+    def drop(self, partitions: Iterable[Partition]) -> None:
+        """They are the member's no more."""
+        for partition in partitions:
+            for known in (self._lags, self._delivered, self._confirmed, self._sent, self._committed):
+                known.pop(partition, None)
+
+    def give(self, offsets: Offsets) -> None:
+        """What lies in front of these was given out."""
+        self._delivered |= offsets
+
+    def give_back(self, given: Iterable[Partition], offsets: Offsets) -> None:
+        """Of these partitions no more was given out than what lies in front of the offsets."""
+        self._delivered |= {partition: offsets.get(partition, -1) for partition in given}
+
+    def confirm(self, offsets: Offsets) -> None:
+        """Every sink has what lies in front of these."""
+        self._durable.update(offsets)
+        for partition, offset in offsets.items():
+            self._confirm(partition, offset)
+
+    def unconfirmed(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
+        """Those of which not every sink has what was given out; of all, if none are named."""
+        asked = self._delivered if partitions is None else partitions
+        return [one for one in asked if self._delivered.get(one, -1) > self._confirmed.get(one, -1)]
+
+    def take_due(self) -> Offsets:
+        """Offsets to be committed, which are taken for sent from now on."""
+        due = {
+            partition: offset
+            for partition, offset in self._confirmed.items()
+            if partition in self._lags and offset > self._sent[partition]
+        }
+        self._sent |= due
+        return due
+
+    def send_again(self, partitions: Iterable[Partition]) -> None:
+        """The commit of these has failed."""
+        for partition in partitions:
+            if partition in self._sent:
+                self._sent[partition] = self._committed[partition]
+
+    def note_end(self, partition: Partition, end: int) -> None:
+        """The offset behind the last record of a partition."""
+        if end >= 0 and partition in self._lags:
+            reached = self._delivered.get(partition, max(0, self._sent[partition]))
+            self._lags[partition] = max(0, end - reached)
+
+    def _confirm(self, partition: Partition, offset: int) -> None:
+        """What this member has not given out is not its to confirm: an operator or another member may have set it."""
+        if self._confirmed.get(partition, -1) < offset <= self._delivered.get(partition, -1):
+            self._confirmed[partition] = offset

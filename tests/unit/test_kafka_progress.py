@@ -1,0 +1,106 @@
+"""How far a member is in its partitions, and what it holds."""
+
+from __future__ import annotations
+
+from sources.kafka.held import HeldRecords
+from sources.kafka.offsets import Partition
+from sources.kafka.progress import Progress
+from sources.kafka.taken import Taken
+from tests.unit.test_event_reader import Record
+
+A, B = Partition("orders", 0), Partition("orders", 1)
+
+
+def started(**durable: int) -> Progress:
+    """Of A alone, from offset 5 on, which is the group's."""
+    progress = Progress({Partition("orders", int(number)): offset for number, offset in durable.items()})
+    progress.begin(A, committed=5, start=5, in_flight=False)
+    return progress
+
+
+def test_what_is_confirmed_is_due_once_and_again_when_the_commit_failed() -> None:
+    progress = started()
+    progress.give({A: 9})
+    progress.confirm({A: 8})
+    assert progress.take_due() == {A: 8}
+    assert not progress.take_due()
+    progress.send_again([A, B])
+    assert progress.take_due() == {A: 8}
+
+
+def test_what_was_not_given_out_is_not_confirmed() -> None:
+    progress = started()
+    progress.give({A: 9})
+    progress.confirm({A: 10, B: 3})
+    assert not progress.take_due()
+    assert progress.unconfirmed() == [A]
+
+
+def test_what_is_given_back_is_not_waited_for() -> None:
+    progress = started()
+    progress.give({A: 9})
+    progress.give_back([A], {A: 5})
+    progress.confirm({A: 5})
+    assert not progress.unconfirmed()
+
+
+def test_what_was_in_flight_is_waited_for_and_committed_when_it_is_durable() -> None:
+    progress = Progress({A: 7})
+    progress.begin(A, committed=5, start=9, in_flight=True)
+    assert progress.take_due() == {A: 7}
+    assert progress.unconfirmed([A, B]) == [A]
+    progress.confirm({A: 9})
+    assert progress.take_due() == {A: 9}
+
+
+def test_a_partition_that_is_gone_is_not_committed() -> None:
+    progress = started()
+    progress.give({A: 9})
+    progress.confirm({A: 9})
+    progress.drop([A])
+    assert not progress.take_due()
+    assert not progress.lags
+
+
+def test_the_lag_is_that_behind_what_was_given_out() -> None:
+    progress = started()
+    assert progress.lags == {A: -1}
+    progress.note_end(A, 12)
+    assert progress.lags == {A: 7}
+    progress.give({A: 11})
+    progress.note_end(A, 12)
+    progress.note_end(B, 40)
+    assert progress.lags == {A: 1}
+
+
+def records(part: int, count: int, first: int = 0) -> Taken:
+    return Taken.of([Record(b"k", b"v" * 100, at, part=part) for at in range(first, first + count)])
+
+
+def test_records_are_taken_in_their_order_up_to_what_a_batch_holds() -> None:
+    held = HeldRecords(most_records=6, most_bytes=1 << 20)
+    for first in (0, 3, 6):
+        held.put(records(0, 3, first))
+    assert [message.offset() for message in held.take().messages] == [0, 1, 2, 3, 4, 5]
+    assert [message.offset() for message in held.take().messages] == [6, 7, 8]
+    assert (held.size, bool(held)) == (0, False)
+
+
+def test_many_bytes_are_taken_in_pieces() -> None:
+    held = HeldRecords(most_records=100, most_bytes=2 * 351)
+    held.put(records(0, 5))
+    assert held.size_of_record == 351
+    sizes = []
+    while held:
+        sizes.append(len(held.take().messages))
+    assert (sum(sizes), max(sizes)) == (5, 2)
+
+
+def test_records_of_partitions_that_are_given_up_are_dropped() -> None:
+    held = HeldRecords(most_records=100, most_bytes=1 << 20)
+    held.put(records(0, 2))
+    held.put(records(1, 3))
+    size = held.size
+    held.forget({Partition("orders", 1)})
+    assert held.size == size * 2 // 5
+    assert {message.partition() for message in held.take().messages} == {0}
