@@ -123,7 +123,7 @@ class BinlogBacklog(Backlog):
     def filled(self, stage: Stage, rows: int, name: str) -> Iterator[str]:
         """A service starts at the end of the log, so it is told a position in front of the rows: it reads one first."""
         with EmbeddedMariadb() as server:
-            section = _section(type="mysql", dsn=server.dsn(), tables=["bench.*"])
+            section = _section(type="mysql", dsn=server.dsn(), tables=["bench.*"], snapshot="never")
             with closing(pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True)) as session:
                 with session.cursor() as cursor:
                     cursor.execute("CREATE DATABASE bench")
