@@ -8,10 +8,12 @@ exit status is 1 when a goal was missed or a benchmark gave no figures.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.backlog import version
 from benchmarks.cases import CASES, Case
@@ -34,7 +36,8 @@ def main() -> int:
         return 0
     began = time.monotonic()
     runs = arguments.runs or (1 if arguments.quick else _RUNS)
-    with a_stage(arguments.postgres, quick=arguments.quick, runs=runs, rows=arguments.rows) as stage:
+    amounts = {"quick": arguments.quick, "runs": runs, "rows": arguments.rows}
+    with a_stage(arguments.postgres, **amounts, go_service=arguments.go_service) as stage:
         print(f"PostgreSQL {version(stage.binaries)}, Apache Kafka on the same machine; medians of {runs}", flush=True)
         _warm_up(stage)
         missed = _measure(_chosen(arguments.names, quick=arguments.quick), stage)
@@ -52,10 +55,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=0, help=f"of each backlog; {_RUNS} by default, 1 with --quick")
     parser.add_argument("--rows", type=int, default=0, help="in place of each one's own number; a burst's tables")
     parser.add_argument("--postgres", type=int, default=0, help="major version; the newest there is by default")
+    parser.add_argument(
+        "--go-service",
+        type=_program,
+        metavar="PATH",
+        help="program of the Go psql-streamer, which source-kafka then runs as well",
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in names]:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(names)}")
     return arguments
+
+
+def _program(path: str) -> Path:
+    found = shutil.which(path)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{path} is not a program that can be run")
+    return Path(found)
 
 
 def _chosen(names: Sequence[str], *, quick: bool) -> list[Case]:

@@ -50,6 +50,12 @@ SHOWN = {
     "rss_service": "(service {:.0f}",
     "rss_reader": "reader {:.0f}",
     "rss_jvm": "JVM {:.0f}",
+    "go": "the Go psql-streamer {:,.0f}",
+    "go_cpu": "CPU {:.1f} us/event",
+    "go_rss": "peak RSS {:.0f} MB",
+    "go_large": "with larger batches {:,.0f}",
+    "go_large_cpu": "CPU {:.1f} us/event",
+    "go_large_rss": "peak RSS {:.0f} MB",
 }
 """Name -> its text. An opened parenthesis is closed behind the last figure of its group."""
 

@@ -2,7 +2,8 @@
 
 The clock runs from the moment at which the first records are in the topic to the moment at which the last one is; the
 rows before the first moment do not count. Beside each rate stands what a plain reader of the same data does: a consumer
-of librdkafka, mysql-replication (if it is installed: `pip install mysql-replication`), a cursor of the driver.
+of librdkafka, mysql-replication (if it is installed: `pip install mysql-replication`), a cursor of the driver. A topic
+is also read by the Go psql-streamer, if its program is given.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import pymysql
 from confluent_kafka import Consumer, Producer
 
 from benchmarks.drain import ONE_TOPIC
-from benchmarks.failures import BenchmarkFailed
-from benchmarks.figures import Figures, cpu_figures, medians, memory_figures
-from benchmarks.processes import Used
+from benchmarks.figures import Figures, medians
+from benchmarks.go_service import measure_go_service
+from benchmarks.programs import measure_delivery
 from benchmarks.service import Service, Setup
 from benchmarks.stage import Stage
 from benchmarks.topics import Topics
@@ -52,31 +53,29 @@ class Backlog(ABC):
     def plain(self, section: str, rows: int) -> Figures:
         """What a plain reader of the same does, by its name."""
 
+    def beside(self, stage: Stage, section: str, rows: int) -> Figures:  # noqa: ARG002 - for those that need it
+        """What another service does with the same; nothing where there is none."""
+        return {}
+
     def _run(self, stage: Stage, rows: int) -> Figures:
         name = stage.new_name()
         with stage.topics((name,), partitions=4) as topics, self.filled(stage, rows, name) as section:
             there = topics.count()
             with Service(stage.folder, Setup(ONE_TOPIC), (), stage.hosts, name, section) as service:
-                began, count, before = _wait_for_more(topics, there, service)
-                if count == rows:
-                    raise BenchmarkFailed(f"all of {rows:,} rows came between two looks: take more")
-                ended = topics.wait_for(rows, service.require_running)
-                used = service.used()
+                ours = measure_delivery(service, topics, there, rows)
             topics.require(rows)
-            plain = self.plain(section, rows)
-        seconds = ended - began
-        cpu = cpu_figures(used.cpu_since(before), rows - count)
-        return {"rows": rows, "rate": (rows - count) / seconds, **plain, **cpu, **memory_figures(used)}
-
-
-def _wait_for_more(topics: Topics, there: int, service: Service) -> tuple[float, int, Used]:
-    """When records have come (time.time), how many are there, and what the service had used by then."""
-    count = topics.wait_for_more(there, service.require_running)
-    return time.time(), count, service.used()
+            plain, beside = self.plain(section, rows), self.beside(stage, section, rows)
+        return {"rows": rows, "rate": ours["rate"], **plain, **ours, **beside}
 
 
 class TopicBacklog(Backlog):
     """Events of another instance, in the format `event`."""
+
+    def measure(self, stage: Stage) -> Figures:
+        """Say first when the Go psql-streamer is not among the figures."""
+        if stage.go_service is None:
+            print("  without the Go psql-streamer: no --go-service was given", flush=True)
+        return super().measure(stage)
 
     @contextmanager
     def filled(self, stage: Stage, rows: int, name: str) -> Iterator[str]:
@@ -110,6 +109,12 @@ class TopicBacklog(Backlog):
         consumer.close()
         return {"plain_consumer": rows / seconds}
 
+    def beside(self, stage: Stage, section: str, rows: int) -> Figures:
+        """The Go psql-streamer, if its program was given."""
+        if stage.go_service is None:
+            return {}
+        return measure_go_service(stage, stage.go_service, _options(section)["topics"][0], rows)
+
 
 class BinlogBacklog(Backlog):
     """A table of MariaDB, in its binary log."""
@@ -118,7 +123,7 @@ class BinlogBacklog(Backlog):
     def filled(self, stage: Stage, rows: int, name: str) -> Iterator[str]:
         """A service starts at the end of the log, so it is told a position in front of the rows: it reads one first."""
         with EmbeddedMariadb() as server:
-            section = _section(type="mysql", dsn=server.dsn(), tables=["bench.*"])
+            section = _section(type="mysql", dsn=server.dsn(), tables=["bench.*"], snapshot="never")
             with closing(pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True)) as session:
                 with session.cursor() as cursor:
                     cursor.execute("CREATE DATABASE bench")

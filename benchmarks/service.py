@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import time
 import urllib.request
@@ -12,15 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from benchmarks.backlog import PUBLICATION, connected
 from benchmarks.failures import BenchmarkFailed
-from benchmarks.processes import Used, used_by
+from benchmarks.processes import Used
+from benchmarks.programs import Program
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
 
 _START_SECONDS = 180.0
-_STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Started:
     options: Mapping[str, str]
 
 
-class Service:
+class Service(Program):
     """A running service of one sink, `bench`. folder: for its files, of which the log is kept until the folder goes.
 
     section: of the source `bench`, in place of slots.
@@ -65,21 +63,8 @@ class Service:
         self._port = free_ports(1)[0]
         config = folder / f"{topic}.toml"
         config.write_text(self._config(folder, setup, hosts, topic))
-        self._log = folder / f"{topic}.log"
-        with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "benchmarks.as_installed", "-q", "--config", str(config)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        command = [sys.executable, "-m", "benchmarks.as_installed", "-q", "--config", str(config)]
+        super().__init__("the service", command, folder / f"{topic}.log")
 
     def wait_until_streaming(self) -> Started:
         """Return when the first slot is being streamed from: what was used before is the start-up's."""
@@ -95,15 +80,6 @@ class Service:
                 looked = time.time()
                 time.sleep(0.003)
         raise BenchmarkFailed(f"the service did not start within {_START_SECONDS:.0f} s: {self._said()}")
-
-    def used(self) -> Used:
-        """By all its processes so far."""
-        return used_by(self._process.pid)
-
-    def require_running(self) -> None:
-        """BenchmarkFailed with the end of its log when it has ended."""
-        if self._process.poll() is not None:
-            raise BenchmarkFailed(f"the service ended with {self._process.returncode}: {self._said()}")
 
     def wait_until_well(self, seconds: float = 60.0) -> None:
         """Return when /status says that all parts are well."""
@@ -146,9 +122,6 @@ class Service:
             f"[sink.bench]\nsources = {names}\nhandlers = {setup.handlers}\n"
             f"{setup.sink.format(hosts=hosts, topic=topic)}\n{setup.spark}"
         )
-
-    def _said(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:].strip() or "it said nothing"
 
 
 _STAGE = re.compile(r'psql_streamer_stage_seconds_(count|sum)\{.*stage="(\w+)"\} (\S+)')

@@ -28,7 +28,8 @@ _PATIENCE_SECONDS = 30.0
 @dataclass(frozen=True)
 class Stage:
     """binaries: of PostgreSQL. hosts, broker: Kafka's address and process. quick: smaller numbers. runs: of a backlog,
-    each with the limit beside it. rows: in place of the benchmark's own number, or 0."""
+    each with the limit beside it. rows: in place of the benchmark's own number, or 0. go_service: program of the Go
+    psql-streamer, or None."""
 
     binaries: Path
     folder: Path
@@ -37,6 +38,7 @@ class Stage:
     quick: bool = False
     runs: int = 1
     rows: int = 0
+    go_service: Path | None = None
 
     def new_name(self) -> str:
         """For a topic or a prefix of topics; no two are equal."""
