@@ -75,19 +75,22 @@ def topic(bootstrap: str, name: str, count: int) -> list[Record]:
     return consume(bootstrap, [name], until=lambda records: len(records) >= count, timeout=60)
 
 
-def amounts(records: list[Record]) -> list[float]:
-    return [json.loads(record.value or b"")["Columns"]["amount"] for record in records]
+def amounts(records: list[Record]) -> list[tuple[str, float]]:
+    """By action: rows that were there are read, and later ones inserted."""
+    events = [json.loads(record.value or b"") for record in records]
+    return sorted((event["Action"], event["Columns"]["amount"]) for event in events)
 
 
 def test_a_row_on_one_machine_is_in_the_topic_that_the_compose_file_names(
     broker: str, postgres_shop: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     servers = {"postgres": LOOPBACK, "kafka:19092": broker}
+    run(postgres_shop, ONE_MACHINE.shown_insert)
     with ONE_MACHINE.service("psql-streamer", tmp_path / "one", servers, PG_PORT=str(postgres_shop.port)) as service:
         service.start()
         assert service.is_healthy()
         run(postgres_shop, ONE_MACHINE.shown_insert)
-        assert amounts(topic(broker, ONE_MACHINE.shown_topic, 1)) == [12.5]
+        assert amounts(topic(broker, ONE_MACHINE.shown_topic, 2)) == [("insert", 12.5), ("read", 12.5)]
         assert service.stop() == 0
 
 
@@ -100,6 +103,7 @@ def test_on_two_machines_every_record_is_copied_once_over_a_restart_and_by_a_sec
         "hub:19092": broker,
         "target:19092": broker,
     }
+    mariadb_shop.execute(TWO_MACHINES.shown_insert)
     with (
         TWO_MACHINES.service("extractor", tmp_path / "extractor", servers) as extractor,
         TWO_MACHINES.service("applier", tmp_path / "applier-1", servers) as applier,
@@ -110,13 +114,13 @@ def test_on_two_machines_every_record_is_copied_once_over_a_restart_and_by_a_sec
         assert extractor.is_healthy()
         assert applier.is_healthy()
         mariadb_shop.execute(TWO_MACHINES.shown_insert)
-        assert amounts(topic(broker, COPY, 1)) == [12.5]
+        assert amounts(topic(broker, COPY, 2)) == [("insert", 12.5), ("read", 12.5)]
 
         assert applier.stop() == 0
         mariadb_shop.execute(TWO_MACHINES.shown_insert)
-        topic(broker, ORIGINAL, 2)
+        topic(broker, ORIGINAL, 3)
         applier.start()
-        assert amounts(topic(broker, COPY, 2)) == [12.5, 12.5]
+        assert amounts(topic(broker, COPY, 3)) == [("insert", 12.5), ("insert", 12.5), ("read", 12.5)]
 
         second.start()
         applier.until(lambda: len(partitions(applier)) == len(partitions(second)) == 3, "the partitions to be shared")
