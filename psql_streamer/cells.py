@@ -153,7 +153,7 @@ class Tuples:
                 for part, before in zip(parts, cells_before, strict=False)
                 for typed in part.typed
             ),
-            _joined_addresses([(part.addresses, len(part)) for part in parts]),
+            join_addresses([(part.addresses, len(part)) for part in parts]),
         )
 
 
@@ -486,7 +486,8 @@ def _joined_flags(parts: Sequence[tuple[NDArray[np.bool_] | None, int]]) -> NDAr
     return np.concatenate([np.zeros(length, np.bool_) if flags is None else flags for flags, length in parts])
 
 
-def _joined_addresses(parts: Sequence[tuple[pa.StructArray | None, int]]) -> pa.StructArray | None:
+def join_addresses(parts: Sequence[tuple[pa.StructArray | None, int]]) -> pa.StructArray | None:
+    """Those of images one behind the other, each with its length; null where an image has none. None: none has any."""
     if all(addresses is None for addresses, _ in parts):
         return None
     return pa.concat_arrays([pa.nulls(size, ADDRESS) if some is None else some for some, size in parts])
@@ -545,26 +546,19 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             for number, column in enumerate(columns)
             if len(first) and isinstance(column.type, ArrowType)
         )
-        texts += (_Part(first, run.held, run.begin, run.end) for run in _runs(held_in(image.columns), columns))
+        texts += _texts(image, columns, first)
         for number, lacking in image.absent.items():
             absent[first + number] = lacking
     values = _scattered(texts, total, pa.binary())
-    addresses = _joined_addresses([(image.addresses, len(image)) for image in images])
+    addresses = join_addresses([(image.addresses, len(image)) for image in images])
     if addresses is not None:
         addresses = addresses.take(pa.array(order))
     return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed), addresses)
 
 
-class _Run(NamedTuple):
-    """Columns of text forms that lie beside each other, in the image and where they are held. held: the first one."""
-
-    begin: int
-    end: int
-    held: pa.Array | ChosenCells
-
-
-def _runs(held: Sequence[pa.Array | ChosenCells], columns: Sequence[Column]) -> Iterator[_Run]:
-    begin = 0
+def _texts(image: Image, columns: Sequence[Column], at: Index) -> Iterator[_Part]:
+    """Its columns of text forms, those together that lie beside each other in the image and where they are held."""
+    held, begin = held_in(image.columns), 0
     while begin < len(columns):
         first, end = held[begin], begin + 1
         if isinstance(columns[begin].type, ArrowType):
@@ -573,7 +567,7 @@ def _runs(held: Sequence[pa.Array | ChosenCells], columns: Sequence[Column]) -> 
         if isinstance(first, ChosenCells):
             while end < len(columns) and first.is_beside(held[end], end - begin):
                 end += 1
-        yield _Run(begin, end, first)
+        yield _Part(at, first, begin, end)
         begin = end
 
 
@@ -610,6 +604,8 @@ def _scattered(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Arra
     arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it
     elements = 0
     for at, held, first, behind in parts:
+        if not len(at):
+            continue
         array = held.values if isinstance(held, ChosenCells) else held
         if id(array) not in arrays:
             arrays[id(array)] = array, elements
@@ -617,8 +613,6 @@ def _scattered(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Arra
         begins = arrays[id(array)][1]
         firsts = held.cells if isinstance(held, ChosenCells) else np.arange(len(held))
         elements_of = (firsts + begins)[:, None] + np.arange(behind - first)
-        if not len(at):
-            continue
         width = total // len(at)
         if len(at) * width == total and np.array_equal(at, np.arange(0, total, width)):
             source.reshape(len(at), width)[:, first:behind] = elements_of

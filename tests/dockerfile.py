@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,18 @@ def instructions() -> list[Instruction]:
         stage += keyword == "FROM"
         found.append(Instruction(stage, keyword, argument.strip()))
     return found
+
+
+def argument(keyword: str) -> str:
+    """The argument of the final stage's only instruction of this kind."""
+    last = instructions()[-1].stage
+    (found,) = [each.argument for each in instructions() if each.stage == last and each.keyword == keyword]
+    return found
+
+
+def image_environment() -> dict[str, str]:
+    """What the image sets."""
+    return dict(word.split("=", 1) for word in shlex.split(argument("ENV")))
 
 
 def copied(stage: int) -> list[str]:

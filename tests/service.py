@@ -17,28 +17,25 @@ from psql_streamer.embedded.ports import free_ports
 from tests.database import Database
 
 
-class Service:
-    """One `psql-streamer` process. `config` is TOML without http and lmdb, which this adds.
+class ServiceProcess:
+    """One `psql-streamer` process, which is not running yet.
 
-    command: what starts it. cwd, environ: its working folder and its environment, when they are not this process's.
+    command: what starts it. port: where its HTTP API will be, on the loopback interface. log: where it writes.
+    cwd, environ: its working folder and its environment, when they are not this process's.
     stderr: a descriptor in place of the log file.
     """
 
     def __init__(
         self,
-        folder: Path,
-        config: str,
-        command: Sequence[str] = (sys.executable, "-m", "psql_streamer"),
+        command: Sequence[str],
+        port: int,
+        log: Path,
         cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
         stderr: int | None = None,
     ) -> None:
+        self.port, self.log = port, log
         self._command, self._cwd, self._environ, self._stderr = command, cwd, environ, stderr
-        [self.port] = free_ports(1)
-        self.lmdb = folder / "positions.lmdb"
-        self.config = folder / "psql-streamer.toml"
-        self.log = folder / "service.log"
-        self.config.write_text(f'http = "127.0.0.1:{self.port}"\nlmdb = "{self.lmdb}"\n{config}')
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,7 +47,7 @@ class Service:
         """Start it; with `wait`, return when /status says that all parts are well."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._command, "-config", str(self.config)],
+                self._command,
                 stdout=log,
                 stderr=log if self._stderr is None else self._stderr,
                 cwd=self._cwd,
@@ -127,3 +124,25 @@ class Service:
                 return error.code, json.loads(error.read())
         except OSError:
             return 0, {}
+
+
+class Service(ServiceProcess):
+    """One with a configuration file. `config` is TOML without http and lmdb, which this adds.
+
+    command: what starts it without that file. The others are as ServiceProcess has them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        command: Sequence[str] = (sys.executable, "-m", "psql_streamer"),
+        cwd: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        stderr: int | None = None,
+    ) -> None:
+        [port] = free_ports(1)
+        self.lmdb = folder / "positions.lmdb"
+        self.config = folder / "psql-streamer.toml"
+        self.config.write_text(f'http = "127.0.0.1:{port}"\nlmdb = "{self.lmdb}"\n{config}')
+        super().__init__([*command, "-config", str(self.config)], port, folder / "service.log", cwd, environ, stderr)

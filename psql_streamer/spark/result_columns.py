@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from psql_streamer.cells import join_addresses
 from psql_streamer.columns import ChosenCells, held_in
-from psql_streamer.model import ADDRESS, ArrowType, Column, Index, TextType
+from psql_streamer.model import ArrowType, Column, Index, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -71,11 +72,8 @@ class Given:
     def addresses(self) -> pa.StructArray | None:
         """Where the rows went before the rule, if they say so."""
         changes = self.sent.changes
-        images = changes.after, changes.before
-        if all(image.addresses is None for image in images):
-            return None
-        parts = [pa.nulls(len(image), ADDRESS) if image.addresses is None else image.addresses for image in images]
-        return pa.concat_arrays(parts).take(pa.array(self.images))
+        joined = join_addresses([(image.addresses, len(image)) for image in (changes.after, changes.before)])
+        return None if joined is None else joined.take(pa.array(self.images))
 
     def complete(self, field: Field, values: pa.Array) -> pa.Array:
         """The values of a column with those of the rows that are put back: as they were sent, if the column is passed

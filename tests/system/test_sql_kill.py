@@ -24,15 +24,33 @@ from tests.service import Service
 from tests.sql_sources import execute, url_of
 
 
-def section(file: Path) -> str:
+def polled(url: str, tables: str) -> str:
+    """Source db1, in batches so small that kills come between those of one poll."""
     return f"""
 [source.db1]
 type = "sql"
-url = "sqlite:///{file}"
-tables = ["orders", {{ table = "visits", key = ["shop", "n"] }}]
+url = "{url}"
+tables = {tables}
 pollInterval = "20ms"
 batchSize = 50
 """
+
+
+def kill_again_and_again(service: Service, kills: int, moments: random.Random) -> None:
+    """At some moment after it has read rows. In the end it runs."""
+    for _ in range(kills):
+        service.start(wait=False)
+        service.until(lambda: service.stats().get("source.db1", {}).get("rows", 0) > 0, "rows")
+        time.sleep(moments.uniform(0.05, 0.4))
+        service.kill()
+    service.start()
+
+
+def until_stored(service: Service, position: str) -> None:
+    service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == position, position)
+
+
+TABLES = '["orders", { table = "visits", key = ["shop", "n"] }]'
 
 
 @contextmanager
@@ -71,18 +89,11 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
         "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)",
         "CREATE TABLE visits (shop TEXT, n INTEGER, PRIMARY KEY (shop, n))",
     )
-    moments = random.Random(topic_prefix)
-    with Service(tmp_path, section(file) + kafka_section(kafka, topic_prefix)) as service:
+    with Service(tmp_path, polled(f"sqlite:///{file}", TABLES) + kafka_section(kafka, topic_prefix)) as service:
         with adding(file):
-            for _ in range(kills):
-                service.start(wait=False)
-                service.until(lambda: service.stats().get("source.db1", {}).get("rows", 0) > 0, "rows")
-                time.sleep(moments.uniform(0.05, 0.4))
-                service.kill()
-            service.start()
+            kill_again_and_again(service, kills, random.Random(topic_prefix))
         counts = [len(rows(file, table)) for table in ("orders", "visits")]
-        ends = f"main.orders={counts[0]}, main.visits=a,{counts[1]}"
-        service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == ends, ends)
+        until_stored(service, f"main.orders={counts[0]}, main.visits=a,{counts[1]}")
         metrics = service.text("/metrics")
         assert service.stop() == 0
     assert f'psql_streamer_cursor{{source="db1",table="main.orders"}} {counts[0]}.0' in metrics
@@ -94,8 +105,8 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
         assert sent == set(rows(file, table))
 
 
-def overlapping(database: Database, seed: str, ended: threading.Event) -> None:
-    """Transactions that take their ids early, and commit late, or not at all."""
+def take_ids_early_and_commit_late(database: Database, seed: str, ended: threading.Event) -> None:
+    """In one transaction after the other, until the end. Some are rolled back."""
     moments = random.Random(seed)
     with database.session() as session, session.cursor() as cursor:
         while not ended.is_set():
@@ -107,10 +118,13 @@ def overlapping(database: Database, seed: str, ended: threading.Event) -> None:
 
 
 @contextmanager
-def writers(database: Database) -> Iterator[None]:
-    """Some at once, until the end."""
+def committing_out_of_order(database: Database) -> Iterator[None]:
+    """Four writers at once, until the end."""
     ended = threading.Event()
-    threads = [threading.Thread(target=overlapping, args=(database, str(number), ended)) for number in range(4)]
+    threads = [
+        threading.Thread(target=take_ids_early_and_commit_late, args=(database, str(number), ended))
+        for number in range(4)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -128,25 +142,10 @@ def test_rows_that_commit_out_of_order_are_not_lost_by_kills(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int
 ) -> None:
     database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
-    polled = f"""
-[source.db1]
-type = "sql"
-url = "{url_of(database)}"
-tables = ["orders"]
-pollInterval = "20ms"
-batchSize = 50
-"""
-    moments = random.Random(topic_prefix)
-    with Service(tmp_path, polled + kafka_section(kafka, topic_prefix)) as service:
-        with writers(database):
-            for _ in range(kills):
-                service.start(wait=False)
-                service.until(lambda: service.stats().get("source.db1", {}).get("rows", 0) > 0, "rows")
-                time.sleep(moments.uniform(0.05, 0.4))
-                service.kill()
-            service.start()
-        end = f"public.orders={database.value('SELECT max(id) FROM orders')}"
-        service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == end, end)
+    with Service(tmp_path, polled(url_of(database), '["orders"]') + kafka_section(kafka, topic_prefix)) as service:
+        with committing_out_of_order(database):
+            kill_again_and_again(service, kills, random.Random(topic_prefix))
+        until_stored(service, f"public.orders={database.value('SELECT max(id) FROM orders')}")
         assert service.stop() == 0
     there = database.query("SELECT id, note FROM orders")
     events = delivered(kafka, [f"{topic_prefix}.public.orders"], len(there))

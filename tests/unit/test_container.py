@@ -23,22 +23,12 @@ from psql_streamer.interfaces import Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
-from tests.dockerfile import ROOT, copied, ignored, instructions
+from tests.dockerfile import ROOT, argument, copied, ignored, image_environment, instructions
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
 BUILD, FINAL = 0, 1
 CONFIG = "/etc/psql-streamer/psql-streamer.toml"
-
-
-def argument(keyword: str) -> str:
-    """The argument of the final stage's only instruction of this kind."""
-    (found,) = [each.argument for each in instructions() if each.stage == FINAL and each.keyword == keyword]
-    return found
-
-
-def environment() -> dict[str, str]:
-    return dict(word.split("=", 1) for word in shlex.split(argument("ENV")))
 
 
 def test_every_base_image_is_a_slim_python_that_the_package_supports() -> None:
@@ -92,7 +82,7 @@ def test_the_service_is_not_root() -> None:
 
 
 def test_the_position_outlives_the_container() -> None:
-    assert argument("VOLUME") == f"{environment()['XDG_STATE_HOME']}/psql-streamer"
+    assert argument("VOLUME") == f"{image_environment()['XDG_STATE_HOME']}/psql-streamer"
 
 
 def test_packages_come_without_recommendations_and_leave_no_lists() -> None:
@@ -177,7 +167,9 @@ def test_the_health_check_passes_while_the_service_answers(listening: ApiServer)
 
 
 def test_the_exposed_port_is_the_one_that_is_listened_on() -> None:
-    address = ServiceOptions.model_validate({"http": environment()["PSQL_STREAMER__HTTP"], "lmdb": "positions"}).http
+    address = ServiceOptions.model_validate(
+        {"http": image_environment()["PSQL_STREAMER__HTTP"], "lmdb": "positions"}
+    ).http
     assert address.host == ""
     assert address.port == int(argument("EXPOSE"))
 
