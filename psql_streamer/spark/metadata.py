@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.model import Changes, Relation, RowOp, Transactions
+from psql_streamer.cells import join_addresses
+from psql_streamer.model import ADDRESS, Changes, Relation, RowOp, Transactions
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking
 
@@ -19,6 +21,9 @@ ROW = "_row"
 
 UNCHANGED = "_unchanged"
 KEY_ONLY = "_key_only"
+
+RECORD_HEADERS = "_record_headers"
+"""A map, which Spark does not compare: a DataFrame that has one cannot be made distinct, or sorted by all columns."""
 
 IMAGE_SHIFT = 32
 """`_row` is the image's place times 2**32, plus Lacking.flags: sorted by it, images are in their order."""
@@ -66,6 +71,20 @@ def _unchanged(images: Images) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(lacks)[1], pa.int64())))
 
 
+def _own(images: Images, name: str) -> pa.Array:
+    """What rows say of their records themselves, an element an image. name: of a field of ADDRESS."""
+    both = images.changes.after, images.changes.before
+    joined = join_addresses([(image.addresses, len(image)) for image in both])
+    return pa.nulls(len(images.rows), ADDRESS.field(name).type) if joined is None else pc.struct_field(joined, name)
+
+
+def _record_headers(images: Images) -> pa.Array:
+    return _own(images, "headers").cast(_HEADERS)
+
+
+_HEADERS = pa.map_(pa.string(), pa.binary())
+
+
 class Metadata(NamedTuple):
     """A column that rules may use. make: its values, an element an image."""
 
@@ -87,6 +106,8 @@ METADATA: Mapping[str, Metadata] = {
     ),
     "_schema": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.schema)),
     "_table": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.table)),
+    "_record_key": Metadata(pa.binary(), lambda images: _own(images, "key")),
+    RECORD_HEADERS: Metadata(_HEADERS, _record_headers),
     UNCHANGED: Metadata(pa.list_(pa.string()), _unchanged),
     KEY_ONLY: Metadata(pa.bool_(), lambda images: pa.array(images.lacking.is_key_only)),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
 from psql_streamer.spark.masking import masking
+from psql_streamer.spark.metadata import RECORD_HEADERS
 from psql_streamer.spark.options import OnError, TableRule
 from psql_streamer.spark.row_by_row import names_a_moment
 from psql_streamer.spark.steps import Steps
@@ -62,8 +63,9 @@ class Rule:
         return any(names_a_moment(text) for text in (self.sql, self.steps.where) if text is not None)
 
     def names(self, column: str) -> bool:
-        """Whether the rule may use a column by its name: a function may use any."""
-        return self.function is not None or self.steps.names(column) or self.query_names(column)
+        """Whether the rule may use a column by its name: a function may use any but RECORD_HEADERS."""
+        for_function = self.function is not None and column != RECORD_HEADERS
+        return for_function or self.steps.names(column) or self.query_names(column)
 
     def query_names(self, column: str) -> bool:
         """Whether the text of its query has the name of a column."""

@@ -82,6 +82,23 @@ def test_what_a_rule_says_nothing_of_stays_as_rows_had_it_before(
     assert [dict(one) for one in said(made.after, "headers")] == [headers] * len(keys)
 
 
+def test_a_rule_reads_the_key_and_the_headers_that_a_record_had(spark: Any) -> None:
+    first = (
+        "SELECT *, IF(id < 3, customer, NULL) AS _key, IF(id > 1, map('tenant', '7'), NULL) AS _headers FROM changes"
+    )
+    before = only(spark(orders={"sql": first}).handle(batch(shop())))
+    rule = (
+        "SELECT id, concat_ws('|', CAST(_record_key AS STRING), CAST(_record_headers['tenant'] AS STRING)) AS seen, "
+        "map('again', CAST(_record_headers['tenant'] AS STRING)) AS _headers FROM changes"
+    )
+    made = only(spark(orders={"sql": rule}).handle(batch(before)))
+    assert (values(made, "seen"), values(made, "seen", "before")) == ([b"ann", b"bob|7", b"7"], [b"old bob|7", b"7"])
+    assert said(made.after, "key") == [b"ann", b"bob", None]
+    assert [dict(one or ()).get(b"again") for one in said(made.after, "headers")] == [None, b"7", b"7"]
+    plain = only(spark(orders={"sql": "SELECT id, _record_key IS NULL AS no FROM changes"}).handle(batch(shop())))
+    assert values(plain, "no") == [b"t", b"t", b"t"]
+
+
 def test_a_key_of_several_columns_is_a_json_object(spark: Any) -> None:
     rule = {"sql": "SELECT *, struct(id AS number, customer) AS _key FROM changes"}
     made = only(spark(orders=rule).handle(batch(shop())))
