@@ -388,7 +388,8 @@ _SKIPPED = {
     EventType.ANNOTATE_ROWS,
     EventType.BINLOG_CHECKPOINT,
     EventType.GTID_LIST,
+    EventType.START_ENCRYPTION,
 }
-"""Events that say nothing of rows."""
+"""Events that say nothing of rows. What is encrypted in the files, the server has decrypted before it sends it."""
 
 _BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}

@@ -176,15 +176,6 @@ def test_a_dsn_that_is_none_is_refused_without_being_shown(schema: Schema, dsn: 
     assert "hunter2" not in str(failure.value)
 
 
-def test_a_plugin_whose_library_is_missing_is_named(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(**_: object) -> None:
-        raise RuntimeError("'pynacl' package is required for ed25519_password auth method")
-
-    monkeypatch.setattr("pymysql.connect", connect)
-    with pytest.raises(SourceRefused, match=r"pynacl.*install it, or use mysql_native_password"):
-        source_of(schema).start(None)
-
-
 def test_what_keeps_tables_from_being_read_is_told_before_the_start(schema: Schema) -> None:
     account = f"check{schema.name[-8:]}"
     schema.execute(
