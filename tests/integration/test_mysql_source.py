@@ -346,6 +346,7 @@ def test_an_idle_server_sends_heartbeats_and_a_silent_one_counts_as_lost(schema:
             read_until(source, lambda _: False, 10)
 
 
+@pytest.mark.behaviour("B10")
 def test_packets_above_16_mb_are_put_together(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
     server.settings["max_allowed_packet"] = "128M"
