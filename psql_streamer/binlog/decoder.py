@@ -216,7 +216,10 @@ class Decoder:
         statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
         self._require_rows(statement, query)
         if self._open is not None or statement.kind is not StatementKind.COMMIT:
-            self._follow(header, statement, self._open or self._begin(header, None))
+            opened = self._open or self._begin(header, None)
+            if self._flavor == "mysql":  # MariaDB's transactions of rows have no statement that says it
+                self._block.note_thread(query.thread_id)
+            self._follow(header, statement, opened)
 
     def _follow(self, header: Header, statement: Statement, opened: _Transaction) -> None:
         """What a statement does to the transaction."""

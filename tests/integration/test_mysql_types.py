@@ -136,12 +136,12 @@ def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -
     schema, kind = every_schema, _only(every_schema)
     with streaming(schema) as source:
         began = float(schema.value("SELECT UNIX_TIMESTAMP()"))
-        schema.execute(
-            "SET SESSION time_zone = '+05:00'",
-            "CREATE TABLE t (id INT PRIMARY KEY)",
-            "INSERT INTO t VALUES (1), (2)",
-            "TRUNCATE t",
-        )
+        with schema.session() as cursor:
+            cursor.execute("SELECT CONNECTION_ID()")
+            [thread] = cursor.fetchone()
+            cursor.execute("SET SESSION time_zone = '+05:00'")
+            for statement in ("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", "TRUNCATE t"):
+                cursor.execute(statement)
         batches = read_all(source, schema)
     gtid, server = str(batches[-1].position.data["executed"]), schema.value("SELECT @@server_id")
     insert = f"{gtid.rpartition('-')[0]}-" if kind == "mariadb" else f"{schema.value('SELECT @@server_uuid')}:"
@@ -161,6 +161,8 @@ def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -
     if form == "debezium":
         assert (block["connector"], block["db"], block["table"], block["server_id"]) == (kind, schema.name, "t", server)
         assert (block["row"], second["source"]["row"], truncate["op"]) == (0, 1, "t")
+        threads = {one["source"]["thread"] for one in (first, second, truncate)}
+        assert threads == ({thread} if kind == "mysql" else {None})
         assert "schema" not in block
 
 
