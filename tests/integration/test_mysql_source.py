@@ -518,6 +518,7 @@ def test_without_gtids_positions_are_files_and_offsets(without_gtids: Schema) ->
     schema.execute(TABLE)
     with streaming(schema, batchSize=3) as source:
         assert source.stream_identity()["server uuid"] == schema.value("SELECT @@server_uuid")
+        assert "gtid_mode is OFF: positions are files of this server" in "\n".join(map(str, source.check()))
         schema.transaction(*(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(8)))
         schema.execute("FLUSH BINARY LOGS", "INSERT INTO t VALUES (30, 'z')")
         whole = read_all(source, schema)
