@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import SourceUnavailable
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch
+from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import identities, read_all, seen, source_of, streaming
 from tests.source_at_work import wait_for
@@ -27,6 +31,13 @@ def replica(mysql: EmbeddedMysql) -> Iterator[EmbeddedMysql]:
         yield server
 
 
+def uuids(batches: list[Batch]) -> list[str]:
+    """Of the events, in their order."""
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    values = [value for batch in batches if len(batch) for value in encoder.encode(batch).values.to_pylist()]
+    return [json.loads(value)["UUID"] for value in values]
+
+
 @pytest.mark.behaviour("B4")
 def test_a_failover_to_a_replica_of_mysql_goes_on_without_a_gap(mysql: EmbeddedMysql, replica: EmbeddedMysql) -> None:
     with fresh_schema(mysql.host, mysql.port, mysql.version, "failing_over") as schema:
@@ -42,13 +53,14 @@ def test_a_failover_to_a_replica_of_mysql_goes_on_without_a_gap(mysql: EmbeddedM
         there.execute("STOP REPLICA")
         schema.execute("INSERT INTO t VALUES (7)")
         with streaming(schema, before[-1].position) as source:
-            ahead = read_all(source, schema)[-1].position
+            at_primary = read_all(source, schema)
         with pytest.raises(SourceUnavailable, match="it is a replica that has not got so far"):
-            source_of(there).start(ahead)
+            source_of(there).start(at_primary[-1].position)
         there.execute("RESET REPLICA ALL", "INSERT INTO t VALUES (8)")
         with streaming(there, before[-1].position) as source:
             after = read_all(source, there)
         assert [(change.after or {})["id"] for change in seen(after)] == ["6", "8"]
+        assert uuids(after)[0] == uuids(at_primary)[0], "a change has one UUID on every server"
         inside = next(batch for batch in before if batch.position.data["open"])
         with streaming(there, inside.position) as source:
             again = read_all(source, there)
