@@ -190,6 +190,7 @@ class Transactions:
     commit_ts: microseconds since 1970-01-01 UTC. ids: what the source calls each, integers (PostgreSQL: xid) or
     `binary` texts; None where it has no ids. origins: index -> the replication origin of those that have one.
     snapshots: index -> the snapshot of those that are none: rows that were read together stand as one, which has no id.
+    threads: the server's sessions that made them, 0 where that is not known; None where the source never knows.
     """
 
     commit: NDArray[np.uint64]
@@ -197,6 +198,7 @@ class Transactions:
     ids: pa.Array | None = None
     origins: Mapping[int, ReplicationOrigin] = field(default_factory=dict)
     snapshots: Mapping[int, SnapshotRows] = field(default_factory=dict)
+    threads: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.commit)
@@ -233,6 +235,7 @@ class Transactions:
                 for piece, by in zip(pieces, shifts, strict=True)
                 for tx, snapshot in piece.snapshots.items()
             },
+            _all_threads(pieces),
         )
 
 
@@ -242,6 +245,14 @@ def _all_ids(pieces: Sequence[Transactions]) -> pa.Array | None:
     if kind is None:
         return None
     return pa.concat_arrays([pa.nulls(len(piece), kind) if piece.ids is None else piece.ids for piece in pieces])
+
+
+def _all_threads(pieces: Sequence[Transactions]) -> NDArray[np.int64] | None:
+    if all(piece.threads is None for piece in pieces):
+        return None
+    return np.concatenate(
+        [np.zeros(len(piece), np.int64) if piece.threads is None else piece.threads for piece in pieces]
+    )
 
 
 def _texts(ids: pa.Array) -> pa.Array:

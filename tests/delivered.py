@@ -46,6 +46,18 @@ def assert_order_per_key(records: Sequence[Record]) -> None:
         assert first_seen == sorted(first_seen), f"the changes of {key} came in another order than they were committed"
 
 
+def assert_repeats_are_the_same(records: Sequence[Record]) -> None:
+    """A change that was sent again has the identity that it had, and everything else too."""
+    values: dict[str, set[bytes | None]] = defaultdict(set)
+    identities: dict[tuple[Identity, bytes | None, str], set[str]] = defaultdict(set)
+    for record in records:
+        event = parse(record)
+        values[event["UUID"]].add(record.value)
+        identities[_identity(event), record.key, event["Action"]].add(event["UUID"])
+    assert max(map(len, values.values())) == 1, "a repeat differs from what it repeats"
+    assert max(map(len, identities.values())) == 1, "a repeat has another UUID"
+
+
 def distinct_transactions(records: Sequence[Record]) -> int:
     """How many transactions the events come from."""
     return len({commit_of(parse(record)) for record in records})

@@ -22,12 +22,13 @@ from psql_streamer.model import Index, Relation, RowOp, SchemaChange, Transactio
 
 
 class _Begun(NamedTuple):
-    """A transaction. durable: how many of its changes are delivered already."""
+    """A transaction. durable: how many of its changes are delivered already. thread: as Transactions has it."""
 
     commit: int
     moment: int
     id: bytes
     durable: int
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,10 @@ class BlockBuilder:
         """What follows is of this transaction. durable: how many of its changes are to be left out."""
         self._begun.append(_Begun(commit, moment, shown.encode(), durable))
 
+    def note_thread(self, thread: int) -> None:
+        """The session that made the last transaction."""
+        self._begun[-1] = self._begun[-1]._replace(thread=thread)
+
     def end(self) -> None:
         """The last transaction has ended."""
         self._ended[len(self._begun) - 1] = len(self._tx_of_item)
@@ -134,10 +139,12 @@ class BlockBuilder:
     def finish(self, is_open: bool) -> Made:
         """The changes, in the order in which they came. is_open: whether the last transaction goes on."""
         begun = self._begun
+        threads = np.array([one.thread for one in begun], np.int64)
         transactions = Transactions(
             np.array([one.commit for one in begun], np.uint64),
             np.array([one.moment for one in begun], np.int64),
             pa.array([one.id for one in begun], pa.binary()),
+            threads=threads if threads.any() else None,
         )
         block = Block(b"".join((*self._data, PADDING)))
         walked = walk(block, self._parts)

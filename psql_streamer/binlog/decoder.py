@@ -23,7 +23,7 @@ from typing import Literal
 from psql_streamer.binlog import events
 from psql_streamer.binlog.block import BlockBuilder
 from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
-from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header
+from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header, Query
 from psql_streamer.binlog.rows_events import ROWS, RowsReader
 from psql_streamer.binlog.shapes import TableShapes, Wanted
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
@@ -214,9 +214,12 @@ class Decoder:
     def _read_query(self, header: Header, body: bytes) -> None:
         query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
         statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
-        self._require_rows(statement, query.schema)
+        self._require_rows(statement, query)
         if self._open is not None or statement.kind is not StatementKind.COMMIT:
-            self._follow(header, statement, self._open or self._begin(header, None))
+            opened = self._open or self._begin(header, None)
+            if self._flavor == "mysql":  # MariaDB's transactions of rows have no statement that says it
+                self._block.note_thread(query.thread_id)
+            self._follow(header, statement, opened)
 
     def _follow(self, header: Header, statement: Statement, opened: _Transaction) -> None:
         """What a statement does to the transaction."""
@@ -270,12 +273,14 @@ class Decoder:
         for one, body in held.events:
             self._read(one._replace(size=header.size), body)
 
-    def _require_rows(self, statement: Statement, schema: str) -> None:
+    def _require_rows(self, statement: Statement, query: Query) -> None:
         """SourceRefused where a statement changed rows, or took back those that were given."""
         if statement.kind is StatementKind.ROWS and statement.schema not in _SYSTEM_SCHEMAS:
             raise SourceRefused(
-                f"the binlog has {statement.words} in {schema!r} as a statement, not as rows, before {self._stream}",
-                "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise, and start behind that place",
+                f"the binlog has {statement.words} in {query.schema!r} as a statement, not as rows, of session "
+                f"{query.thread_id} before {self._stream}",
+                "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise (while it lives, it is in "
+                "information_schema.PROCESSLIST), and start behind that place",
             )
         if statement.kind is StatementKind.ROLLBACK and self._open is not None and self._block.in_changes:
             raise SourceRefused(
@@ -388,7 +393,8 @@ _SKIPPED = {
     EventType.ANNOTATE_ROWS,
     EventType.BINLOG_CHECKPOINT,
     EventType.GTID_LIST,
+    EventType.START_ENCRYPTION,
 }
-"""Events that say nothing of rows."""
+"""Events that say nothing of rows. What is encrypted in the files, the server has decrypted before it sends it."""
 
 _BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}

@@ -24,8 +24,9 @@ class StatementKind(Enum):
 
 
 class Statement(NamedTuple):
-    """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found. xid: of XA
-    statements. others: schema and name of the tables behind the first one, of DROP and RENAME.
+    """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found; of a
+    statement about a schema the table is. xid: of XA statements. others: schema and name of the tables behind the first
+    one, of DROP and RENAME.
     """
 
     kind: StatementKind
@@ -40,6 +41,14 @@ class Statement(NamedTuple):
         """Schema and name of every table that it names as what it changes."""
         return ((self.schema, self.table), *self.others) if self.table else ()
 
+    @property
+    def shown(self) -> str:
+        """What it is and what it is about: `RENAME TABLE a.t TO a.u`. Nothing else that stands in it."""
+        names = [f"{schema}.{name}" for schema, name in self.tables] or [self.schema]
+        if self.words == _RENAME and len(names) % 2 == 0:
+            names = [f"{old} TO {new}" for old, new in zip(names[::2], names[1::2], strict=True)]
+        return f"{self.words} {', '.join(names)}".strip()
+
 
 _BLANK = re.compile(rb"(?:\s+|--[ \t][^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?![!M])(?s:.*?)\*/|/\*M?!\d*|\*/)+")
 _WORD = re.compile(rb"[A-Za-z_]+")
@@ -49,6 +58,7 @@ _TABLE = re.compile(_NAME + rb"(?:\s*\.\s*" + _NAME + rb")?")
 _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
 _OBJECTS = {"TABLE", "TABLES"}
+_SCHEMAS = {"DATABASE", "SCHEMA"}
 _INTO = {"INSERT", "REPLACE"}
 """Those that name the one table that they change first."""
 
@@ -106,6 +116,9 @@ def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement
         if word in _OBJECTS:
             name = f"{words[0]} TABLE"
             return _about_table(StatementKind.DDL, name, text, words[place - 1 :], at[place - 1 :], schema)
+        if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
+            found = _about_table(StatementKind.DDL, f"{words[0]} {word}", text, words[place - 1 :], at[place - 1 :], "")
+            return found._replace(schema=found.table, table="")
         if word not in _FILLING:
             break
     return Statement(StatementKind.DDL, " ".join(words[:2]))
@@ -116,7 +129,7 @@ def _about_table(
 ) -> Statement:
     """words: those behind the first one may be the object's word and such as `IF EXISTS`; the table's name follows."""
     place = 1
-    while place < len(words) and words[place] in _OBJECTS | _FILLING:
+    while place < len(words) and words[place] in _OBJECTS | _SCHEMAS | _FILLING:
         place += 1
     found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
     if found is None:
@@ -125,7 +138,8 @@ def _about_table(
     return Statement(kind, name, *_full_name(found, schema), others=others)
 
 
-_OF_SEVERAL = {"DROP TABLE", "RENAME TABLE"}
+_RENAME = "RENAME TABLE"
+_OF_SEVERAL = {"DROP TABLE", _RENAME}
 _NEXT = re.compile(rb",|TO\b", re.IGNORECASE)
 
 

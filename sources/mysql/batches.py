@@ -104,6 +104,7 @@ class BatchReader:
         self._origin = origin
         self._executed = executed
         self._executed_text = resume.executed
+        self._wanted = wanted
         self._replayed = 0
         self._decoder = Decoder(
             origin.describe,
@@ -180,7 +181,7 @@ class BatchReader:
 
     def _note_ddl(self, statements: Sequence[Ddl]) -> None:
         for ddl in statements:
-            statement = ddl.statement
-            table = f" {statement.schema}.{statement.table}" if statement.table else ""
-            log.info("source %s: %s%s", self._origin.name, statement.words, table)
-            self.altered.note(statement)
+            tables = ddl.statement.tables
+            if not tables or any(self._wanted(*table) for table in tables):
+                log.info("source %s: %s", self._origin.name, ddl.statement.shown)
+            self.altered.note(ddl.statement)

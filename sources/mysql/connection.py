@@ -14,6 +14,7 @@ import pymysql
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
+from sources.missing_library import lacks_library
 from sources.mysql.dsn import Address
 from sources.mysql.server_errors import PLUGINS, from_pymysql
 
@@ -61,8 +62,7 @@ class Connector:
             try:
                 made = call.result()
             except RuntimeError as error:
-                # PyMySQL raises it where a library is missing that the account's plugin takes: PyNaCl for ed25519.
-                raise SourceRefused(f"no session with {self.address} ({error})", f"install it, or {PLUGINS}") from None
+                raise lacks_library(error, str(self.address), PLUGINS) from None
         with self._lock:
             self._open.add(made)
         if self.interrupted.is_set():

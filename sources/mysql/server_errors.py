@@ -17,7 +17,7 @@ _GRANT = (
     "grant what reading the binary log takes: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account of the "
     "dsn"
 )
-PLUGINS = "use mysql_native_password, caching_sha2_password, or (with PyNaCl installed) ed25519 for the account"
+PLUGINS = "let the account use mysql_native_password, caching_sha2_password or (with PyNaCl installed) ed25519"
 
 _REFUSED = {
     1044: _GRANT,

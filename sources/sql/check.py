@@ -64,6 +64,13 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
             f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
             f"ALTER TABLE {table.id} ALTER COLUMN ... SET NOT NULL, or name other columns as its key",
         )
+    if not table.is_query and not table.has_integer_key:
+        yield Finding(
+            Severity.WARNING,
+            f"table {table.id} has no integer key: rows are read in the order of ({', '.join(table.key)}), and a row "
+            "that is added with a smaller key than the last one that was read is not seen",
+            "nothing to do if the keys ascend; random ones, such as UUIDs, do not: name other columns as its key",
+        )
     if not table.has_index(connection):
         yield Finding(
             Severity.WARNING,

@@ -12,6 +12,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
+from sources.missing_library import lacks_library
 from sources.sql.engines.kinds import engine_of
 from sources.sql.server_errors import from_sqlalchemy, is_about_columns
 
@@ -81,7 +82,7 @@ class Database:
         engine = self._engine = self._engine or self.kind.create()
         dbapi = engine.dialect.loaded_dbapi
         try:
-            with engine.connect() as connection:
+            with self._connect(engine) as connection:
                 self._driver = connection.connection.driver_connection
                 return work(connection)  # what is left open is rolled back
         except dbapi.Error as error:
@@ -89,6 +90,13 @@ class Database:
             raise sa.exc.DBAPIError(None, None, error, hide_parameters=True) from None
         finally:
             self._driver = None
+
+    def _connect(self, engine: Engine) -> Connection:
+        try:
+            return engine.connect()
+        except RuntimeError as error:
+            instead = "give the account another way to log in (mysql_native_password)"
+            raise lacks_library(error, "the server", instead) from None
 
     def _cancel(self) -> None:
         driver = self._driver

@@ -56,6 +56,28 @@ def test_a_setting_that_is_wrong_is_named_with_its_remedy(
         assert re.search(told, found), found
 
 
+@pytest.mark.behaviour("B5", "B6")
+def test_parts_of_documents_are_refused_and_check_says_so_before(mysql: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "partial_json") as schema:
+        schema.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, doc JSON)", "SET GLOBAL binlog_row_value_options = PARTIAL_JSON"
+        )
+        try:
+            [found] = findings(schema)
+            with streaming(schema) as source:
+                schema.execute(
+                    f'INSERT INTO t VALUES (1, \'{{"a": 1, "long": "{"x" * 500}"}}\')',
+                    "UPDATE t SET doc = JSON_SET(doc, '$.a', 2)",
+                )
+                with pytest.raises(SourceRefused, match=r"a part of a JSON document.*binlog_row_value_options=''"):
+                    read_all(source, schema)
+        finally:
+            schema.execute("SET GLOBAL binlog_row_value_options = ''")
+    assert re.search(
+        "error: binlog_row_value_options is PARTIAL_JSON: .* SET GLOBAL binlog_row_value_options = ''", found
+    )
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[BinlogServer]:
     """A server whose settings the tests of this module change."""
@@ -174,15 +196,6 @@ def test_a_dsn_that_is_none_is_refused_without_being_shown(schema: Schema, dsn: 
     with pytest.raises(ValueError, match=told) as failure:
         source_of(schema, dsn=dsn)
     assert "hunter2" not in str(failure.value)
-
-
-def test_a_plugin_whose_library_is_missing_is_named(schema: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(**_: object) -> None:
-        raise RuntimeError("'pynacl' package is required for ed25519_password auth method")
-
-    monkeypatch.setattr("pymysql.connect", connect)
-    with pytest.raises(SourceRefused, match=r"pynacl.*install it, or use mysql_native_password"):
-        source_of(schema).start(None)
 
 
 def test_what_keeps_tables_from_being_read_is_told_before_the_start(schema: Schema) -> None:

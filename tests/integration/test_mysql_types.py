@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -133,7 +135,13 @@ def test_every_type_arrives_as_it_was_written(every_schema: Schema) -> None:
 def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -> None:
     schema, kind = every_schema, _only(every_schema)
     with streaming(schema) as source:
-        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", "TRUNCATE t")
+        began = float(schema.value("SELECT UNIX_TIMESTAMP()"))
+        with schema.session() as cursor:
+            cursor.execute("SELECT CONNECTION_ID()")
+            [thread] = cursor.fetchone()
+            cursor.execute("SET SESSION time_zone = '+05:00'")
+            for statement in ("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", "TRUNCATE t"):
+                cursor.execute(statement)
         batches = read_all(source, schema)
     gtid, server = str(batches[-1].position.data["executed"]), schema.value("SELECT @@server_id")
     insert = f"{gtid.rpartition('-')[0]}-" if kind == "mariadb" else f"{schema.value('SELECT @@server_uuid')}:"
@@ -143,14 +151,18 @@ def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -
         assert first["GTID"].startswith(insert)
         assert (first["File"], first["Schema"], first["Seq"], second["Seq"]) == (file, schema.name, 0, 1)
         assert truncate["Position"] > first["Position"] > 4
+        assert began <= datetime.fromisoformat(first["Timestamp"]).timestamp() < time.time() + 1
         assert first["Commit"] == int(re.split("[-:]", first["GTID"])[-1])
         return
     block = first["source"]
+    assert began <= block["ts_ms"] / 1000 < time.time() + 1, "the time of the commit"
     assert block["gtid"].startswith(insert)
     assert (block["file"], block["pos"] > 4) == (file, True)
     if form == "debezium":
         assert (block["connector"], block["db"], block["table"], block["server_id"]) == (kind, schema.name, "t", server)
         assert (block["row"], second["source"]["row"], truncate["op"]) == (0, 1, "t")
+        threads = {one["source"]["thread"] for one in (first, second, truncate)}
+        assert threads == ({thread} if kind == "mysql" else {None})
         assert "schema" not in block
 
 

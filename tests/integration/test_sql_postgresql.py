@@ -176,6 +176,7 @@ def test_rows_of_writers_who_overlap_come_all_and_in_the_order_of_their_keys(ord
     assert max(map(len, batches)) <= batch_size
 
 
+@pytest.mark.behaviour("P6")
 def test_no_transaction_is_open_between_polls(orders: Database) -> None:
     orders.execute("INSERT INTO orders (note) VALUES ('a')")
     with polling(orders, pollInterval="1h") as source:
@@ -257,6 +258,32 @@ def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
             assert "Index" in str(plan), name
             assert "Seq Scan" not in str(plan), name
             assert "Sort" not in str(plan), name
+
+
+@pytest.mark.behaviour("P6")
+def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
+    """By the server's own counters: at the start, in a backlog, and when nothing comes."""
+    database.execute(
+        "CREATE TABLE orders (id bigserial PRIMARY KEY, note text);"
+        "CREATE TABLE visits (shop text, at timestamptz, n int, PRIMARY KEY (shop, at, n));"
+        "INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 20000);"
+        "INSERT INTO visits SELECT 's' || n % 7, now(), n FROM generate_series(1, 20000) n; ANALYZE"
+    )
+    scans = "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_user_tables"
+    before = database.query(scans)[0]
+    with polling(database, "orders", "visits", pollInterval="20ms", batchSize=3000) as source:
+        read_rows(source, 40_000)
+        with database.session() as late:
+            run(late, "INSERT INTO orders (note) VALUES ('late')")
+            database.execute("INSERT INTO orders (note) VALUES ('early')")
+            read_quiet(source, 0.3)
+            late.commit()
+        read_rows(source, 2)
+        polls = source.stats()["polls"]
+    assert polls > 10
+    # A session's counters are there for others when it has ended.
+    wait_for(lambda: database.query(scans)[0][1] > before[1] + polls, "the counters of the session")
+    assert database.query(scans)[0][0] == before[0]
 
 
 def test_check_recommends_the_wal_and_names_what_is_missing(orders: Database) -> None:

@@ -146,6 +146,17 @@ def test_rows_and_columns_are_chosen(orders: Shop) -> None:
         assert read_rows(source, 2) == [{"note": "a:1"}, {"note": "a:3"}]
 
 
+def test_updates_and_deletes_are_not_seen(orders: Shop) -> None:
+    insert(orders, "a", "b", "c")
+    with started(orders.source()) as source:
+        read_rows(source, 3)
+        orders.run("UPDATE orders SET note = 'changed' WHERE id < 3")
+        orders.run("DELETE FROM orders WHERE id = 2")
+        insert(orders, "d")
+        assert notes(read_rows(source, 1)) == ["d"]
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
 def test_names_are_taken_as_they_are(shop: Shop) -> None:
     table, columns = 'my "odd" %table; --', ["select", "a:b", "c%d", 'e"f', "Ünï cödé", "c0"]
     quoted = ['"' + name.replace('"', '""') + '"' for name in (table, *columns)]
@@ -189,6 +200,8 @@ def test_keys_of_texts_and_of_several_columns_are_read_in_their_order(shop: Shop
         assert [row["n"] for row in read_rows(source, 1)] == ["99"]
     found = identities_of(batches)
     assert found == sorted(set(found))
+    with started(shop.source("visits", startAt=["s2", "2026-01-02 10:00:00.500000", 11])) as source:
+        assert [row["n"] for row in read_rows(source, 2)] == ["17", "99"]
 
 
 @pytest.mark.parametrize("declared", ["float", "boolean", "json"])
@@ -210,6 +223,19 @@ def test_rows_without_a_key_are_not_read_and_check_says_so(shop: Shop) -> None:
         read_quiet(source, 0.1)
         shop.run("INSERT INTO orders VALUES (3, 'c')")
         assert notes(read_rows(source, 1)) == ["c"]
+
+
+@pytest.mark.parametrize("key", ["a", "a, b"])
+def test_check_says_that_a_table_has_no_integer_key(shop: Shop, key: str) -> None:
+    shop.run(f"CREATE TABLE orders (a varchar(36), b integer, PRIMARY KEY ({key}))")
+    [found] = [one for one in shop.source().check() if "no integer key" in one.problem]
+    assert found.severity is Severity.WARNING
+    assert f"in the order of ({key})" in found.problem
+    assert "UUID" in found.remedy
+
+
+def test_check_says_nothing_of_the_order_of_an_integer_key(orders: Shop) -> None:
+    assert not [one for one in orders.source().check() if "integer key" in one.problem]
 
 
 def test_a_key_that_is_not_unique_is_refused(orders: Shop) -> None:

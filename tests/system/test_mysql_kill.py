@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
-from tests.delivered import assert_order_per_key, assert_tables, distinct_transactions
+from tests.delivered import (
+    assert_order_per_key,
+    assert_repeats_are_the_same,
+    assert_tables,
+    distinct_transactions,
+    repeats,
+)
 from tests.kafka_reader import consume
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_load import TABLES, MysqlLoad, contents, make_tables
@@ -50,8 +57,12 @@ def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_orde
                 load.stop()
             service.until(lambda: service.status()[0] == 200, "the service to be well")
             _until_durable(service, schema)
+            assert re.search(r'psql_streamer_lag_bytes{source="db1"} \d', service.text("/metrics"))
+            assert 'psql_streamer_lag_seconds{source="db1"} 0.0' in service.text("/metrics")
             assert service.stop() == 0
         records = consume(kafka, [f"{topic_prefix}.{schema.name}.{table}" for table in TABLES], timeout=60)
         assert_tables(records, contents(schema))
     assert_order_per_key(records)
+    assert_repeats_are_the_same(records)
+    assert repeats(records), "some of the kills came between delivery and storing"
     assert distinct_transactions(records) >= load.committed

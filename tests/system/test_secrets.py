@@ -14,6 +14,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from tests.service import Service
 
@@ -147,6 +148,46 @@ def test_a_configuration_that_cannot_be_used_shows_no_password(tmp_path: Path, c
         "PSQL_STREAMER__SOURCE__POSTGRES__DSN": f"host=db {password}",
     }
     assert "no.such" in output(password, "run", environ=environ)
+
+
+OTHERS = """
+[source.db{number}]
+type = "{kind}"
+{address}
+startRetryInterval = "50ms"
+debug = true
+"""
+
+ADDRESSES = (
+    ("mysql", 'dsn = "mysql://streamer:{password}@{server}/"'),
+    ("sql", 'url = "mysql+pymysql://streamer:{password}@{server}/shop"\ntables = ["orders"]'),
+    ("sql", 'url = "postgresql+psycopg2://streamer:{password}@127.0.0.1:{port}/shop"\ntables = ["orders"]'),
+)
+"""Where passwords of sources stand that are not `postgres`."""
+
+
+@pytest.mark.parametrize("lets_in", [True, False], ids=["a server that refuses", "nobody there"])
+def test_sources_of_other_kinds_show_no_password(
+    mariadb: EmbeddedMariadb, tmp_path: Path, closed_port: int, lets_in: bool
+) -> None:
+    server = f"{mariadb.host}:{mariadb.port}" if lets_in else f"127.0.0.1:{closed_port}"
+    sources = [
+        OTHERS.format(number=number, kind=kind, address=address.format(password=SHORT, server=server, port=closed_port))
+        for number, (kind, address) in enumerate(ADDRESSES)
+    ]
+    file = configuration(tmp_path, closed_port, SHORT, ())
+    file.write_text(re.sub("(?s)\\[sink.*", _ALL.format(sources="".join(sources)), file.read_text()))
+    said = output(SHORT, "check", "-vv", "--json", "-config", file)
+    assert all(f'"source.db{number}"' in said for number in range(len(sources)))
+    assert ("Access denied" in said) is lets_in
+    assert "source.db" in output(SHORT, "run", "-vv", "-config", file)
+
+
+_ALL = """{sources}
+[sink.all]
+type = "stub_discard"
+sources = ["db0", "db1", "db2"]
+"""
 
 
 WELL = """

@@ -96,8 +96,16 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
         until_stored(service, f"main.orders={counts[0]}, main.visits=a,{counts[1]}")
         metrics = service.text("/metrics")
         assert service.stop() == 0
-    assert f'psql_streamer_cursor{{source="db1",table="main.orders"}} {counts[0]}.0' in metrics
-    assert "psql_streamer_source_rows_total" in metrics
+        service.start()
+        execute(file, "INSERT INTO orders (note) VALUES ('behind a stop in order')")
+        counts[0] += 1
+        ends = f"main.orders={counts[0]}, main.visits=a,{counts[1]}"
+        service.until(lambda: service.stats().get("source.db1", {}).get("stored_position") == ends, ends)
+        assert service.stats()["sink.k"]["events"] == 1, "nothing is sent again after a stop in order"
+        assert service.stop() == 0
+    assert f'psql_streamer_cursor{{source="db1",table="main.orders"}} {counts[0] - 1}.0' in metrics
+    for metric in ("source_rows_total", "source_polls_total", "unsettled_rows", "last_row_age_seconds"):
+        assert f'psql_streamer_{metric}{{source="db1"}} ' in metrics
 
     events = delivered(kafka, [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"], sum(counts))
     for table in ("orders", "visits"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.model import Batch, Rejection
+from psql_streamer.model import Batch, Rejection, Transactions
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
@@ -87,3 +88,17 @@ def test_a_batch_of_which_all_was_put_aside_is_not_idle() -> None:
     batch = decoder().decode(b"", [])
     assert batch.idle
     assert not replace(batch, rejections=(Rejection(shop(), "a reason", None, "a rule"),)).idle
+
+
+def test_the_sessions_of_merged_transactions_are_kept_and_unknown_where_a_batch_knows_none() -> None:
+    def transactions(commit: int, threads: list[int] | None) -> Transactions:
+        numbers = np.array([commit, commit + 1], np.uint64)
+        return Transactions(numbers, np.zeros(2, np.int64), threads=None if threads is None else np.array(threads))
+
+    batch = decoder().decode(b"", [])
+    known, unknown = transactions(1, [7, 0]), transactions(3, None)
+    merged = [
+        merge([replace(batch, transactions=one) for one in pair]).transactions.threads
+        for pair in ((known, unknown), (unknown, known), (unknown, unknown))
+    ]
+    assert [None if one is None else one.tolist() for one in merged] == [[7, 0, 0, 0], [0, 0, 7, 0], None]

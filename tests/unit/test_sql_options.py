@@ -114,3 +114,8 @@ def test_settle_is_a_time_or_left_to_the_database() -> None:
 def test_a_table_may_start_elsewhere_than_the_others() -> None:
     made = options(startAt="now", tables=["a", {"table": "b", "startAt": [7, "x"]}])
     assert [made.start_of(table) for table in made.tables] == [("now",), (7, "x")]
+
+
+def test_the_page_says_first_what_the_source_does_not_see() -> None:
+    page = (Path(__file__).parents[2] / "docs/sources/sql.md").read_text()
+    assert page.split("\n\n")[1].startswith("**UPDATE and DELETE are not seen.**")

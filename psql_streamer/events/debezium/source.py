@@ -203,13 +203,14 @@ class PostgresBlock(SourceBlock):
 class BinlogBlock(SourceBlock):
     """What the connectors for MySQL and MariaDB say: their `db` is the table's schema, and there is no `schema`.
 
-    row: which change of its transaction it is. thread and query are not known.
+    row: which change of its transaction it is. thread: the session that made it, on MySQL. query is not known.
     Source: Debezium documentation, "Debezium connector for MySQL", change events.
     """
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         self._transaction = PerTransaction(self._of_transactions)
+        self._threads = PerTransaction(lambda: _threads(batch.transactions))
 
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         source, places = self._batch.source, rows.place
@@ -261,11 +262,22 @@ class BinlogBlock(SourceBlock):
             offset,
             b',"row":',
             row,
-            b',"thread":null,"query":null}',
+            b',"thread":',
+            _NO_THREAD if self._batch.transactions.threads is None else self._threads.take(tx),
+            b',"query":null}',
         )
 
 
 _BLOCKS: dict[str, type[SourceBlock]] = {POSTGRESQL: PostgresBlock, MYSQL: BinlogBlock, MARIADB: BinlogBlock}
+
+
+_NO_THREAD = b"null"
+
+
+def _threads(of: Transactions) -> pa.Array:
+    """The session of each transaction as JSON; null where it is not known."""
+    threads = np.zeros(len(of), np.int64) if of.threads is None else of.threads
+    return pc.if_else(pa.array(threads > 0), to_digits(threads), pa.scalar(_NO_THREAD, pa.binary()))
 
 
 def _db(schema: str, _: str) -> bytes:

@@ -1,0 +1,67 @@
+"""A failover between two servers of MySQL: the GTIDs of one are those of the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from psql_streamer.embedded.mysql import EmbeddedMysql
+from psql_streamer.errors import SourceUnavailable
+from psql_streamer.events.routing import Router
+from psql_streamer.model import Batch
+from tests.encoding import encoder_of
+from tests.mariadb import Schema, fresh_schema
+from tests.mysql_source import identities, read_all, seen, source_of, streaming
+from tests.source_at_work import wait_for
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture
+def replica(mysql: EmbeddedMysql) -> Iterator[EmbeddedMysql]:
+    """Of `mysql`, at work."""
+    with EmbeddedMysql(settings={"server_id": "2", "log_replica_updates": "ON"}) as server:
+        Schema("mysql", server.host, server.port, server.version).execute(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{mysql.host}', SOURCE_PORT = {mysql.port}, "
+            "SOURCE_USER = 'root', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
+            "START REPLICA",
+        )
+        yield server
+
+
+def uuids(batches: list[Batch]) -> list[str]:
+    """Of the events, in their order."""
+    encoder = encoder_of("event", Router({}, "", "t"), {})
+    values = [value for batch in batches if len(batch) for value in encoder.encode(batch).values.to_pylist()]
+    return [json.loads(value)["UUID"] for value in values]
+
+
+@pytest.mark.behaviour("B4")
+def test_a_failover_to_a_replica_of_mysql_goes_on_without_a_gap(mysql: EmbeddedMysql, replica: EmbeddedMysql) -> None:
+    with fresh_schema(mysql.host, mysql.port, mysql.version, "failing_over") as schema:
+        there = Schema(schema.name, replica.host, replica.port, replica.version)
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        with streaming(schema, batchSize=2) as source:
+            schema.transaction(*(f"INSERT INTO t VALUES ({number})" for number in range(5)))
+            schema.execute("INSERT INTO t VALUES (5)")
+            before = read_all(source, schema)
+        schema.execute("INSERT INTO t VALUES (6)")
+        end = schema.value("SELECT @@GLOBAL.gtid_executed")
+        wait_for(lambda: bool(there.value(f"SELECT GTID_SUBSET('{end}', @@GLOBAL.gtid_executed)")), "the replica")
+        there.execute("STOP REPLICA")
+        schema.execute("INSERT INTO t VALUES (7)")
+        with streaming(schema, before[-1].position) as source:
+            at_primary = read_all(source, schema)
+        with pytest.raises(SourceUnavailable, match="it is a replica that has not got so far"):
+            source_of(there).start(at_primary[-1].position)
+        there.execute("RESET REPLICA ALL", "INSERT INTO t VALUES (8)")
+        with streaming(there, before[-1].position) as source:
+            after = read_all(source, there)
+        assert [(change.after or {})["id"] for change in seen(after)] == ["6", "8"]
+        assert uuids(after)[0] == uuids(at_primary)[0], "a change has one UUID on every server"
+        inside = next(batch for batch in before if batch.position.data["open"])
+        with streaming(there, inside.position) as source:
+            again = read_all(source, there)
+        assert identities(before)[len(inside) :] + identities(after) == identities(again), "each with its identity"

@@ -1,0 +1,91 @@
+"""Statements that make, change and remove tables: what the log says of them, and that none stops the stream."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.mariadb import Schema
+from tests.mysql_source import read_all, seen, streaming
+
+TABLE = "CREATE TABLE {} (id INT PRIMARY KEY, note VARCHAR(40))"
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the source has logged of statements."""
+    return [record.getMessage() for record in caplog.records if record.name == "sources.mysql.batches"]
+
+
+@pytest.mark.behaviour("B8")
+def test_a_table_that_is_dropped_renamed_or_altered_is_a_line_in_the_log(
+    every_schema: Schema, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema, name = every_schema, every_schema.name
+    schema.execute(*map(TABLE.format, ("t", "u", "_t_gho", "other")), f"CREATE DATABASE {name}_2")
+    caplog.set_level(logging.INFO)
+    with streaming(schema, tables=[f"{name}.*", f"{name}_2.*"], excludeTables=["_*", "other"]) as source:
+        schema.execute(
+            "ALTER TABLE other ADD n INT",
+            "ALTER TABLE t ADD n INT",
+            "RENAME TABLE t TO _t_del, _t_gho TO t",
+            "DROP TABLE other, u, t",
+            "DROP TABLE IF EXISTS _t_del",
+            f"DROP DATABASE {name}_2",
+        )
+        assert seen(read_all(source, schema)) == []
+    assert told(caplog) == [
+        f"source db1: ALTER TABLE {name}.t",
+        f"source db1: RENAME TABLE {name}.t TO {name}._t_del, {name}._t_gho TO {name}.t",
+        f"source db1: DROP TABLE {name}.other, {name}.u, {name}.t",
+        f"source db1: DROP DATABASE {name}_2",
+    ]
+
+
+ODD = (
+    "CREATE VIEW v AS SELECT id FROM t",
+    "CREATE TRIGGER counted AFTER INSERT ON t FOR EACH ROW SET @rows = COALESCE(@rows, 0) + 1",
+    "CREATE PROCEDURE p() BEGIN INSERT INTO t VALUES (0, 'never called; DROP TABLE t'); END",
+    "CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1",
+    "/* a comment; DROP TABLE t */ ALTER /*!50000 TABLE */ t -- and another\n ADD COLUMN `drop``table t` INT",
+    "CREATE TABLE `insert into t` (`values (` INT PRIMARY KEY, `update` VARCHAR(9) DEFAULT 'a''b\\\\')",
+    "ALTER TABLE t ADD CONSTRAINT `c` CHECK (note <> 'TRUNCATE TABLE t'), COMMENT = 'RENAME TABLE t TO u'",
+    "CREATE OR REPLACE VIEW v AS SELECT note FROM t",
+    "ANALYZE TABLE t",
+    "OPTIMIZE TABLE t",
+    "CREATE INDEX i ON t (note)",
+    "DROP INDEX i ON t",
+    "CREATE USER {user}@'%' IDENTIFIED BY 'INSERT INTO t VALUES (1)'",
+    "GRANT SELECT ON *.* TO {user}@'%'",
+    "FLUSH TABLES",
+    "DROP USER {user}@'%'",
+    "DROP PROCEDURE p",
+    "DROP FUNCTION f",
+    "DROP TRIGGER counted",
+    "DROP VIEW v",
+)
+"""Statements of all kinds, some of which look like others in quotes and comments."""
+
+TEMPORARY = (
+    "CREATE TEMPORARY TABLE mine AS SELECT * FROM t",
+    "INSERT INTO mine (id) VALUES (77)",
+    "UPDATE mine SET note = 'mine'",
+    "DROP TEMPORARY TABLE mine",
+)
+
+
+@pytest.mark.behaviour("B8")
+def test_statements_of_any_kind_neither_stop_the_stream_nor_show_what_is_in_them(
+    every_schema: Schema, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = every_schema
+    schema.execute(TABLE.format("t"))
+    caplog.set_level(logging.INFO)
+    with streaming(schema) as source:
+        for number, statement in enumerate(ODD):
+            schema.execute(statement.format(user=f"u{schema.name[-8:]}"), f"INSERT INTO t (id) VALUES ({number})")
+        schema.execute(*TEMPORARY, f"INSERT INTO t (id) VALUES ({len(ODD)})")
+        changes = seen(read_all(source, schema))
+    numbers = [str(number) for number in range(len(ODD) + 1)]
+    assert [(change.op, change.after and change.after["id"]) for change in changes] == [("I", one) for one in numbers]
+    assert not any("VALUES" in line or "comment" in line for line in told(caplog))
