@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.model import Batch
 from sinks.kafka import librdkafka
@@ -83,6 +84,14 @@ def read_rows(source: KafkaSource, count: int, timeout: float = 30.0) -> list[Ba
         if (batch := source.read(0.2)) is not None:
             batches.append(batch)
     return batches
+
+
+def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
+    """The group's offset."""
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (found,) = admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
+    return int(found.offset)
 
 
 def commits(batches: Iterable[Batch]) -> list[int]:

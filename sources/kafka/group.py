@@ -46,6 +46,9 @@ _IDS_SECONDS = 5.0
 _LAG_SECONDS = 1.0
 """Between two looks at how far the partitions' ends are away."""
 
+_HOW_LONG = " (after "
+"""What follows in the client's errors differs from attempt to attempt. An error is logged once until it has passed."""
+
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _ENDS = {*REFUSED, *_MISSING}
 """Errors of a topic behind which there is nothing to wait for in this session."""
@@ -92,6 +95,7 @@ class GroupMember:
         self._paused = False
         self._error: SourceError | None = None
         self._problem = ""
+        self._troubles: set[str] = set()
         self._rebalances = self._headerless = 0
         self._fast = False
         self._stopping = threading.Event()
@@ -308,7 +312,10 @@ class GroupMember:
             self.fail(source_error(f"group {self._options.group_id}", error))
         with self._lock:
             self._problem = error.str()
-        log.warning("source.%s: %s", self._name, error.str())
+        what, _, _ = error.str().partition(_HOW_LONG)
+        if what not in self._troubles:
+            self._troubles.add(what)
+            log.warning("source.%s: %s", self._name, error.str())
 
     _look_at = 0.0
 
@@ -352,6 +359,8 @@ class GroupMember:
             return
         with self._lock:
             self._problem = ""
+        self._troubles.clear()
+        log.info("source.%s: the brokers answer again", self._name)
 
     # Called by the client from within a poll.
 

@@ -19,7 +19,7 @@ from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.source import KafkaSource
-from tests.event_topics import commits, event, read_rows, source_of, write, write_with_header
+from tests.event_topics import commits, committed, event, read_rows, source_of, write, write_with_header
 from tests.kafka_reader import consume
 from tests.kafka_sinks import create_topic, options
 from tests.snapshots import INITIAL, ON_DEMAND, chunk
@@ -46,14 +46,6 @@ class TestContract(SourceContract):
 def topic(kafka: str, topic_prefix: str) -> str:
     create_topic(kafka, topic_prefix)
     return topic_prefix
-
-
-def committed(kafka: str, group: str, topic: str, partition: int = 0) -> int:
-    """The group's offset."""
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-    admin = AdminClient({"bootstrap.servers": kafka})
-    (found,) = admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
-    return int(found.offset)
 
 
 @pytest.mark.behaviour("G2")

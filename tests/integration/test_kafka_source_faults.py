@@ -1,0 +1,62 @@
+"""A Kafka source whose brokers go away, change places, and give more than was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from psql_streamer.embedded.kafka import EmbeddedKafka
+from tests.event_topics import commits, committed, event, read_rows, source_of, write
+from tests.kafka_sinks import create_topic
+from tests.mock_brokers import MockBrokers
+from tests.source_at_work import wait_for
+from tests.started_source import started
+
+
+def test_a_broker_that_is_killed_and_comes_back_is_read_on(
+    broker: EmbeddedKafka, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(broker.bootstrap, topic_prefix)
+    write(broker.bootstrap, topic_prefix, [event(number) for number in range(1, 6)])
+    with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix)) as source:
+        first = read_rows(source, 5)
+        broker.stop(kill=True)
+        wait_for(lambda: source.read(0.1) is None and not source.status().ok, "word of the broker")
+        assert "127.0.0.1" in source.status().reason
+        source.confirm(first[-1].position)
+        broker.start()
+        write(broker.bootstrap, topic_prefix, [event(number) for number in range(6, 10)])
+        second = read_rows(source, 4, timeout=60)
+        assert commits([*first, *second]) == list(range(1, 10))
+        source.confirm(second[-1].position)
+        wait_for(lambda: source.read(0.1) is None and source.status().ok, "word that all is well")
+    assert committed(broker.bootstrap, topic_prefix, topic_prefix) == 9
+    refused = [record for record in caplog.records if "Connection refused" in record.getMessage()]
+    assert 1 <= len(refused) <= 3, "an address each, and not each attempt"
+
+
+def test_a_partition_that_another_broker_leads_from_now_on_is_read_on() -> None:
+    with MockBrokers(3) as brokers:
+        brokers.create("orders", 1)
+        brokers.lead("orders", 0, 1)
+        write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
+        # These brokers do not tell ids of topics, which is waited for.
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            first = read_rows(source, 3)
+            brokers.lead("orders", 0, 2)
+            write(brokers.bootstrap, "orders", [event(number) for number in range(4, 7)])
+            assert commits([*first, *read_rows(source, 3)]) == [1, 2, 3, 4, 5, 6]
+        finally:
+            source.stop()
+
+
+def test_a_record_that_is_larger_than_what_is_fetched_at_once_is_read(kafka: str, topic_prefix: str) -> None:
+    create_topic(kafka, topic_prefix)
+    notes = {1: "small", 2: "x" * 900_000, 3: "small"}
+    write(kafka, topic_prefix, [event(number, note=note) for number, note in notes.items()])
+    fetch = {"fetch.message.max.bytes": 2000, "fetch.max.bytes": 1_000_000, "message.max.bytes": 1_000_000}
+    with started(source_of(kafka, topic_prefix, batchBytes="10kB", kafka=fetch)) as source:
+        batches = read_rows(source, 3)
+    rows = [changes.after.columns[1].to_pylist() for batch in batches for changes in batch.changes]
+    assert [value.decode() for row in rows for value in row] == list(notes.values())
