@@ -47,7 +47,7 @@ class ServiceProcess:
         """Start it; with `wait`, return when /status says that all parts are well."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                self._whole_command(),
                 stdout=log,
                 stderr=log if self._stderr is None else self._stderr,
                 cwd=self._cwd,
@@ -115,6 +115,10 @@ class ServiceProcess:
             self._process.kill()
             self._process.wait(10)
 
+    def _whole_command(self) -> Sequence[str]:
+        """What is run at the next start."""
+        return self._command
+
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
@@ -127,7 +131,7 @@ class ServiceProcess:
 
 
 class Service(ServiceProcess):
-    """One with a configuration file. `config` is TOML without http and lmdb, which this adds.
+    """One with a configuration file, which a test may move. `config` is TOML without http and lmdb, which this adds.
 
     command: what starts it without that file. The others are as ServiceProcess has them.
     """
@@ -145,4 +149,7 @@ class Service(ServiceProcess):
         self.lmdb = folder / "positions.lmdb"
         self.config = folder / "psql-streamer.toml"
         self.config.write_text(f'http = "127.0.0.1:{port}"\nlmdb = "{self.lmdb}"\n{config}')
-        super().__init__([*command, "-config", str(self.config)], port, folder / "service.log", cwd, environ, stderr)
+        super().__init__(command, port, folder / "service.log", cwd, environ, stderr)
+
+    def _whole_command(self) -> Sequence[str]:
+        return [*self._command, "-config", str(self.config)]

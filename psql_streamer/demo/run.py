@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ def main(duration: float, source: str) -> int:
         dead_letters = f"{prefix}.dead_letters"
         brokers.create([*topics, dead_letters])
         joined = JOINED if stage.rules.lookup else {}
-        watcher = Watcher(brokers.bootstrap, topics, ADDED, _say, dead_letters, joined)
+        watcher = Watcher(brokers.bootstrap, topics, ADDED, _say, dead_letters, joined, timed=bool(stage.time_of))
         cleanup.callback(watcher.finish)
         rules = stage.rules.config(prefix)
         service = ServiceProcess(
@@ -69,7 +69,7 @@ def main(duration: float, source: str) -> int:
         lookup_rows = _rows_of_lookup(service, writer, stage.rules.lookup)
         service.stop()
         watcher.finish()
-        return _summary(_Outcome(writer, watcher, stage.rules.lookup, lookup_rows))
+        return _summary(_Outcome(writer, watcher, stage.rules, lookup_rows, stage.time_of))
 
 
 def _start(service: ServiceProcess, topics: list[str], rules: ShopRules) -> None:
@@ -81,7 +81,7 @@ def _start(service: ServiceProcess, topics: list[str], rules: ShopRules) -> None
     for number, line in enumerate(rules.tells):
         _say(f"  {'' if number else 'rules':<13} {line}")
     _say(f"  topics        {' '.join(topics)}")
-    _say(f"  HTTP API      {service.url}/status  {service.url}/stats  {service.url}/metrics\n")
+    _say(f"  HTTP API      {service.url}/ in a browser; /status  /stats  /metrics\n")
 
 
 def _let_run(duration: float, service: ServiceProcess, writer: Writer, watcher: Watcher) -> None:
@@ -121,12 +121,13 @@ def _rows_of_lookup(service: ServiceProcess, writer: Writer, lookup: str) -> int
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """lookup: its name and that of its table; empty without one. lookup_rows: how many it had at the end."""
+    """lookup_rows: how many the lookup had at the end, if the rules have one. time_of: see Stage."""
 
     writer: Writer
     watcher: Watcher
-    lookup: str
+    rules: ShopRules
     lookup_rows: int | None
+    time_of: str
 
 
 def _summary(outcome: _Outcome) -> int:
@@ -137,11 +138,11 @@ def _summary(outcome: _Outcome) -> int:
         _say(f"the snapshot gave {read:,} rows that were there; {later:,} events came beside them")
     if watcher.dead:
         _say(f"dead letters: {watcher.dead.total()}, each with the original event and the reason")
-    if outcome.lookup:
+    if outcome.rules.lookup:
         _say(_describe_lookup(outcome))
-    if len(watcher.latencies) > 1:
-        percentiles = quantiles(watcher.latencies, n=100)
-        _say(f"from commit to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms")
+    _say(_describe_latency(watcher.latencies, outcome.time_of))
+    if outcome.rules.cost:
+        _say(f"that is with {outcome.rules.cost}")
     problems = [problem for problem in _problems(outcome) if problem]
     for problem in problems:
         _say(f"problem: {problem}")
@@ -164,15 +165,26 @@ def _say_table(writer: Writer, watcher: Watcher) -> None:
 
 def _describe_lookup(outcome: _Outcome) -> str:
     """What differs is among the problems."""
+    lookup, rows = outcome.rules.lookup, outcome.lookup_rows
     with_it, without = outcome.watcher.with_lookup.total(), outcome.watcher.without_lookup.total()
-    same = "" if outcome.lookup_rows == _rows_of(outcome.writer, outcome.lookup) else "not "
+    same = "" if rows == _rows_of(outcome.writer, lookup) else "not "
     found = f"{with_it:,} of {with_it + without:,}" if without else f"all {with_it:,}"
-    rows = f"{outcome.lookup_rows} rows, {same}as its table"
-    return f"lookup {outcome.lookup}: {rows}; {found} events of {', '.join(JOINED)} have what their rule takes from it"
+    taken = f"{found} events of {', '.join(JOINED)} have what their rule takes from it"
+    return f"lookup {lookup}: {rows} rows, {same}as its table; {taken}"
+
+
+def _describe_latency(latencies: Sequence[float], time_of: str) -> str:
+    """Of changes."""
+    if not time_of:
+        return "from commit to consumer: not measured, because the server logs the time of a commit in whole seconds"
+    if len(latencies) < 2:
+        return f"from {time_of} to consumer: not measured, because too few changes came"
+    percentiles = quantiles(latencies, n=100)
+    return f"from {time_of} to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms"
 
 
 def _problems(outcome: _Outcome) -> Iterator[str]:
-    writer, watcher, lookup = outcome.writer, outcome.watcher, outcome.lookup
+    writer, watcher, lookup = outcome.writer, outcome.watcher, outcome.rules.lookup
     if _expected_events(writer) != watcher.consumed:
         yield "what was consumed is not what the rules make of what was committed"
     if _expected_dead(writer) != watcher.dead:

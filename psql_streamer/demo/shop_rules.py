@@ -73,12 +73,13 @@ class ShopRules:
     """Rules, and what is to be seen of them.
 
     config: the section [spark], by the prefix of the topics. tells: lines that say what they do. lookup: what orders
-    are joined with, if anything; its table has the same name.
+    are joined with, if anything; its table has the same name. cost: what of them takes time, if anything.
     """
 
     config: Callable[[str], str]
     tells: tuple[str, ...]
     lookup: str = ""
+    cost: str = ""
 
 
 ADDED = frozenset({"vat", "size", "channel", "customer_segment", "total"})
@@ -98,6 +99,7 @@ ON_POSTGRES = ShopRules(
         f"baskets      sql: an event for each thing in it, to {BASKET_TOPIC}; what is no basket to the dead letters",
     ),
     "customers",
+    "four rules, some of which Spark plans for every batch, in a JVM that has just started: docs/spark.md, Cost",
 )
 
 

@@ -50,7 +50,8 @@ class Writer(Protocol):
 @dataclass(frozen=True, slots=True)
 class Stage:
     """topics: of its events, without the prefix. source: the section of the source `shop`. is_streaming: see
-    ServiceProcess. writer: makes the shop, which has not begun.
+    ServiceProcess. writer: makes the shop, which has not begun. time_of: what a change's time is the time of; empty:
+    it is in whole seconds.
     """
 
     topics: Sequence[str]
@@ -58,6 +59,7 @@ class Stage:
     rules: ShopRules
     is_streaming: IsStreaming
     writer: Callable[[Say], Writer]
+    time_of: str = "commit"
 
 
 def postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
@@ -113,7 +115,7 @@ def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     say(f"  MariaDB       {version}, binary log in rows, started in {time.monotonic() - began:.1f} s")
     source = _section(type="mysql", dsn=server.dsn(), tables=["shop.*"])
     tables, rules = [f"shop.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("shop")
-    return Stage(tables, source, rules, _has_read_what_was_there, lambda s: SmallShop(connect, "%s", True, s))
+    return Stage(tables, source, rules, _has_read_what_was_there, lambda s: SmallShop(connect, "%s", True, s), "")
 
 
 def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
@@ -128,7 +130,7 @@ def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
         return sqlite3.connect(file, timeout=30)
 
     tables, rules = [f"main.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("main")
-    return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "?", False, s))
+    return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "?", False, s), "poll")
 
 
 class StageKind(NamedTuple):

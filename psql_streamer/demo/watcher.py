@@ -20,17 +20,19 @@ _LINE_WIDTH = 150
 """Characters a line, where the output is no terminal that has a width of its own."""
 _LEAST_WIDTH = 40
 _FINISH_SECONDS = 30.0
+_POLL_SECONDS = 0.1
+_MOST_MESSAGES = 1000
 
 
 class Watcher(threading.Thread):
     """Reads topics from their beginning, in the `event` format, until `finish` is called.
 
     dead_letters_in: the topic of dead letters, which is read as well. joined: table -> a column that its rule takes
-    from a lookup, and that every row has.
+    from a lookup, and that every row has. timed: whether a change's time is known to the millisecond.
 
     consumed: (table, action) -> events. dead: the same, of dead letters. repeated: how many came with a UUID that was
     there before; they are in neither. with_lookup, without_lookup: events of tables in `joined`, by table.
-    latencies: seconds from commit to consumption, of changes. error: what ended it early, if anything did.
+    latencies: seconds from a change's time to its consumption, if timed. error: what ended it early, if anything did.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Watcher(threading.Thread):
         show: Callable[[str], None],
         dead_letters_in: str = "",
         joined: Mapping[str, str] | None = None,
+        *,
+        timed: bool = True,
     ) -> None:
         super().__init__(name="watcher", daemon=True)
         topics = [*topics, dead_letters_in] if dead_letters_in else list(topics)
@@ -53,6 +57,7 @@ class Watcher(threading.Thread):
         self.error: str = ""
         self._dead_letters_in = dead_letters_in
         self._joined = joined or {}
+        self._timed = timed
         self._seen: set[str] = set()
         self._finish_by: float | None = None
         self._printer = _Printer(show, frozenset(enriched))
@@ -73,13 +78,18 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         try:
             while not self._finished():
-                for message in self._consumer.consume(1000, 0.1):
+                for message in self._arrived():
                     self._take(message)
                 self._printer.pause()
         except (KafkaException, ValueError, KeyError) as error:
             self.error = f"the consumer stopped: {type(error).__name__}: {error}"
         finally:
             self._consumer.close()
+
+    def _arrived(self) -> list[Message]:
+        """What is there. It waits for a first message alone: a wait for more would count as latency."""
+        first = self._consumer.poll(_POLL_SECONDS)
+        return [] if first is None else [first, *self._consumer.consume(_MOST_MESSAGES, 0)]
 
     def finish(self) -> None:
         """Read what is there now, to the end of every partition, and stop."""
@@ -128,10 +138,16 @@ class Watcher(threading.Thread):
             return
         self.consumed[event["Table"], event["Action"]] += 1
         self._count_joined(event)
-        latency = (datetime.now(UTC) - datetime.fromisoformat(event["Timestamp"])).total_seconds()
-        if event["Action"] != "read":
+        latency = self._latency(event)
+        if latency is not None:
             self.latencies.append(latency)
         self._printer.event(event, latency)
+
+    def _latency(self, event: dict[str, Any]) -> float | None:
+        """None of a row that was read by a snapshot: it may have waited for this consumer to begin."""
+        if not self._timed or event["Action"] == "read":
+            return None
+        return (datetime.now(UTC) - datetime.fromisoformat(event["Timestamp"])).total_seconds()
 
     def _count_joined(self, event: dict[str, Any]) -> None:
         """An event of a delete has the key alone."""
@@ -153,7 +169,7 @@ class _Printer:
         self._hidden = 0
         self._kinds: Counter[tuple[str, str]] = Counter()
 
-    def event(self, event: dict[str, Any], latency: float) -> None:
+    def event(self, event: dict[str, Any], latency: float | None) -> None:
         self.pause()
         kind = event["Table"], event["Action"]
         if self._shown >= _LINES_A_SECOND or self._kinds[kind] >= _LINES_OF_A_KIND:
@@ -166,7 +182,8 @@ class _Printer:
         added = " ".join(
             f"{name}={_text(value)}" for name, value in columns.items() if name in self._enriched and value is not None
         )
-        line = f"{event['Table']:<11} {event['Action']:<6} {latency * 1000:>5.0f} ms  {stored}"
+        took = "" if latency is None else f"{latency * 1000:.0f} ms"
+        line = f"{event['Table']:<11} {event['Action']:<6} {took:>8}  {stored}"
         if added:
             added = f" | + {added}"
         room = shutil.get_terminal_size((_LINE_WIDTH, 0)).columns - len(added)

@@ -94,6 +94,20 @@ def test_the_watcher_counts_dead_letters_and_rows_that_lack_the_lookup_apart(moc
     assert "orders      insert dead letter: the value of column amount cannot be coerced" in lines
 
 
+@pytest.mark.parametrize(("action", "timed"), [("read", True), ("insert", False)])
+def test_the_watcher_shows_no_latency_where_the_time_of_an_event_says_none(
+    mock_kafka: MockKafka, action: str, timed: bool
+) -> None:
+    produce(mock_kafka, [event(0, action), event(1, action)])
+    lines: list[str] = []
+    watcher = Watcher(mock_kafka.bootstrap, ["t"], (), lines.append, timed=timed)
+    watcher.start()
+    watcher.finish()
+    assert watcher.consumed.total() == 2
+    assert watcher.latencies == []
+    assert not any(" ms " in line for line in lines)
+
+
 @pytest.mark.parametrize("value", [b"not json", b'{"Table": "orders"}'])
 def test_an_event_that_is_none_ends_the_watcher_with_a_reason(mock_kafka: MockKafka, value: bytes) -> None:
     produce(mock_kafka, [value])
@@ -103,12 +117,10 @@ def test_an_event_that_is_none_ends_the_watcher_with_a_reason(mock_kafka: MockKa
     assert watcher.error.startswith("the consumer stopped")
 
 
-def event(seq: int) -> bytes:
+def event(seq: int, action: str = "insert") -> bytes:
     now = datetime.now(UTC).isoformat()
-    return b'{"Table":"orders","Action":"insert","UUID":"%d","Timestamp":%s,"Columns":{"amount":12.50,"vat":2.40}}' % (
-        seq,
-        json.dumps(now).encode(),
-    )
+    row = {"Table": "orders", "Action": action, "UUID": str(seq), "Timestamp": now}
+    return json.dumps(row).encode()[:-1] + b', "Columns": {"amount": 12.50, "vat": 2.40}}'
 
 
 def produce(cluster: MockKafka, values: list[Any], topic: str = "t", headers: dict[str, str] | None = None) -> None:
