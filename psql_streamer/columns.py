@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 import pyarrow as pa
 
 from psql_streamer.model import Index
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenCells:
+class ChosenCells(NamedTuple):
     """A column that lies in a table of cells. values: all cells of the table. The cells of the column are behind
     `firsts` by so many.
     """

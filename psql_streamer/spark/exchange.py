@@ -88,7 +88,7 @@ class Sent:
     bits: tuple[int, ...]
     read: Mapping[int, pa.Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def own_columns(self) -> int:
         """How many of the table's columns are the changes' own."""
         return len(self.texts)

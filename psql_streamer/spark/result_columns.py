@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,7 @@ from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 from psql_streamer.spark.result_fields import is_key, source_of
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(NamedTuple):
     """A column of the result: its values by sorted image, and where its images lack it (None: nowhere).
 
     held: None, or as what the new and the old images hold their values, which need not be made of it.

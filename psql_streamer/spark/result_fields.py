@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Column
-from psql_streamer.spark.directions import is_direction
+from psql_streamer.spark.directions import DIRECTIONS, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.metadata import METADATA, ROW
@@ -60,7 +60,13 @@ def is_ours(sent: Sent, field: Field) -> bool:
     """Whether it is a metadata column under its own name, `_row`, or one that says where an event goes; under another
     name it is the rule's.
     """
+    if field.name not in _OURS:
+        return False
     if is_direction(field, sent.changes.columns):
         return True
     is_theirs = field.source is not None and field.source < sent.own_columns
-    return not is_theirs and (field.name == ROW or field.name in METADATA)
+    return not is_theirs and field.name not in DIRECTIONS
+
+
+_OURS = DIRECTIONS | METADATA.keys() | {ROW}
+"""Names that columns of the service have, and that columns of a table may have, too."""
