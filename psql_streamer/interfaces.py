@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol, TypeAlias
 from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from psql_streamer.snapshots import KeyForm, PostedKeys, SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 from psql_streamer.table_rows import TableReader
 
 
@@ -77,6 +77,8 @@ class Source(ABC):
     Options: ClassVar[type[SourceOptions]]
     no_snapshots: ClassVar[str] = "take the rows that are there by other means"
     """What to do where snapshots are refused."""
+    no_keys: ClassVar[str] = ""
+    """Why it looks up no keys, and what to do, where it takes snapshots; empty where it looks them up (take_keys)."""
     override_key: ClassVar[str] = ""
     """The option that `position_override` comes from; empty where there is none."""
     first_start: ClassVar[str] = "as it does the first time"
@@ -196,6 +198,14 @@ class Source(ABC):
         From any thread, while the source is started.
         """
         raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+
+    def take_keys(self, name: str, posted: PostedKeys) -> None:  # noqa: ARG002 - for sources that look up keys
+        """Keys for a snapshot that looks them up; as many of them are taken as there is room for.
+
+        KeysProgress.next then says which key is to come next. May be called with the same keys again. NoSuchSnapshot,
+        SnapshotConflict. From any thread; a snapshot that was asked for takes keys as soon as `set_snapshots` named it.
+        """
+        raise SourceRefused(f"source {self.name} looks up no keys", self.no_keys or self.no_snapshots)
 
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         """All that was asked of it, in the order in which it was; called before `start`, and after every change.
@@ -440,11 +450,15 @@ class Snapshots(Protocol):
     def find(self, source: str | None, name: str) -> KnownSnapshot:
         """The snapshot of this id."""
 
-    def ask(self, source: str | None, tables: Sequence[TableRequest]) -> KnownSnapshot:
+    def ask(self, source: str | None, tables: Sequence[TableRequest], keys: KeyForm | None = None) -> KnownSnapshot:
         """Ask for a snapshot, of all tables if none is named. It is on disk on return, and begins by itself.
 
-        SourceRefused when the source cannot take it.
+        keys: for one that looks up keys of its only table, how they are written. SourceRefused when the source cannot
+        take it.
         """
+
+    def post_keys(self, source: str | None, name: str, posted: PostedKeys) -> KnownSnapshot:
+        """See Source.take_keys. The snapshot as it is then."""
 
     def want(self, source: str | None, name: str, wanted: Wanted) -> KnownSnapshot:
         """Let it run, pause or end. It is on disk on return, and followed within a chunk."""
