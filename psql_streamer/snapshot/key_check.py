@@ -47,6 +47,10 @@ class KeyCheck:
         """Whether it needs more keys to go on."""
         return not self.complete and not self._waiting
 
+    def has_taken(self, posted: PostedKeys) -> bool:
+        """Whether all of these keys were taken before, and are the last ones."""
+        return self.complete and posted.first + len(posted.documents) <= self.next
+
     def take(self, posted: PostedKeys) -> None:
         """As many of these keys as there is room for, from `next` on. They may have been taken before."""
         skip = self.next - posted.first

@@ -250,9 +250,11 @@ class Schedule(Generic[G]):
                 raise NoSuchSnapshot(f"there is no snapshot {name}", "GET /snapshots lists all of them")
             if run.check is None:
                 raise SnapshotConflict(f"snapshot {name} reads rows, and takes no keys", "ask for one of keys")
-            if run.state.ended:
+            if run.state.ended and not run.check.has_taken(posted):
                 reason = f" ({run.reason})" if run.reason else ""
                 raise SnapshotConflict(f"snapshot {name} has ended: it is {run.state}{reason}", "ask for a new one")
+            if run.state.ended:
+                return  # it is not durable that it has
             run.check.take(posted)
             self._keys_came[name] = time.monotonic()
             self._end_check_if_done(run)
