@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -190,6 +191,8 @@ def test_no_delete_of_a_gone_key_contradicts_the_stream_whatever_writers_do_and_
                 _post(consumer, posters)
                 if moments.random() < 0.1:
                     consumer.keep()
+                if moments.random() < 0.05:
+                    time.sleep(0.05)  # the stream is behind what keys are looked up in
                 if moments.random() < 0.01 and kills < 6 and consumer._kept[1] is not None:
                     another = _source(database)
                     another.set_snapshots([poster.request for poster in posters])
