@@ -9,13 +9,13 @@ is tried again and which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
-from psql_streamer.errors import SourceError, SourceRefused
+from psql_streamer.errors import SinkRefused, SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
 from psql_streamer.snapshots import KeyForm, PostedKeys, SnapshotProgress, SnapshotRequest, TableRequest, Wanted
@@ -61,6 +61,32 @@ class CaptureRequest:
     rows: int
     existing: bool
     on_wait: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRequest:
+    """What is asked of the keys that a sink has written.
+
+    source, schema, table: of whose rows. topic: the only one to look at; None for all that the table has. mixed:
+    whether events may name several hosts, databases or sources. on_wait: told in words how far it is, now and then.
+    """
+
+    source: str
+    schema: str
+    table: str
+    topic: str | None
+    mixed: bool
+    on_wait: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AliveKeys:
+    """Keys whose last event is no delete. form: how they are written. documents: JSON of each, each once; they are read
+    from what the sink wrote as they are asked for.
+    """
+
+    form: KeyForm
+    documents: Iterator[bytes]
 
 
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
@@ -422,6 +448,12 @@ class Sink(ABC):
 
     def set_debug(self, on: bool) -> None:
         """Switch debug messages while running."""
+
+    def alive_keys(self, request: KeysRequest) -> AliveKeys:  # noqa: ARG002 - for sinks whose events can be read
+        """The keys of a table's rows that the sink has written and not deleted; without `start`, and beside a service
+        that runs. SinkRefused where they cannot be told; SinkUnavailable, also while they are iterated over.
+        """
+        raise SinkRefused(f"sink {self.name}: events of a sink of this type are not read", "give the keys as a file")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.snapshot_figures import share, share_of_table, tables_left
-from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
+from psql_streamer.snapshot_figures import describe_keys, share, share_of_table, tables_left
+from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableProgress, TableState
 
 _FIRST = (TableState.READING, TableState.FAILED, TableState.WAITING, TableState.DONE)
 _BAR = 20
@@ -48,6 +48,7 @@ class Snapshot:
                 shown["on_demand"],
                 datetime.fromisoformat(shown["asked_at"]).timestamp(),
                 **{name: shown[name] for name in figures},
+                keys=None if shown.get("keys") is None else KeysProgress(**shown["keys"]),
             )
             return cls(shown["source"], shown["wanted"], progress)
         except (KeyError, TypeError, ValueError):
@@ -60,7 +61,7 @@ def summary(snapshot: Snapshot) -> str:
     done = sum(table.state is TableState.DONE for table in progress.tables)
     parts = [f"{done} of {len(progress.tables)} tables", _rows(progress)]
     if progress.state is SnapshotState.RUNNING:
-        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+        parts.append(f"{progress.rows_per_second:,.0f} {'rows' if progress.keys is None else 'keys'}/s")
     if progress.seconds_left is not None and not progress.state.ended:
         parts.append(f"{duration(progress.seconds_left)} left")
     if progress.state.ended:
@@ -124,6 +125,8 @@ def _state(snapshot: Snapshot) -> str:
 
 
 def _rows(progress: SnapshotProgress) -> str:
+    if progress.keys is not None:
+        return describe_keys(progress.keys)
     estimated = [table.estimated_rows for table in progress.tables]
     if progress.state.ended or not estimated or any(one is None for one in estimated):
         return f"{progress.rows:,} rows"

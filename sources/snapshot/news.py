@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot_figures import describe_keys
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableState
 
 log = logging.getLogger(__name__)
@@ -129,11 +130,6 @@ def _describe_rows(run: SnapshotRun) -> str:
 
 def _describe_check(run: SnapshotRun, keys: KeysProgress) -> str:
     return f"{describe_keys(keys)} of {_names(run)} in {run.seconds:.1f} s"
-
-
-def describe_keys(keys: KeysProgress) -> str:
-    """`1,200 keys looked up, 3 gone, 1 superseded by the stream`."""
-    return f"{count(keys.checked, 'key')} looked up, {keys.gone:,} gone, {keys.superseded:,} superseded by the stream"
 
 
 def _names(run: SnapshotRun) -> str:
