@@ -31,6 +31,11 @@ def fill(keys: KeyFile, arguments: argparse.Namespace, config: Config) -> KeyFor
         raise ConfigError(["--form is of keys in a file (--keys): of topics the sink's format says it"])
     source = _choose_source(config, arguments.source)
     sink = _choose_sink(config, source, arguments.sink)
+    if not arguments.same_keys and (handlers := config.handler_names(sink)):
+        rules = (
+            f"sink {sink} has the handler {', '.join(handlers)}, whose rules may write other keys than the table has"
+        )
+        raise ConfigError([f"{config.name}: {rules}: say --same-keys if they leave the columns of its key as they are"])
     schema, dot, table = arguments.table.partition(".")
     if not dot:
         raise ConfigError([f"--table: say {arguments.table} with its schema"])
@@ -42,8 +47,8 @@ def fill(keys: KeyFile, arguments: argparse.Namespace, config: Config) -> KeyFor
 
 
 def _fill_from_file(keys: KeyFile, arguments: argparse.Namespace) -> KeyForm:
-    if arguments.sink is not None or arguments.topic is not None or arguments.mixed:
-        raise ConfigError(["--sink, --topic and --mixed are of topics, and --keys has them from a file"])
+    if arguments.sink is not None or arguments.topic is not None or arguments.mixed or arguments.same_keys:
+        raise ConfigError(["--sink, --topic, --mixed and --same-keys are of topics, and --keys has them from a file"])
     try:
         if arguments.keys == "-":
             keys.add(sys.stdin.buffer, "stdin")

@@ -63,6 +63,9 @@ def _add_reconcile(reconcile: argparse.ArgumentParser) -> None:
         "--mixed", action="store_true", help="take events that name several hosts, databases or sources"
     )
     reconcile.add_argument(
+        "--same-keys", action="store_true", help="the sink's rules leave the columns of the table's key as they are"
+    )
+    reconcile.add_argument(
         "--keys", metavar="FILE", help="a file of keys in place of topics, a JSON object a line; - for stdin"
     )
     reconcile.add_argument(

@@ -102,7 +102,7 @@ def overview(snapshots: Sequence[Snapshot]) -> list[str]:
         left = "" if progress.seconds_left is None or progress.state.ended else duration(progress.seconds_left)
         tables = f"{len(progress.tables) - _unread(progress)}/{len(progress.tables)}"
         asked = datetime.fromtimestamp(progress.asked_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        rows.append((progress.id, one.source, _state(one), tables, f"{progress.rows:,}", left, asked, progress.reason))
+        rows.append((progress.id, one.source, _state(one), tables, _given(progress), left, asked, progress.reason))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -115,6 +115,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _given(progress: SnapshotProgress) -> str:
+    """For the list: what was given, or how many keys were looked up."""
+    return f"{progress.rows:,}" if progress.keys is None else f"{progress.keys.checked:,} keys"
 
 
 def _state(snapshot: Snapshot) -> str:
