@@ -24,6 +24,10 @@ _SILENT_SECONDS = 60.0
 """The time after which brokers that give nothing have failed."""
 
 _TELL_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+_LEADER_SECONDS, _LEADER_PAUSE_SECONDS = 15.0, 0.1
+_MOVING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+"""What brokers say of a partition that has just been made, or has got another leader."""
 
 _AS_FILE = "give the keys as a file"
 
@@ -201,7 +205,8 @@ class _Reading:
             self._assign()
             heard_at = time.monotonic()
             while self._ends:
-                found = self._consumer.consume(_RECORDS_AT_ONCE, 1.0)
+                first = self._consumer.poll(_POLL_SECONDS)
+                found = [] if first is None else [first, *self._consumer.consume(_RECORDS_AT_ONCE, 0)]
                 if found:
                     heard_at = time.monotonic()
                 elif time.monotonic() - heard_at > _SILENT_SECONDS:
@@ -230,10 +235,23 @@ class _Reading:
             if found.error is not None:
                 raise SinkRefused(f"topic {topic}: {found.error.str()}", f"name another topic, or {_AS_FILE}")
             for number in found.partitions:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout)
+                low, high = self._find_bounds(TopicPartition(topic, number), timeout)
                 if high > low:
                     self._ends[topic, number] = high
         self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in self._ends])
+
+    def _find_bounds(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        """A partition that has just got another leader is asked for again."""
+        deadline = time.monotonic() + _LEADER_SECONDS
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(partition, timeout=timeout)
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                    raise
+                time.sleep(_LEADER_PAUSE_SECONDS)
+            else:
+                return int(low), int(high)
 
     def _is_record(self, message: Message) -> bool:
         """Whether it is one; of errors those that say that a partition ends. What is behind the ends counts, too."""
