@@ -115,7 +115,7 @@ def keys_of(form: str, batches: Sequence[Batch], op: RowOp) -> list[bytes]:
     return found
 
 
-@pytest.mark.behaviour("N6")
+@pytest.mark.behaviour("N40")
 @pytest.mark.parametrize(("form", "written"), [(KeyForm.JSON, "event"), (KeyForm.DEBEZIUM, "debezium")])
 def test_keys_of_every_type_are_found_as_events_have_them_and_their_deletes_have_the_same(
     database: Database, form: KeyForm, written: str
@@ -192,6 +192,7 @@ def test_a_row_that_the_publication_does_not_stream_is_gone(database: Database) 
         assert keys_of("event", given, RowOp.DELETE) == [b'{"id":11}']
 
 
+@pytest.mark.behaviour("N41")
 @pytest.mark.parametrize(
     ("documents", "form", "reason"),
     [
@@ -238,6 +239,7 @@ def test_a_table_of_which_nobody_can_say_what_is_gone_is_refused(database: Datab
         look_up(consumer, "public.t", [b'{"id":1}'])
 
 
+@pytest.mark.behaviour("N40")
 def test_a_commit_that_the_stream_gives_before_others_can_see_it_leaves_no_key_gone(
     own_postgres: EmbeddedPostgres,
 ) -> None:

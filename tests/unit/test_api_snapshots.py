@@ -350,7 +350,7 @@ def ask_for_keys(client: httpx.Client, form: str = "json") -> str:
     return str(answer.json()["id"])
 
 
-@pytest.mark.behaviour("N40")
+@pytest.mark.behaviour("N41")
 def test_keys_are_posted_as_they_are_and_the_answer_says_which_is_next(client: httpx.Client, service: Running) -> None:
     name = ask_for_keys(client, "debezium")
     assert [stored.request.keys for stored in service.store.snapshots("db1")] == [KeyForm.DEBEZIUM]
