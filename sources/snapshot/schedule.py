@@ -515,9 +515,17 @@ class Schedule(Generic[G]):
         for change in batch.schema_changes:
             for held in self._held(begun, change.relation):
                 held.note_shape(change.relation)
+            self._note_name(change.relation, begun)
         for truncate in batch.truncates:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
+
+    def _note_name(self, relation: Relation, begun: _Begun) -> None:
+        """Another table has the name of one whose keys are looked up: its rows may have come with these keys."""
+        for run, table in (one for of_relation in begun.values() for one in of_relation):
+            if run.check is not None and table.table == str(relation) and table.relation != relation.id:
+                for chunk in self._work_of(run, table).chunks:
+                    chunk.held.note_altered()
 
     def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
         """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""

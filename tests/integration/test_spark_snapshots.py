@@ -106,8 +106,8 @@ def test_parts_of_rows_of_a_snapshot_have_uuids_that_follow_from_the_rows(spark:
 def test_rules_see_gone_keys_as_deletes_that_have_the_key_alone(spark: Any) -> None:
     """Whatever the replica identity is: a condition on what they lack keeps none of them back."""
     rule = {"where": "note = 'wanted'", "sql": "SELECT id, upper(note) AS note, _op AS how FROM changes"}
-    for identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL):
-        given = gone([(b"1",), (b"2",)], relation=replace(NOTES, replica_identity=identity))
+    for of_table in (ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL):
+        given = gone([(b"1",), (b"2",)], relation=replace(NOTES, replica_identity=of_table))
         result = spark(notes=rule).handle(given)
         check_batch(result)
         (changes,) = result.changes

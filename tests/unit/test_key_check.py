@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -121,6 +123,15 @@ def test_what_the_look_up_saw_and_a_truncate_take_nothing_out() -> None:
     bring(schedule, task, 1, 2)
     stream(schedule, LATER, truncates=True)
     assert given(schedule) == [1, 2]
+
+
+def test_keys_are_looked_up_again_when_another_table_takes_the_name() -> None:
+    schedule = asked()
+    schedule.take_keys("one", PostedKeys(0, documents(1), True))
+    bring(schedule, task_of(schedule), 1)
+    stream(schedule, LATER, 1, relation=replace(RELATION, id="16401"))
+    assert given(schedule) == []
+    assert task_of(schedule).first == 0
 
 
 def test_keys_of_a_block_count_when_all_of_them_were_given() -> None:

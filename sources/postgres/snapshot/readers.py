@@ -205,6 +205,10 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self, task: Check, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection
     ) -> None:
         relation, began = table.relation, time.monotonic()
+        if str(relation) != task.table.table:
+            raise SourceRefused(
+                f"{task.table.table} is called {relation} now", "post the keys again, to a new snapshot"
+            )
         if refused := refusal_of_keys(table):
             raise SourceRefused(*refused)
         documents = task.documents[: self._pace_of_keys.rows(relation.id)]
