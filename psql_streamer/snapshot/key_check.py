@@ -14,7 +14,7 @@ from typing import Any
 
 from psql_streamer.snapshots import KeyForm, KeysProgress, PostedKeys
 
-MOST_KEYS, MOST_BYTES = 20_000, 8 << 20
+MOST_KEYS, MOST_BYTES = 100_000, 8 << 20
 """Of keys that wait; one is taken however long it is."""
 
 

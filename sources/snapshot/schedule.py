@@ -28,7 +28,10 @@ from sources.snapshot.waits import Waits
 from sources.snapshot.work import Check, Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_AT_ONCE = 1000
-"""Rows that are read again, and posted keys that are looked up, with one query."""
+"""Rows that are read again with one query."""
+
+_POSTED_AT_ONCE = 5000
+"""Posted keys that are looked up with one query."""
 
 _KEYLESS_SECONDS = 600.0
 """The time for which a snapshot waits for keys that are to be posted."""
@@ -259,7 +262,9 @@ class Schedule(Generic[G]):
             self._keys_came[name] = time.monotonic()
             self._end_check_if_done(run)
             self._condition.notify_all()
-        self._wake_source()
+            has_ended = run.state.ended
+        if has_ended:
+            self._wake_source()
 
     def show(self) -> Sequence[SnapshotProgress]:
         """How far every snapshot is."""
@@ -476,7 +481,7 @@ class Schedule(Generic[G]):
         if work.busy or self._held_bytes() >= self._most_held:
             return None
         first = check.settled + sum(chunk.settles for chunk in work.chunks)
-        documents = check.waiting_from(first, _KEYS_AT_ONCE)
+        documents = check.waiting_from(first, _POSTED_AT_ONCE)
         if not documents:
             return None
         chunk = Chunk(self._begin_chunk(table, HeldKeys(self._given.turn, self._given.latest)))
