@@ -9,16 +9,16 @@ is tried again and which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
-from psql_streamer.errors import SourceError, SourceRefused
+from psql_streamer.errors import SinkRefused, SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, TableRequest, Wanted
+from psql_streamer.snapshots import KeyForm, PostedKeys, SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 from psql_streamer.table_rows import TableReader
 
 
@@ -63,6 +63,32 @@ class CaptureRequest:
     on_wait: Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class KeysRequest:
+    """What is asked of the keys that a sink has written.
+
+    source, schema, table: of whose rows. topic: the only one to look at; None for all that the table has. mixed:
+    whether events may name several hosts, databases or sources. on_wait: told in words how far it is, now and then.
+    """
+
+    source: str
+    schema: str
+    table: str
+    topic: str | None
+    mixed: bool
+    on_wait: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AliveKeys:
+    """Keys whose last event is no delete. form: how they are written. documents: JSON of each, each once; they are read
+    from what the sink wrote as they are asked for.
+    """
+
+    form: KeyForm
+    documents: Iterator[bytes]
+
+
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
 """Source name -> the tables that it would stream now; a source that cannot say is not in it."""
 
@@ -77,6 +103,8 @@ class Source(ABC):
     Options: ClassVar[type[SourceOptions]]
     no_snapshots: ClassVar[str] = "take the rows that are there by other means"
     """What to do where snapshots are refused."""
+    no_keys: ClassVar[str] = ""
+    """Why it looks up no keys, and what to do, where it takes snapshots; empty where it looks them up (take_keys)."""
     override_key: ClassVar[str] = ""
     """The option that `position_override` comes from; empty where there is none."""
     first_start: ClassVar[str] = "as it does the first time"
@@ -196,6 +224,14 @@ class Source(ABC):
         From any thread, while the source is started.
         """
         raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+
+    def take_keys(self, name: str, posted: PostedKeys) -> None:  # noqa: ARG002 - for sources that look up keys
+        """Keys for a snapshot that looks them up; as many of them are taken as there is room for.
+
+        KeysProgress.next then says which key is to come next. May be called with the same keys again. NoSuchSnapshot,
+        SnapshotConflict. From any thread; a snapshot that was asked for takes keys as soon as `set_snapshots` named it.
+        """
+        raise SourceRefused(f"source {self.name} looks up no keys", self.no_keys or self.no_snapshots)
 
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         """All that was asked of it, in the order in which it was; called before `start`, and after every change.
@@ -413,6 +449,12 @@ class Sink(ABC):
     def set_debug(self, on: bool) -> None:
         """Switch debug messages while running."""
 
+    def alive_keys(self, request: KeysRequest) -> AliveKeys:  # noqa: ARG002 - for sinks whose events can be read
+        """The keys of a table's rows that the sink has written and not deleted; without `start`, and beside a service
+        that runs. SinkRefused where they cannot be told; SinkUnavailable, also while they are iterated over.
+        """
+        raise SinkRefused(f"sink {self.name}: events of a sink of this type are not read", "give the keys as a file")
+
 
 @dataclass(frozen=True, slots=True)
 class KnownSnapshot:
@@ -440,11 +482,15 @@ class Snapshots(Protocol):
     def find(self, source: str | None, name: str) -> KnownSnapshot:
         """The snapshot of this id."""
 
-    def ask(self, source: str | None, tables: Sequence[TableRequest]) -> KnownSnapshot:
+    def ask(self, source: str | None, tables: Sequence[TableRequest], keys: KeyForm | None = None) -> KnownSnapshot:
         """Ask for a snapshot, of all tables if none is named. It is on disk on return, and begins by itself.
 
-        SourceRefused when the source cannot take it.
+        keys: for one that looks up keys of its only table, how they are written. SourceRefused when the source cannot
+        take it.
         """
+
+    def post_keys(self, source: str | None, name: str, posted: PostedKeys) -> KnownSnapshot:
+        """See Source.take_keys. The snapshot as it is then."""
 
     def want(self, source: str | None, name: str, wanted: Wanted) -> KnownSnapshot:
         """Let it run, pause or end. It is on disk on return, and followed within a chunk."""

@@ -169,7 +169,9 @@ class ReplicationOrigin:
 
 
 class SnapshotRows(NamedTuple):
-    """The snapshot that READ rows are of: its id, and whether an operator asked for it while the stream ran."""
+    """The snapshot that rows are of: its id, and whether an operator asked for it while the stream ran. The rows are
+    READ, or DELETE for a key that no row has: its old image is the key.
+    """
 
     id: str
     on_demand: bool

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
+from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableProgress, TableState
 
 _OVER = (TableState.DONE, TableState.FAILED)
+
+
+def describe_keys(keys: KeysProgress) -> str:
+    """`1,200 keys looked up, 3 gone, 1 superseded by the stream`."""
+    noun = "key" if keys.checked == 1 else "keys"
+    return f"{keys.checked:,} {noun} looked up, {keys.gone:,} gone, {keys.superseded:,} superseded by the stream"
 
 
 def tables_left(progress: SnapshotProgress) -> int:
@@ -19,6 +26,8 @@ def rows_left(progress: SnapshotProgress) -> int | None:
     """How many rows a snapshot has still to read, as the server guesses; None where it guesses of no table."""
     if progress.state.ended:
         return 0
+    if progress.keys is not None:
+        return None
     guessed = [table for table in progress.tables if table.estimated_rows is not None]
     left = [max(0, _guess(table) - table.rows) for table in guessed if table.state not in _OVER]
     return sum(left) if guessed else None
@@ -38,7 +47,7 @@ def share(progress: SnapshotProgress) -> float | None:
     tables = progress.tables
     if progress.state is SnapshotState.DONE:
         return 1.0
-    if not tables:
+    if not tables or progress.keys is not None:
         return None
     if any(table.estimated_rows is None for table in tables):
         return sum(share_of_table(table) or 0.0 for table in tables) / len(tables)
@@ -55,7 +64,13 @@ def summarize(snapshots: Sequence[SnapshotProgress]) -> list[Mapping[str, Any]]:
 
 def shown_briefly(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What `summarize` gave, without blanks, for a line of counters: `initial:running:1200`."""
-    return ",".join(f"{one['id']}:{one['state']}:{one['rows']}" for one in summaries) or "none"
+    return ",".join(_brief(one) for one in summaries) or "none"
+
+
+def _brief(one: Mapping[str, Any]) -> str:
+    """Of one that looks up keys also how many were, and how many are gone."""
+    keys = f":{one['keys']['checked']}:{one['keys']['gone']}" if "keys" in one else ""
+    return f"{one['id']}:{one['state']}:{one['rows']}{keys}"
 
 
 def _summary(progress: SnapshotProgress) -> Mapping[str, Any]:
@@ -66,6 +81,7 @@ def _summary(progress: SnapshotProgress) -> Mapping[str, Any]:
         "tables": len(progress.tables),
         "tables_left": tables_left(progress),
         "reason": progress.reason,
+        **({} if progress.keys is None else {"keys": asdict(progress.keys)}),
     }
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 from pydantic import Field
 
-from psql_streamer.errors import SourceRefused
+from psql_streamer.errors import SnapshotConflict, SourceRefused
 from psql_streamer.interfaces import Finding, Source, Status
 from psql_streamer.model import NO_TRANSACTIONS, Batch, Position, SourceInfo
 from psql_streamer.options import SourceOptions
 from psql_streamer.snapshots import (
+    KeysProgress,
+    PostedKeys,
     SnapshotProgress,
     SnapshotRequest,
     SnapshotState,
@@ -48,6 +50,7 @@ class MadeUpSource(Source):
     def __init__(self, name: str, options: MadeUpOptions) -> None:
         super().__init__(name, options)
         self.requests: list[SnapshotRequest] = []
+        self.posted: list[PostedKeys] = []
         self._lock = threading.Lock()
         self._found: dict[str, SnapshotProgress] = {}
         self._chunks = 0
@@ -66,13 +69,27 @@ class MadeUpSource(Source):
             if table.table not in self.options.tables and "*" not in table.table:
                 raise SourceRefused(f"table {table.table} is not published", "add it to the publication")
 
+    def take_keys(self, name: str, posted: PostedKeys) -> None:
+        """All that follow on those before; all that are there count as looked up, and every second one as gone."""
+        with self._lock:
+            self.posted.append(posted)
+            before = self._found[name]
+            if before.keys is None:
+                raise SnapshotConflict(f"snapshot {name} reads rows, and takes no keys", "ask for one of keys")
+            skip = before.keys.next - posted.first
+            count = before.keys.next + (max(0, len(posted.documents) - skip) if skip >= 0 else 0)
+            keys = KeysProgress(count, count // 2, 0, count, posted.complete)
+            state = SnapshotState.DONE if posted.complete else SnapshotState.RUNNING
+            self._found[name] = replace(before, keys=keys, state=state)
+
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         with self._lock:
             self.requests = list(requests)
             for request in requests:
                 names = [one.table for one in request.tables if "*" not in one.table] or list(self.options.tables)
                 if request.id not in self._found:
-                    self._found[request.id] = _begun(request.id, names, request.asked_at, on_demand=True)
+                    begun = _begun(request.id, names, request.asked_at, on_demand=True)
+                    self._found[request.id] = replace(begun, keys=KeysProgress() if request.keys else None)
 
     def snapshots(self) -> Sequence[SnapshotProgress]:
         with self._lock:
@@ -131,7 +148,7 @@ class MadeUpSource(Source):
             self._found[one.id] = replace(one, state=state)
 
     def _give_chunk(self) -> bool:
-        running = [one for one in self._found.values() if one.state is SnapshotState.RUNNING]
+        running = [one for one in self._found.values() if one.state is SnapshotState.RUNNING and one.keys is None]
         if not running:
             return False
         progress, self._chunks = running[0], self._chunks + 1

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Changes, Relation, ReplicaIdentity, RowOp, SnapshotRows, Transactions
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.snapshot.batches import snapshot_batch
+from psql_streamer.snapshot.held import Piece
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE
 
@@ -62,6 +64,23 @@ def chunk(
     )
 
 
+def gone(
+    keys: Sequence[Sequence[bytes]],
+    snapshot: SnapshotRows = ON_DEMAND,
+    commit: int = 28_267_135,
+    relation: Relation = NOTES,
+    moment: int = MOMENT,
+    seq: int = 0,
+) -> Batch:
+    """Keys that no row has, as DELETE rows. keys: values of the key's columns."""
+    columns: list[pa.Array] = [pa.nulls(len(keys), pa.binary()) for _ in relation.columns]
+    for at, column in enumerate(relation.key_columns):
+        columns[column] = pa.array([key[at] for key in keys], pa.binary())
+    texts = pa.array([b"\0".join(key) for key in keys], pa.binary())
+    piece = Piece(relation, columns, texts, 100, None, True, gone=True)
+    return snapshot_batch(SOURCE, WalPosition(Lsn(commit)).position, piece, snapshot, commit, seq, moment)
+
+
 @st.composite
 def among_chunks(draw: st.DrawFn, batches: Sequence[Batch]) -> list[Batch]:
     """The batches with chunks of their tables between them, of which several may stand at one LSN."""
@@ -75,6 +94,12 @@ def among_chunks(draw: st.DrawFn, batches: Sequence[Batch]) -> list[Batch]:
             reached = max(reached, *batch.transactions.commit.tolist(), 0)
         for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
             relation = draw(st.sampled_from(known))
+            if relation.key_columns and draw(st.booleans()):
+                values = st.text("ż\"'0", min_size=1, max_size=3).map(str.encode)
+                key = st.tuples(*[values] * len(relation.key_columns))
+                keys = draw(st.lists(key, min_size=1, max_size=4, unique=True))
+                found.append(gone(keys, draw(st.sampled_from([INITIAL, ON_DEMAND])), reached, relation))
+                continue
             rows = draw(st.lists(_rows(len(relation.columns)), min_size=1, max_size=4))
             found.append(chunk(rows, draw(st.sampled_from([INITIAL, ON_DEMAND])), reached, relation, number=len(found)))
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.redaction import redact
-from psql_streamer.snapshot_figures import share, share_of_table
+from psql_streamer.snapshot_figures import describe_keys, share, share_of_table
 from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
 
 MOST_TABLES = 20
@@ -54,7 +54,8 @@ def _rows(known: KnownSnapshot) -> SnapshotRows:
     progress = known.progress
     tables = sorted(progress.tables, key=lambda table: _FIRST.index(table.state))
     done = sum(table.state is TableState.DONE for table in tables)
-    counted = f"{done} of {len(tables)} tables, {progress.rows:,} rows{_pace(progress)}"
+    of_rows = f"{progress.rows:,} rows" if progress.keys is None else describe_keys(progress.keys)
+    counted = f"{done} of {len(tables)} tables, {of_rows}{_pace(progress)}"
     css = {SnapshotState.FAILED: "problem", SnapshotState.DONE: "ok"}.get(progress.state, "")
     name = f"{known.source}: {progress.id}"
     whole = Bar(name, progress.state.value, css, share(progress), counted, redact(progress.reason))
@@ -69,5 +70,6 @@ def _table(table: TableProgress) -> Bar:
 
 
 def _pace(progress: SnapshotProgress) -> str:
-    rate = f", {progress.rows_per_second:,.0f} rows/s" if progress.state is SnapshotState.RUNNING else ""
+    what = "rows" if progress.keys is None else "keys"
+    rate = f", {progress.rows_per_second:,.0f} {what}/s" if progress.state is SnapshotState.RUNNING else ""
     return rate + (f", about {progress.seconds_left:,.0f} s left" if progress.seconds_left is not None else "")

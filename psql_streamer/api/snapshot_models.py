@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
+from msgspec import Meta, Raw, Struct
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.redaction import redact
-from psql_streamer.snapshots import SnapshotState, TableProgress, TableRequest, TableState, Wanted
-from psql_streamer.table_patterns import TablePatterns
+from psql_streamer.snapshots import (
+    KeyForm,
+    PostedKeys,
+    SnapshotState,
+    TableProgress,
+    TableRequest,
+    TableState,
+    Wanted,
+)
+from psql_streamer.table_patterns import TablePatterns, is_pattern
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _Condition = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00]+$")]
@@ -29,13 +39,15 @@ class SnapshotWanted(BaseModel):
     """What POST /snapshots takes.
 
     source: may be left out if one source alone takes snapshots. tables: names, or tables with a condition; all tables
-    if it is left out. where: conditions by table, for tables that are named without one.
+    if it is left out. where: conditions by table, for tables that are named without one. keys: for a snapshot that
+    reads no rows, but looks up keys of its one table, how these are written; they are posted to it.
     """
 
     model_config = ConfigDict(extra="forbid")
     source: _Name | None = None
     tables: Annotated[list[_Name | TableWanted], Field(min_length=1)] | None = None
     where: dict[_Name, _Condition] = {}
+    keys: KeyForm | None = None
 
     def requests(self) -> list[TableRequest]:
         """The tables with their conditions. ValueError, which says why, when they contradict each other."""
@@ -50,7 +62,54 @@ class SnapshotWanted(BaseModel):
                 raise ValueError(f'where: "{one.table}" has a condition among tables already')
         if unknown := [name for name in self.where if name not in names]:
             raise ValueError(f'where: "{unknown[0]}" is not among tables: name it there')
+        if self.keys is not None and (len(given) != 1 or is_pattern(names[0]) or given[0].where or self.where):
+            raise ValueError("keys: name one table, by its name and without a condition")
         return [TableRequest(one.table, one.where or self.where.get(one.table, "")) for one in given]
+
+
+class KeysPosted(Struct, forbid_unknown_fields=True, rename={"first": "from"}):
+    """What POST /snapshots/{id}/keys takes. first: the number of the first of these keys, from 0, and not more than
+    `next`. keys: objects. complete: whether these are the last ones.
+    """
+
+    first: Annotated[int, Meta(ge=0, le=1 << 53)]
+    keys: list[Raw]
+    complete: bool = False
+
+    def posted(self) -> PostedKeys:
+        """ValueError, which says why, where one is no object."""
+        documents = tuple(bytes(key) for key in self.keys)
+        for number, document in enumerate(documents, self.first + 1):
+            if not document.startswith(b"{"):
+                raise ValueError(f"keys: key {number} is no JSON object")
+        return PostedKeys(self.first, documents, self.complete)
+
+
+KEYS_SCHEMA = {
+    "title": "KeysPosted",
+    "type": "object",
+    "properties": {
+        "from": {"type": "integer", "minimum": 0, "description": "the number of the first of these keys, from 0"},
+        "keys": {"type": "array", "items": {"type": "object"}},
+        "complete": {"type": "boolean", "default": False, "description": "whether these are the last ones"},
+    },
+    "required": ["from", "keys"],
+    "additionalProperties": False,
+}
+"""Of KeysPosted, for OpenAPI."""
+
+
+class KeysShown(BaseModel):
+    """How far a snapshot is that looks up keys. checked: that are settled. gone: those that no row had, given as
+    deletes. superseded: those that no row had, and that the stream has told of meanwhile. next: the number of the key
+    that is to be posted next; it goes back when the source had to begin anew. complete: whether no more will come.
+    """
+
+    checked: int
+    gone: int
+    superseded: int
+    next: int
+    complete: bool
 
 
 class TableShown(BaseModel):
@@ -77,7 +136,7 @@ class SnapshotShown(BaseModel):
 
     wanted: what the operator wants of it, which is followed within a chunk. requested: empty for all tables.
     stale: rows that were left out because the stream had newer ones. read_again: rows that were read once more.
-    seconds, seconds_left: that it has taken, and may take.
+    seconds, seconds_left: that it has taken, and may take. keys: of one that looks up keys; else null.
     """
 
     id: str
@@ -94,6 +153,7 @@ class SnapshotShown(BaseModel):
     rows_per_second: float
     seconds_left: float | None
     reason: str
+    keys: KeysShown | None
     requested: list[RequestShown]
     tables: list[TableShown]
 
@@ -116,6 +176,7 @@ class SnapshotShown(BaseModel):
             rows_per_second=round(progress.rows_per_second, 1),
             seconds_left=None if progress.seconds_left is None else round(progress.seconds_left, 1),
             reason=redact(progress.reason),
+            keys=None if progress.keys is None else KeysShown(**asdict(progress.keys)),
             requested=[RequestShown(table=one.table, where=one.where) for one in known.requested],
             tables=[_table(table) for table in progress.tables],
         )
@@ -133,6 +194,9 @@ def snapshot_line(shown: SnapshotShown) -> str:
     left = f", {shown.seconds_left:.0f} s left" if shown.seconds_left is not None else ""
     reason = f": {shown.reason}" if shown.reason else ""
     tables = "1 table" if len(shown.tables) == 1 else f"{len(shown.tables)} tables"
+    if (keys := shown.keys) is not None:
+        figures = f"{keys.checked} keys looked up, {keys.gone} gone, {keys.superseded} superseded"
+        return f"{shown.id} source.{shown.source} {shown.state} {tables} {figures}{reason}"
     return f"{shown.id} source.{shown.source} {shown.state} {tables} {shown.rows} rows{rate}{left}{reason}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import msgspec
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
@@ -16,6 +17,8 @@ from starlette.requests import ClientDisconnect
 from psql_streamer.api.answers import JSON, TEXT, Problem, answer, gives, problem
 from psql_streamer.api.permission import Permission
 from psql_streamer.api.snapshot_models import (
+    KEYS_SCHEMA,
+    KeysPosted,
     SnapshotList,
     SnapshotShown,
     SnapshotWanted,
@@ -55,13 +58,15 @@ _MEANINGS = {
     401: "httpToken is set, and the request does not have it",
     403: "a web page asks, and httpToken is not set",
     404: "there is no such snapshot or source",
-    409: "it has ended, or an unfinished snapshot has the table",
+    409: "it has ended, or an unfinished snapshot has the table, or it takes no keys",
     413: "the body is too long",
     415: "the body is not application/json",
     422: "the source cannot take this snapshot; the error says why, and what to do",
     500: "the request could not be stored",
     503: "the source is not started, or its server is away: ask again",
 }
+
+_decode_keys = msgspec.json.Decoder(KeysPosted).decode
 
 _WITH_TOKEN = [
     Depends(HTTPBearer(scheme_name="httpToken", description="wanted if the key httpToken is set", auto_error=False))
@@ -101,7 +106,7 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
             tables = wanted.requests()
         except (ValueError, RecursionError) as error:
             return problem(request, 400, _complaint(error))
-        return await _asked(request, lambda: snapshots.ask(wanted.source, tables))
+        return await _asked(request, lambda: snapshots.ask(wanted.source, tables, wanted.keys))
 
     @app.get(
         "/snapshots/{id}",
@@ -110,6 +115,8 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
     )
     def show(request: Request, name: _Id, source: _Source = None) -> Response:
         return _answered(request, lambda: snapshots.find(source, name), 200)
+
+    _add_keys(app, snapshots, permission)
 
     def add_change(wanted: Wanted, method: str, path: str, summary: str) -> None:
         async def change(request: Request, name: _Id, source: _Source = None) -> Response:
@@ -130,6 +137,28 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
     add_change(Wanted.CANCEL, "DELETE", "/snapshots/{id}", "Cancel a snapshot; what was sent of it stays")
     add_change(Wanted.PAUSE, "POST", "/snapshots/{id}/pause", "Pause a snapshot")
     add_change(Wanted.RUN, "POST", "/snapshots/{id}/resume", "Let a paused snapshot go on")
+
+
+def _add_keys(app: FastAPI, snapshots: Snapshots, permission: Permission) -> None:
+    @app.post(
+        "/snapshots/{id}/keys",
+        summary="Post keys to a snapshot that looks them up; `next` says how many were taken",
+        status_code=202,
+        responses=_describe(400, 401, 403, 404, 409, 413, 415, 503),
+        dependencies=_WITH_TOKEN,
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": KEYS_SCHEMA}}}},
+    )
+    async def post_keys(request: Request, name: _Id, source: _Source = None) -> Response:
+        if (refused := permission.refuse(request) or _refuse_type(request)) is not None:
+            return refused
+        body = await _body(request)
+        if body is None:
+            return problem(request, 413, f"the body is longer than {_MOST_BYTES} bytes: post fewer keys at once")
+        try:
+            posted = _decode_keys(body).posted()
+        except (msgspec.ValidationError, UnicodeDecodeError, msgspec.DecodeError, RecursionError, ValueError) as error:
+            return problem(request, 400, _complaint_of_keys(error))
+        return await _asked(request, lambda: snapshots.post_keys(source, name, posted))
 
 
 async def _asked(request: Request, ask: Callable[[], KnownSnapshot]) -> Response:
@@ -183,6 +212,16 @@ def _complaint(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return f"the body is not JSON: {example}"
     return str(error)
+
+
+def _complaint_of_keys(error: Exception) -> str:
+    """The same of a body with keys. What msgspec says of its shape names types and places, and no value."""
+    example = 'send an object such as {"from": 0, "keys": [{"id": 1}], "complete": true}'
+    if isinstance(error, msgspec.ValidationError):
+        return f"{str(error)[:1].lower()}{str(error)[1:]}: {example}"
+    if isinstance(error, msgspec.DecodeError | UnicodeDecodeError | RecursionError):
+        return f"the body is not JSON: {example}"
+    return f"{error}: {example}"
 
 
 def _body_schema() -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psql_streamer.model import ArrowType, Column, ColumnType, Position, Relation, ReplicaIdentity, TextType
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
+from psql_streamer.snapshots import KeyForm, SnapshotRequest, SnapshotState, TableRequest, Wanted
 
 FORMAT = 3
 """What is written, and the newest that is read."""
@@ -98,7 +98,7 @@ def decode_relation(written: bytes) -> Relation:
 
 
 def encode_snapshot(stored: StoredSnapshot, before: bytes | None) -> bytes:
-    """before: what was written of the snapshot the last time, if anything was. Its tables never change."""
+    """before: what was written of the snapshot the last time, if anything was. Its tables and keys never change."""
     request = stored.request
     tables = [{"table": table.table, "where": table.where} for table in request.tables]
     fields = {
@@ -107,14 +107,16 @@ def encode_snapshot(stored: StoredSnapshot, before: bytes | None) -> bytes:
         "asked_at": request.asked_at,
         "ended": None if stored.ended is None else stored.ended.value,
     }
-    return json.dumps({"tables": tables} | _unknown_fields(before) | fields).encode()
+    keys = {} if request.keys is None else {"keys": request.keys.value}
+    return json.dumps({"tables": tables} | keys | _unknown_fields(before) | fields).encode()
 
 
 def decode_snapshot(written: bytes) -> StoredSnapshot:
     """Raises ValueError, KeyError or TypeError for what is no snapshot."""
     fields = json.loads(bytes(written))
     tables = tuple(TableRequest(str(table["table"]), str(table["where"])) for table in fields["tables"])
-    request = SnapshotRequest(str(fields["id"]), tables, Wanted(fields["wanted"]), float(fields["asked_at"]))
+    keys = KeyForm(fields["keys"]) if "keys" in fields else None
+    request = SnapshotRequest(str(fields["id"]), tables, Wanted(fields["wanted"]), float(fields["asked_at"]), keys)
     return StoredSnapshot(request, None if fields["ended"] is None else SnapshotState(fields["ended"]))
 
 

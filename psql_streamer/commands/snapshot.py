@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from psql_streamer import logs
 from psql_streamer.commands.accept_gap import accept_gap
+from psql_streamer.commands.key_file import KeyFile
+from psql_streamer.commands.key_posting import KeyPoster, fill
 from psql_streamer.commands.service_client import ServiceClient
 from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, details, overview, summary
@@ -24,6 +26,8 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     """Do it; whether that, and a snapshot that was waited for, went well."""
     if arguments.action == "start" and arguments.accept_gap:
         return _accept_gap(arguments, config)
+    if arguments.action == "reconcile":
+        return _reconcile(arguments, config)
     return _RUN[arguments.action](arguments, ServiceClient(config))
 
 
@@ -33,6 +37,29 @@ def _start(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     if arguments.wait:
         return _follow(arguments, client, shown["id"], shown["source"])
     return _print(arguments, shown, [summary(Snapshot.of(shown))])
+
+
+def _reconcile(arguments: argparse.Namespace, config: Config) -> bool:
+    """Whether every key was looked up. JSON is for its end; bars and lines then go to stderr."""
+    client = ServiceClient(config)
+    with KeyFile() as keys:
+        form = fill(keys, arguments, config)
+        wanted = {"source": arguments.source, "tables": [arguments.table], "keys": form.value}
+        shown = client.post("/snapshots", {key: value for key, value in wanted.items() if value is not None})
+        path = _path(shown["id"], shown["source"])
+        poster = KeyPoster(client, path, _path(shown["id"], shown["source"], "/keys"), keys)
+        try:
+            snapshot = follow(poster.post, sys.stderr if arguments.json else sys.stdout)
+        except KeyboardInterrupt:
+            logs.complain(f"snapshot {shown['id']} is cancelled: nobody posts keys to it any more")
+            client.delete(path)
+            raise
+    if arguments.json:
+        _print(arguments, poster.last, [])
+    for table in snapshot.progress.tables:
+        if table.reason:
+            logs.complain(redact(f"{table.table}: {table.reason}"))
+    return snapshot.progress.state is SnapshotState.DONE
 
 
 def _list(arguments: argparse.Namespace, client: ServiceClient) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 _ACTIONS = {
     "start": "ask for a snapshot",
+    "reconcile": "look up the keys that a topic or a file has, and send deletes for those that no row has",
     "list": "list the snapshots of all sources",
     "show": "show a snapshot and its tables",
     "pause": "pause a snapshot",
@@ -22,7 +23,7 @@ def add_arguments(command: argparse.ArgumentParser, add_common: Callable[[argpar
     for name, text in _ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
         add_common(action)
-        if name not in ("start", "list"):
+        if name not in ("start", "reconcile", "list"):
             action.add_argument("id", metavar="ID", help="as `start` and `list` print it")
         action.add_argument("--source", metavar="SOURCE", help="its name, where several come into question")
         action.add_argument("--json", action="store_true", help="print what the service answers, as JSON")
@@ -30,6 +31,8 @@ def add_arguments(command: argparse.ArgumentParser, add_common: Callable[[argpar
             action.add_argument("--follow", action="store_true", help="show its progress until it ends")
         if name == "start":
             _add_start(action)
+        if name == "reconcile":
+            _add_reconcile(action)
 
 
 def _add_start(start: argparse.ArgumentParser) -> None:
@@ -49,6 +52,26 @@ def _add_start(start: argparse.ArgumentParser) -> None:
         "--accept-gap",
         action="store_true",
         help="for a service that is stopped: forget the stored position, and take all tables at the next start",
+    )
+
+
+def _add_reconcile(reconcile: argparse.ArgumentParser) -> None:
+    reconcile.add_argument("--table", "-t", required=True, metavar="TABLE", help="schema.table: whose keys they are")
+    reconcile.add_argument("--sink", metavar="SINK", help="whose topics are read, where several come into question")
+    reconcile.add_argument("--topic", metavar="TOPIC", help="the only one of the table's topics that is read")
+    reconcile.add_argument(
+        "--mixed", action="store_true", help="take events that name several hosts, databases or sources"
+    )
+    reconcile.add_argument(
+        "--same-keys", action="store_true", help="the sink's rules leave the columns of the table's key as they are"
+    )
+    reconcile.add_argument(
+        "--keys", metavar="FILE", help="a file of keys in place of topics, a JSON object a line; - for stdin"
+    )
+    reconcile.add_argument(
+        "--form",
+        choices=["json", "debezium"],
+        help="how the keys of the file are written: as the formats event, envelope and flat do (json, the default)",
     )
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.snapshot_figures import share, share_of_table, tables_left
-from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
+from psql_streamer.snapshot_figures import describe_keys, share, share_of_table, tables_left
+from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableProgress, TableState
 
 _FIRST = (TableState.READING, TableState.FAILED, TableState.WAITING, TableState.DONE)
 _BAR = 20
@@ -48,6 +48,7 @@ class Snapshot:
                 shown["on_demand"],
                 datetime.fromisoformat(shown["asked_at"]).timestamp(),
                 **{name: shown[name] for name in figures},
+                keys=None if shown.get("keys") is None else KeysProgress(**shown["keys"]),
             )
             return cls(shown["source"], shown["wanted"], progress)
         except (KeyError, TypeError, ValueError):
@@ -60,7 +61,7 @@ def summary(snapshot: Snapshot) -> str:
     done = sum(table.state is TableState.DONE for table in progress.tables)
     parts = [f"{done} of {len(progress.tables)} tables", _rows(progress)]
     if progress.state is SnapshotState.RUNNING:
-        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+        parts.append(f"{progress.rows_per_second:,.0f} {'rows' if progress.keys is None else 'keys'}/s")
     if progress.seconds_left is not None and not progress.state.ended:
         parts.append(f"{duration(progress.seconds_left)} left")
     if progress.state.ended:
@@ -101,7 +102,7 @@ def overview(snapshots: Sequence[Snapshot]) -> list[str]:
         left = "" if progress.seconds_left is None or progress.state.ended else duration(progress.seconds_left)
         tables = f"{len(progress.tables) - _unread(progress)}/{len(progress.tables)}"
         asked = datetime.fromtimestamp(progress.asked_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        rows.append((progress.id, one.source, _state(one), tables, f"{progress.rows:,}", left, asked, progress.reason))
+        rows.append((progress.id, one.source, _state(one), tables, _given(progress), left, asked, progress.reason))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -116,6 +117,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def _given(progress: SnapshotProgress) -> str:
+    """For the list: what was given, or how many keys were looked up."""
+    return f"{progress.rows:,}" if progress.keys is None else f"{progress.keys.checked:,} keys"
+
+
 def _state(snapshot: Snapshot) -> str:
     """With what is wanted of it, as long as that is not so."""
     state = snapshot.progress.state
@@ -124,6 +130,8 @@ def _state(snapshot: Snapshot) -> str:
 
 
 def _rows(progress: SnapshotProgress) -> str:
+    if progress.keys is not None:
+        return describe_keys(progress.keys)
     estimated = [table.estimated_rows for table in progress.tables]
     if progress.state.ended or not estimated or any(one is None for one in estimated):
         return f"{progress.rows:,} rows"

@@ -129,12 +129,18 @@ def _parse_event(value: bytes) -> Parsed:
 
 
 def snapshot_of(event: Event) -> SnapshotRows | None:
-    """The snapshot that an event's row is of. Raises NoEventError for a row that was not read."""
+    """The snapshot that an event's row is of. Raises NoEventError for a row that no snapshot gives."""
     if event.Snapshot is None:
         return None
-    if event.Action != RowOp.READ.action:
-        raise NoEventError("it names a Snapshot, and its Action is not read")
+    if event.Action not in _ACTIONS_OF_SNAPSHOTS:
+        raise NoEventError("it names a Snapshot, and its Action is neither read nor delete")
     return SnapshotRows(event.Snapshot, event.OnDemand)
+
+
+_OPS_OF_SNAPSHOTS = (RowOp.READ, RowOp.DELETE)
+"""Rows that are there, and keys that no row has."""
+
+_ACTIONS_OF_SNAPSHOTS = tuple(op.action for op in _OPS_OF_SNAPSHOTS)
 
 
 class _EnvelopeSource(Struct):
@@ -218,8 +224,8 @@ def _parse_envelope(value: bytes) -> Parsed:
 
 
 def _snapshot_of_envelope(kind: Kind, name: str, word: str | None) -> SnapshotRows:
-    if kind is not RowOp.READ:
-        raise NoEventError("its source names a snapshot, and its op is not READ")
+    if kind not in _OPS_OF_SNAPSHOTS:
+        raise NoEventError("its source names a snapshot, and its op is neither READ nor DELETE")
     return SnapshotRows(name, word == _INCREMENTAL)
 
 
@@ -321,7 +327,9 @@ def _of_debezium(event: _Debezium) -> Parsed:
 
 def _snapshot_of_debezium(kind: Kind, source: _DebeziumSource) -> SnapshotRows | None:
     """Rows for which the connector names the transaction that it read them in are READ rows of that transaction."""
-    if kind is not RowOp.READ or source.connector != POSTGRESQL or (source.transaction, source.lsn) != (None, None):
+    if source.connector != POSTGRESQL or (source.transaction, source.lsn) != (None, None):
+        return None
+    if kind is not RowOp.READ and not (kind is RowOp.DELETE and source.snapshot == _INCREMENTAL):
         return None
     return SnapshotRows("", source.snapshot == _INCREMENTAL)
 

@@ -40,7 +40,7 @@ class KeyReader:
             return _NO_KEY
         if self._leads and _made_of(image, self._leads) == key:
             return self._usual
-        members, has_schema = _members(key)
+        members, has_schema = members_of_key(key)
         names = tuple(members)
         if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
             return RowKey(names, key)
@@ -50,11 +50,6 @@ class KeyReader:
         return self._usual
 
 
-def members_of(key: bytes) -> Mapping[str, Raw]:
-    """The columns that a key names, with their values; none for a key that is no JSON object."""
-    return _members(key)[0]
-
-
 def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
     """The columns of the keys of rows, if each row's columns make its key, and all keys are of the same ones.
 
@@ -62,7 +57,7 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
     """
     if keys.count(None) == len(keys):
         return NO_NAMES
-    names = tuple(_members(keys[0] or b"")[0])
+    names = tuple(members_of_key(keys[0] or b"")[0])
     if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
     rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
@@ -71,6 +66,18 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
         pieces += [pa.scalar(lead), cells.take(pc.add(rows, columns.index(name)))]
     made = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
     return names if made.equals(pa.array(keys, pa.binary())) else None
+
+
+def members_of_key(key: bytes) -> tuple[Mapping[str, Raw], bool]:
+    """The members of a key that is a JSON object, of the payload where it has a schema, and whether it has one; no
+    members for any other.
+    """
+    try:
+        held = _decode_members(key)
+        has_schema = tuple(held) == ("schema", "payload")
+        return (_decode_members(bytes(held["payload"])) if has_schema else held), has_schema
+    except (BrokenJsonError, *NOT_OF_THE_FORMAT):
+        return {}, False
 
 
 def _leads(names: Names) -> Sequence[tuple[bytes, str]]:
@@ -84,18 +91,6 @@ def _made_of(values: Image, leads: Sequence[tuple[bytes, str]]) -> bytes | None:
         return b"".join([*(lead + bytes(values[name]) for lead, name in leads), b"}"])
     except KeyError:
         return None
-
-
-def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
-    """The members of a key that is a JSON object, of the payload where it has a schema, and whether it has one; no
-    members for any other.
-    """
-    try:
-        held = _decode_members(key)
-        has_schema = tuple(held) == ("schema", "payload")
-        return (_decode_members(bytes(held["payload"])) if has_schema else held), has_schema
-    except (BrokenJsonError, *NOT_OF_THE_FORMAT):
-        return {}, False
 
 
 def _decode_members(key: bytes) -> Mapping[str, Raw]:

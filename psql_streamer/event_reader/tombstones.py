@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from psql_streamer.event_reader.identity import make_uuid
-from psql_streamer.event_reader.keys import members_of
+from psql_streamer.event_reader.keys import members_of_key
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Parsed
 from psql_streamer.model import RowOp
 
@@ -123,7 +123,8 @@ class TombstoneReader:
         if isinstance(found, Tombstone):
             return found
         known.note_key(key, None)
-        return _delete(found, message, members_of(key))
+        columns, _ = members_of_key(key)
+        return _delete(found, message, columns)
 
     def _of(self, message: Message) -> _Known:
         return self._partitions.setdefault((message.topic(), message.partition()), _Known())

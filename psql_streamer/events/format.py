@@ -179,7 +179,7 @@ class BatchFormat(ABC):
         return pa.repeat(pa.scalar(b"", _BINARY), len(transactions))
 
     def render_snapshot(self, transactions: Transactions, tx: int) -> bytes | None:  # noqa: ARG002 - for those that do
-        """What every event of READ rows of a snapshot says in place of that. tx: what the rows have for a transaction.
+        """What every event of a snapshot's rows says in place of that. tx: what the rows have for a transaction.
         None: the same.
         """
         return None

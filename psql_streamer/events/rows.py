@@ -99,8 +99,8 @@ class Rows:
     unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
     absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    place, table_seq, uuid, part: as Changes has them; part is None for rows that are changes. of_snapshot: whether they
-    are READ rows of snapshots, and so of no transaction.
+    place, table_seq, uuid, part: as Changes has them; part is None for rows that are changes. of_snapshot: whether a
+    snapshot gave them, and so no transaction.
     """
 
     shapes: Sequence[Shape]
@@ -201,11 +201,11 @@ def split(table: CellTable, keys: Keys, unchanged: Unchanged, snapshots: Collect
             case RowOp.INSERT:
                 yield from _select_rows(table, keys, op, at)
             case RowOp.READ:
-                yield from _reads(table, keys, at, snapshots)
+                yield from _split_by_snapshot(table, keys, op, at, snapshots)
             case RowOp.UPDATE:
                 yield from _updates(table, keys, at, unchanged)
             case RowOp.DELETE:
-                yield from _select_rows(table, keys, op, at, old=True)
+                yield from _split_by_snapshot(table, keys, op, at, snapshots, old=True)
             case _:
                 assert_never(op)
 
@@ -223,13 +223,15 @@ def _strange(table: CellTable) -> str:
     return f"the changes of {relation} hold op {table.op[at]}, which no row has"
 
 
-def _reads(table: CellTable, keys: Keys, at: Index, snapshots: Collection[int]) -> Iterator[Rows]:
+def _split_by_snapshot(
+    table: CellTable, keys: Keys, op: RowOp, at: Index, snapshots: Collection[int], old: bool = False
+) -> Iterator[Rows]:
     if not snapshots:
-        yield from _select_rows(table, keys, RowOp.READ, at)
+        yield from _select_rows(table, keys, op, at, old)
         return
     of_snapshot = np.isin(table.tx[at], list(snapshots))
-    yield from _select_rows(table, keys, RowOp.READ, at[~of_snapshot])
-    for rows in _select_rows(table, keys, RowOp.READ, at[of_snapshot]):
+    yield from _select_rows(table, keys, op, at[~of_snapshot], old)
+    for rows in _select_rows(table, keys, op, at[of_snapshot], old):
         yield replace(rows, of_snapshot=True)
 
 

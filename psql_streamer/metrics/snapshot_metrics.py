@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.metrics.families import family, keyed
 from psql_streamer.snapshot_figures import rows_left, tables_left
-from psql_streamer.snapshots import SnapshotProgress
+from psql_streamer.snapshots import KeysProgress, SnapshotProgress
 
 _COUNTERS: Mapping[str, tuple[Callable[[SnapshotProgress], int], str]] = {
     "snapshot_rows": (lambda progress: progress.rows, "Rows that snapshots gave."),
@@ -25,6 +25,15 @@ _COUNTERS: Mapping[str, tuple[Callable[[SnapshotProgress], int], str]] = {
     ),
 }
 
+_COUNTERS_OF_KEYS: Mapping[str, tuple[Callable[[KeysProgress], int], str]] = {
+    "snapshot_keys_checked": (lambda keys: keys.checked, "Keys that snapshots looked up."),
+    "snapshot_keys_gone": (lambda keys: keys.gone, "Keys that no row had, which snapshots gave as deletes."),
+    "snapshot_keys_superseded": (
+        lambda keys: keys.superseded,
+        "Keys that no row had, and that the stream told of before snapshots could give them.",
+    ),
+}
+
 _GAUGES: Mapping[str, tuple[Callable[[SnapshotProgress], float | None], str]] = {
     "snapshot_tables_left": (tables_left, "Tables that unfinished snapshots have still to read."),
     "snapshot_rows_left": (rows_left, "Rows that unfinished snapshots have still to read, as the server guesses."),
@@ -36,12 +45,14 @@ class SnapshotMetrics:
     """Counters never go back, though a source forgets old snapshots, and one that reconnects begins a chunk again."""
 
     def __init__(self) -> None:
-        self._most: dict[str, dict[tuple[str, str], int]] = {name: {} for name in _COUNTERS}
+        self._most: dict[str, dict[tuple[str, str], int]] = {name: {} for name in (*_COUNTERS, *_COUNTERS_OF_KEYS)}
         self._lock = threading.Lock()
 
     def collect(self, known: Mapping[str, Sequence[KnownSnapshot]]) -> Iterator[Metric]:
         """known: by source, for every source that takes snapshots."""
-        for name, (count, what) in _COUNTERS.items():
+        counters = [(name, count, what) for name, (count, what) in _COUNTERS.items()]
+        counters += [(name, _of_keys(count), what) for name, (count, what) in _COUNTERS_OF_KEYS.items()]
+        for name, count, what in counters:
             counted = self._count(name, count, known)
             yield family(CounterMetricFamily, name, what, ("source",), keyed(counted))
         unfinished = [
@@ -64,6 +75,10 @@ class SnapshotMetrics:
             return {
                 source: sum(value for (of_source, _), value in most.items() if of_source == source) for source in known
             }
+
+
+def _of_keys(count: Callable[[KeysProgress], int]) -> Callable[[SnapshotProgress], int]:
+    return lambda progress: 0 if progress.keys is None else count(progress.keys)
 
 
 def _measured(values: Sequence[float | None]) -> float | None:

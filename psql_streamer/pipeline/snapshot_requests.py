@@ -12,10 +12,13 @@ from dataclasses import replace
 from psql_streamer.bounded import Call
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredSnapshot
-from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SourceUnavailable
+from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import KnownSnapshot, Source
 from psql_streamer.pipeline.snapshot_tables import find_overlap
 from psql_streamer.snapshots import (
+    KeyForm,
+    KeysProgress,
+    PostedKeys,
     SnapshotProgress,
     SnapshotRequest,
     SnapshotState,
@@ -49,14 +52,22 @@ def takes_snapshots(source: type[Source]) -> bool:
     return source.review_snapshot is not Source.review_snapshot
 
 
+def looks_up_keys(source: type[Source]) -> bool:
+    """Whether sources of this class look up keys."""
+    return source.take_keys is not Source.take_keys
+
+
 def make_request(
-    tables: Sequence[TableRequest] = (), taken: Iterable[str] = (), not_before: float = 0.0
+    tables: Sequence[TableRequest] = (),
+    taken: Iterable[str] = (),
+    not_before: float = 0.0,
+    keys: KeyForm | None = None,
 ) -> SnapshotRequest:
     """A request with an id that is none of those taken, as `20261122-203716-ab12`; asked now, or `not_before`."""
     used = set(taken)
     while (name := f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}") in used:
         pass
-    return SnapshotRequest(name, tuple(tables), asked_at=max(time.time(), not_before))
+    return SnapshotRequest(name, tuple(tables), asked_at=max(time.time(), not_before), keys=keys)
 
 
 class SnapshotRequests:
@@ -111,23 +122,36 @@ class SnapshotRequests:
                 return snapshot
         raise NoSuchSnapshot(f"source {self._part.name} has no snapshot {name}", "GET /snapshots lists all of them")
 
-    def ask(self, tables: Sequence[TableRequest]) -> KnownSnapshot:
+    def ask(self, tables: Sequence[TableRequest], keys: KeyForm | None = None) -> KnownSnapshot:
         """Ask for a snapshot; on return the request is on disk, and the source knows of it.
 
-        tables: empty for all. Raises what Source.review_snapshot does, SnapshotConflict, SourceUnavailable, StoreError.
+        tables: empty for all. keys: as SnapshotRequest has it. Raises what Source.review_snapshot does,
+        SnapshotConflict, SourceUnavailable, StoreError.
         """
         self._require_started()
-        self._review(tables)
+        if keys is not None and self.are_taken and not looks_up_keys(type(self._part)):
+            raise SourceRefused(
+                f"source {self._part.name} looks up no keys", self._part.no_keys or "use another source"
+            )
+        self._review(tables, keys)
         with self._changing:
-            self._require_free(tables)
+            self._require_free(tables, keys is not None)
             last = max((stored.request.asked_at for stored in self._stored.values()), default=0.0)
             taken = [*self._stored, *(progress.id for progress in self._part.snapshots())]
             # Two of the same instant keep their order.
-            request = make_request(tables, taken, not_before=last + 1e-6)
+            request = make_request(tables, taken, not_before=last + 1e-6, keys=keys)
             self._remember(StoredSnapshot(request))
         names = ", ".join(table.table for table in tables) or "all tables"
+        names = names if keys is None else f"keys of {names}"
         log.info("source.%s: snapshot %s was asked for: %s", self._part.name, request.id, names)
         return self.find(request.id)
+
+    def post_keys(self, name: str, posted: PostedKeys) -> KnownSnapshot:
+        """See Source.take_keys. Nothing is stored: whoever posts keys goes on where the source says."""
+        self._require_started()
+        self.find(name)
+        self._part.take_keys(name, posted)
+        return self.find(name)
 
     def want(self, name: str, wanted: Wanted) -> KnownSnapshot:
         """Let a snapshot run, pause or end. What is so already stays so; SnapshotConflict when it cannot be done."""
@@ -195,9 +219,9 @@ class SnapshotRequests:
         if not self.complete:
             raise SourceUnavailable(f"source {self._part.name} has not started yet", "ask again when /status is well")
 
-    def _review(self, tables: Sequence[TableRequest]) -> None:
+    def _review(self, tables: Sequence[TableRequest], keys: KeyForm | None) -> None:
         """Without the lock: a server that is slow to answer keeps nobody from cancelling."""
-        request = make_request(tables)
+        request = make_request(tables, keys=keys)
         review = Call(lambda: self._part.review_snapshot(request), f"review a snapshot of {self._part.name}")
         review.wait(_REVIEW_SECONDS, self._stopping)
         if not review.ended:
@@ -205,11 +229,11 @@ class SnapshotRequests:
             raise SourceUnavailable(what, "look at the server, and ask again")
         review.result()
 
-    def _require_free(self, tables: Sequence[TableRequest]) -> None:
-        """SnapshotConflict when an unfinished snapshot has one of the tables."""
+    def _require_free(self, tables: Sequence[TableRequest], of_keys: bool) -> None:
+        """SnapshotConflict when an unfinished snapshot of the same kind has one of the tables."""
         for snapshot in self.known():
             progress = snapshot.progress
-            if progress.state.ended:
+            if progress.state.ended or (progress.keys is not None) is not of_keys:
                 continue
             found = find_overlap([table.table for table in tables], [table.table for table in progress.tables])
             if found is not None:
@@ -230,7 +254,10 @@ class SnapshotRequests:
         if stored.ended is not None:
             state, reason = stored.ended, "how far it was is not known any more"
         tables = [TableProgress(table.table, TableState.WAITING) for table in request.tables]
-        progress = SnapshotProgress(request.id, state, tables, on_demand=True, asked_at=request.asked_at, reason=reason)
+        keys = None if request.keys is None else KeysProgress()
+        progress = SnapshotProgress(
+            request.id, state, tables, on_demand=True, asked_at=request.asked_at, reason=reason, keys=keys
+        )
         return KnownSnapshot(self._part.name, progress, request.tables, request.wanted)
 
 

@@ -8,7 +8,7 @@ from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SnapshotError
 from psql_streamer.interfaces import KnownSnapshot, Snapshots
 from psql_streamer.nearest import nearest
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
-from psql_streamer.snapshots import TableRequest, Wanted
+from psql_streamer.snapshots import KeyForm, PostedKeys, TableRequest, Wanted
 
 
 class SnapshotsOfSources(Snapshots):
@@ -26,9 +26,13 @@ class SnapshotsOfSources(Snapshots):
         """See Snapshots.find."""
         return self._of_snapshot(source, name).find(name)
 
-    def ask(self, source: str | None, tables: Sequence[TableRequest]) -> KnownSnapshot:
+    def ask(self, source: str | None, tables: Sequence[TableRequest], keys: KeyForm | None = None) -> KnownSnapshot:
         """See Snapshots.ask."""
-        return self._to_ask(source).ask(tables)
+        return self._to_ask(source).ask(tables, keys)
+
+    def post_keys(self, source: str | None, name: str, posted: PostedKeys) -> KnownSnapshot:
+        """See Snapshots.post_keys."""
+        return self._of_snapshot(source, name).post_keys(name, posted)
 
     def want(self, source: str | None, name: str, wanted: Wanted) -> KnownSnapshot:
         """See Snapshots.want."""

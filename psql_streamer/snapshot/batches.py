@@ -1,4 +1,4 @@
-"""Rows of a snapshot as a batch of READ changes."""
+"""Rows of a snapshot as a batch of READ changes, and keys that no row has as one of DELETE changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from psql_streamer.events.identity import format_uuids
 from psql_streamer.model import (
     Batch,
     Changes,
+    Image,
     Position,
+    ReplicaIdentity,
     RowOp,
     SchemaChange,
     SnapshotRows,
@@ -27,7 +29,7 @@ from psql_streamer.model import (
 from psql_streamer.snapshot.held import Piece
 
 
-def read_batch(
+def snapshot_batch(
     source: SourceInfo,
     position: Position,
     piece: Piece,
@@ -40,16 +42,15 @@ def read_batch(
     received_at: float = 0.0,
     ids: pa.DataType | None = None,
 ) -> Batch:
-    """The rows as changes between two transactions of the stream.
+    """The rows, or keys that are gone, as changes between two transactions of the stream.
 
     commit: not less than that of every transaction before them, and less than of every one behind. first_seq: of the
     rows, greater than of those before them with the same commit number. moment: when they were read, microseconds since
     1970-01-01 UTC. ids: of what type the source's ids of transactions are; PostgreSQL's if it is not said.
     """
-    count = len(piece.keys)
-    read = Changes.of_new_rows(piece.relation, piece.columns, np.zeros(count, np.int32), RowOp.READ)
-    uuid = read_uuids(snapshot.id, str(piece.relation), piece.keys)
-    changes = CellTable.of([replace(read, seq=read.seq + first_seq, uuid=uuid)])
+    made = _deletes(piece) if piece.gone else _reads(piece)
+    uuid = row_uuids(snapshot.id, str(piece.relation), piece.keys)
+    changes = CellTable.of([replace(made, seq=made.seq + first_seq, uuid=uuid)])
     return Batch(
         source,
         position,
@@ -64,7 +65,24 @@ def read_batch(
     )
 
 
-def read_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
+def _reads(piece: Piece) -> Changes:
+    return Changes.of_new_rows(piece.relation, piece.columns, np.zeros(len(piece.keys), np.int32), RowOp.READ)
+
+
+def _deletes(piece: Piece) -> Changes:
+    """As the stream has deletes of a table whose old rows are their keys, whatever its replica identity is."""
+    count, relation = len(piece.keys), piece.relation
+    if relation.old_rows_are_whole:
+        relation = replace(relation, replica_identity=ReplicaIdentity.DEFAULT)
+    others = [column for column in range(len(relation.columns)) if column not in relation.key_columns]
+    rows = np.arange(count)
+    empty = Image(tuple(column[:0] for column in piece.columns), rows[:0])
+    old = Image(tuple(piece.columns), rows, {column: np.ones(count, np.bool_) for column in others})
+    op = np.full(count, RowOp.DELETE, np.uint8)
+    return Changes(relation, relation.columns, rows, op, rows, np.zeros(count, np.int32), empty, old)
+
+
+def row_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
     """UUIDs of the rows with these keys: the same when they are read again for the same snapshot.
 
     They are 122 bits of two CRCs of the key, each mixed with what is the same for all rows of the table.

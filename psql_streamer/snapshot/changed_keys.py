@@ -37,8 +37,17 @@ def row_keys(columns: Sequence[pa.Array]) -> pa.Array:
 
 def key_values(key: bytes, columns: int) -> tuple[str, ...]:
     """The text forms of a key's columns. columns: how many it has."""
-    parts = [key] if columns == 1 else [_unescaped(part) for part in key.split(_BETWEEN)]
-    return tuple(part.decode("utf-8", "surrogateescape") for part in parts)
+    return tuple(part.decode("utf-8", "surrogateescape") for part in key_parts(key, columns))
+
+
+def key_parts(key: bytes, columns: int) -> list[bytes]:
+    """The same as bytes."""
+    return [key] if columns == 1 else [_unescaped(part) for part in key.split(_BETWEEN)]
+
+
+def join_values(parts: Sequence[bytes]) -> bytes:
+    """The key of one row, as row_keys has it. parts: text forms of its columns."""
+    return parts[0] if len(parts) == 1 else _BETWEEN.join(map(_escaped_one, parts))
 
 
 def _escaped(values: pa.Array) -> pa.Array:

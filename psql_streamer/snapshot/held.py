@@ -52,7 +52,8 @@ class ReadRows:
 class Piece:
     """What of a chunk is given at once. columns: as in ReadRows, of the rows that are left. keys: theirs.
 
-    behind: the key up to which the table is done with it; None where the order of the rows is none of keys.
+    behind: the key up to which the table is done with it; None where the order of the rows is none of keys. gone:
+    whether these are keys that no row has; the columns have the key's values alone.
     """
 
     relation: Relation
@@ -61,6 +62,7 @@ class Piece:
     size: int
     behind: bytes | None
     ends_chunk: bool
+    gone: bool = False
 
 
 class HeldChunk:
@@ -157,7 +159,7 @@ class HeldChunk:
             return []
         keys = pa.concat_arrays([note.keys for note in notes]).filter(pa.array(newer))
         lacks = np.concatenate([note.lacks for note in notes])[newer]
-        gone = self._take_out(pc.is_in(self._keys, value_set=keys).to_numpy(zero_copy_only=False))
+        gone = self._take_out_newer(keys)
         if not lacks.any():
             return []
         without = keys.filter(pa.array(lacks))
@@ -165,6 +167,10 @@ class HeldChunk:
             pa.array(gone & pc.is_in(self._keys, value_set=without).to_numpy(zero_copy_only=False))
         )
         return list(again.to_pylist())
+
+    def _take_out_newer(self, keys: pa.Array) -> NDArray[np.bool_]:
+        """keys: of changes that the reading does not see. Which rows were taken out."""
+        return self._take_out(pc.is_in(self._keys, value_set=keys).to_numpy(zero_copy_only=False))
 
     def _take_out_truncated(self, fence: Line) -> None:
         xids, self._truncated = self._truncated, []

@@ -11,6 +11,7 @@ from typing import Any
 
 from psql_streamer.model import Relation
 from psql_streamer.snapshot.changed_keys import describe_key, key_values
+from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshots import (
     SnapshotProgress,
     SnapshotState,
@@ -130,7 +131,7 @@ class SnapshotRun:
     """A snapshot that was begun, or will be.
 
     requested: what was asked for; empty for every table. tables: None until its tables have been looked up.
-    seconds: that it has taken, without those in which it was not read for.
+    seconds: that it has taken, without those in which it was not read for. check: of one that looks up keys.
     """
 
     id: str
@@ -143,6 +144,7 @@ class SnapshotRun:
     read_again: int = 0
     seconds: float = 0.0
     reason: str = ""
+    check: KeyCheck | None = None
     rates: Rate = field(default_factory=lambda: Rate())
 
     @property
@@ -157,7 +159,8 @@ class SnapshotRun:
 
     def begin_anew(self) -> SnapshotRun:
         """The same before anything of it was done."""
-        return SnapshotRun(self.id, self.on_demand, self.asked_at, self.requested)
+        check = None if self.check is None else self.check.begin_anew()
+        return SnapshotRun(self.id, self.on_demand, self.asked_at, self.requested, check=check)
 
     def want(self, wanted: Wanted) -> None:
         """What the operator wants of it, unless it has ended."""
@@ -178,7 +181,9 @@ class SnapshotRun:
             return False
         failed = [table for table in self.tables if table.state is TableState.FAILED]
         self.state = SnapshotState.FAILED if failed else SnapshotState.DONE
-        if failed:
+        if failed and self.check is not None:
+            self.reason = failed[0].reason
+        elif failed:
             self.reason = (
                 f"{len(failed)} of {len(self.tables)} tables were not read; {failed[0].table}: {failed[0].reason}"
             )
@@ -198,6 +203,7 @@ class SnapshotRun:
             "read_again": self.read_again,
             "seconds": round(self.seconds, 1),
             "reason": self.reason,
+            **({} if self.check is None else {"check": self.check.encode()}),
         }
 
     @classmethod
@@ -215,6 +221,7 @@ class SnapshotRun:
             data["read_again"],
             data["seconds"],
             data["reason"],
+            KeyCheck.decode(data["check"]) if "check" in data else None,
         )
 
     def show(self, now: float, state: SnapshotState, waits_for: str) -> SnapshotProgress:
@@ -235,8 +242,9 @@ class SnapshotRun:
             self.read_again,
             self.seconds,
             rate,
-            sum(left) / rate if rate and known else None,
+            sum(left) / rate if rate and known and self.check is None else None,
             waits_for or self.reason,
+            None if self.check is None else self.check.show(),
         )
 
 

@@ -189,7 +189,8 @@ def _check_rows_of_snapshots(changes: Changes, rows: NDArray[np.bool_]) -> None:
     if not rows.any():
         return
     table = str(changes.relation)
-    assert set(changes.op[rows].tolist()) == {RowOp.READ}, f"{table}: rows of a snapshot are READ"
+    ops = set(changes.op[rows].tolist())
+    assert ops <= {RowOp.READ, RowOp.DELETE}, f"{table}: rows of a snapshot are READ, or DELETE for keys that are gone"
     uuids = [] if changes.uuid is None else changes.uuid[rows].tolist()
     assert {len(uuid) for uuid in uuids} == {36}, f"{table}: rows of a snapshot have UUIDs of 36 characters"
     assert len(set(uuids)) == len(uuids), f"{table}: two rows of a snapshot have one UUID"

@@ -17,9 +17,10 @@ from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.interfaces import Finding, Published, Sink, Status
+from psql_streamer.interfaces import AliveKeys, Finding, KeysRequest, Published, Sink, Status
 from psql_streamer.model import Batch, Marker, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
+from sinks.kafka.alive_keys import find_alive_keys
 from sinks.kafka.check import KafkaCheck
 from sinks.kafka.dead_letters import DeadLetters, advice, describe
 from sinks.kafka.delivery import Delivery, Rejections
@@ -96,6 +97,10 @@ class KafkaSink(Sink):
         review = KafkaReview(self._options, published)
         yield from review.findings()
         yield from self._check.absent(review.topics())
+
+    def alive_keys(self, request: KeysRequest) -> AliveKeys:
+        """Those of the table's topics."""
+        return find_alive_keys(self.name, self._options, request, self._log)
 
     def start(self) -> None:
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""

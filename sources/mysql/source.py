@@ -65,6 +65,10 @@ class MysqlSource(Source):
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
     override_key = "positionOverride"
     first_start = "at the end of the binary log"
+    no_keys = (
+        "its collations take several texts for one key, and nothing says which of them the binary log has; ask for all "
+        "rows, and delete what has no event behind that (docs/snapshots.md)"
+    )
 
     def __init__(self, name: str, options: MysqlOptions) -> None:
         super().__init__(name, options)

@@ -24,7 +24,7 @@ from psql_streamer.model import POSTGRESQL, Batch, Position, SnapshotRows, Sourc
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.batches import snapshot_batch
 from psql_streamer.snapshot.changed_keys import row_keys
 from psql_streamer.snapshot.held import Piece
 from sources.postgres.catalog import Catalog, Session
@@ -182,7 +182,7 @@ class PostgresCapture(Source):
         keys = row_keys([chunk.columns[one.column] for one in table.key]) if table.key else _numbers(chunk.rows)
         piece = Piece(relation, chunk.columns, keys, chunk.nbytes, None, ends_chunk=True)
         position = WalPosition(Lsn(fence.lsn)).position
-        return read_batch(source, position, piece, _SNAPSHOT, fence.lsn - 1, first_seq, fence.at_us)
+        return snapshot_batch(source, position, piece, _SNAPSHOT, fence.lsn - 1, first_seq, fence.at_us)
 
     def _read_rows(self, reader: Connection, table: SnapshotTable, rows: int) -> Chunk:
         where = self._settings.snapshot.condition_of(table.relation.schema, table.relation.table)

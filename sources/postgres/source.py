@@ -27,7 +27,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import oid_of
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
+from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
 from sources.postgres import server_errors
 from sources.postgres.accepted_gaps import drop_unreadable_slot
@@ -229,6 +229,9 @@ class PostgresSource(Source):
 
     def review_snapshot(self, request: SnapshotRequest) -> None:
         self._snapshots.review(request)
+
+    def take_keys(self, name: str, posted: PostedKeys) -> None:
+        self._snapshots.take_keys(name, posted)
 
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         self._snapshots.set_requests(requests)

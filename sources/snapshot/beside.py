@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from psql_streamer.model import Position
 from psql_streamer.snapshot.delivered import Given
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
+from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from sources.snapshot.news import News
 from sources.snapshot.options import SnapshotOptions
 from sources.snapshot.own import OwnSnapshots
@@ -65,6 +65,10 @@ class SnapshotsBesideStream(Generic[R, G]):
         """See Source.set_snapshots."""
         self._own.note_requests(requests)
         self._schedule.set_requests(requests)
+
+    def take_keys(self, name: str, posted: PostedKeys) -> None:
+        """See Source.take_keys."""
+        self._schedule.take_keys(name, posted)
 
     def describe(self) -> str:
         """How far they are, as part of a status; empty for nothing."""

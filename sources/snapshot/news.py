@@ -8,7 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
-from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableState
+from psql_streamer.snapshot_figures import describe_keys
+from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableState
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ class News:
 
     def begins(self, run: SnapshotRun) -> None:
         """Its tables are known."""
+        if run.check is not None:
+            self._note(logging.INFO, f"snapshot {run.id} begins: keys of {_names(run)} are looked up")
+            return
         estimates = [table.estimated_rows for table in run.tables or ()]
         known = [rows for rows in estimates if rows is not None]
         about = f", about {count(sum(known), 'row')}" if known else ""
@@ -40,6 +44,9 @@ class News:
 
     def goes_on(self, run: SnapshotRun) -> None:
         """After a restart."""
+        if run.check is not None:
+            self._note(logging.INFO, f"snapshot {run.id} goes on: {describe_keys(run.check.show())} before")
+            return
         tables = run.tables or ()
         done = sum(not table.is_left for table in tables)
         rows = sum(table.rows for table in tables)
@@ -56,14 +63,9 @@ class News:
     def ends(self, run: SnapshotRun) -> None:
         """Nothing more of it is read."""
         self.waits_no_longer(run)
-        tables = run.tables or ()
-        done = sum(table.state is TableState.DONE for table in tables)
-        rows = sum(table.rows for table in tables)
-        text = (
-            f"snapshot {run.id} is {run.state}: {count(rows, 'row')} of {count(done, 'table')} in {run.seconds:.1f} s, "
-            f"{count(run.stale, 'row')} left out because the stream had newer ones, {run.read_again} read again"
-        )
         failed = run.state is SnapshotState.FAILED
+        what = _describe_rows(run) if run.check is None else _describe_check(run, run.check.show())
+        text = f"snapshot {run.id} is {run.state}: {what}"
         self._note(logging.ERROR if failed else logging.INFO, f"{text}; {run.reason}" if failed else text)
 
     def waits(self, run: SnapshotRun, what: str, reason: str) -> None:
@@ -102,7 +104,10 @@ class News:
 def describe(shown: SnapshotProgress) -> str:
     """A snapshot as part of a status: `snapshot initial-...: 3 of 20 tables, 1,200 rows`."""
     tables, rows = count(len(shown.tables), "table"), count(shown.rows, "row")
-    if shown.state.ended:
+    if shown.keys is not None:
+        paused = "paused, " if shown.state is SnapshotState.PAUSED else f"{shown.state}, " if shown.state.ended else ""
+        text = f"{paused}{describe_keys(shown.keys)}"
+    elif shown.state.ended:
         text = f"{shown.state}, {rows} of {tables}"
     elif not shown.tables:
         text = "looks up its tables"
@@ -111,6 +116,24 @@ def describe(shown: SnapshotProgress) -> str:
         paused = "paused, " if shown.state is SnapshotState.PAUSED else ""
         text = f"{paused}{done} of {tables}, {rows}"
     return f"snapshot {shown.id}: {text}{', ' if shown.reason else ''}{shown.reason}"
+
+
+def _describe_rows(run: SnapshotRun) -> str:
+    tables = run.tables or ()
+    done = sum(table.state is TableState.DONE for table in tables)
+    rows = sum(table.rows for table in tables)
+    return (
+        f"{count(rows, 'row')} of {count(done, 'table')} in {run.seconds:.1f} s, "
+        f"{count(run.stale, 'row')} left out because the stream had newer ones, {run.read_again} read again"
+    )
+
+
+def _describe_check(run: SnapshotRun, keys: KeysProgress) -> str:
+    return f"{describe_keys(keys)} of {_names(run)} in {run.seconds:.1f} s"
+
+
+def _names(run: SnapshotRun) -> str:
+    return ", ".join(table.table for table in run.tables or ()) or "no table"
 
 
 def count(number: int, noun: str) -> str:

@@ -11,20 +11,30 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict
 from psql_streamer.model import Batch, Changes, Relation
 from psql_streamer.snapshot.changed_keys import changed_keys, moved_without_values, xids_of
 from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk, Piece, ReadRows
+from psql_streamer.snapshot.held_keys import HeldKeys
+from psql_streamer.snapshot.key_check import KeyCheck
+from psql_streamer.snapshot.likeness import Likeness
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
-from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
+from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest, SnapshotState, TableState, Wanted
 from sources.snapshot.changes_of import changes_of
 from sources.snapshot.late import LateChanges
 from sources.snapshot.news import News, describe
 from sources.snapshot.waits import Waits
-from sources.snapshot.work import Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
+from sources.snapshot.work import Check, Chunk, GivenPiece, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_AT_ONCE = 1000
 """Rows that are read again with one query."""
+
+_POSTED_AT_ONCE = 5000
+"""Posted keys that are looked up with one query."""
+
+_KEYLESS_SECONDS = 600.0
+"""The time for which a snapshot waits for keys that are to be posted."""
 
 _MOST_ENDED = 20
 """Snapshots that have ended and are shown."""
@@ -43,6 +53,15 @@ Answer = TypeVar("Answer")
 
 _MOST_OUTDATED = 50
 """Chunks of a table in a row that are read again because its shape is another one."""
+
+
+_OUTDATED = "the stream shows it in another shape than the server's catalog: report it"
+_DOUBTFUL = (
+    "rows keep coming whose keys may be the same value as one of these in another text: post the keys again when fewer "
+    "rows are inserted"
+)
+
+_TO_RUN = (SnapshotState.WAITING, SnapshotState.RUNNING)
 
 
 class Schedule(Generic[G]):
@@ -73,6 +92,7 @@ class Schedule(Generic[G]):
         self._nudge = False
         self._late = LateChanges()
         self._ticked_at = time.monotonic()
+        self._keys_came: dict[str, float] = {}  # to snapshots that look up keys
 
     # For the source's thread.
 
@@ -147,14 +167,12 @@ class Schedule(Generic[G]):
         """Rows that may be given where the stream has got; None for none. They count as given."""
         with self._condition:
             self._tick()
-            waits = ""
+            waits, waiting = "", self._current()
             for run, table, work in self._begun():
                 while work.chunks and work.chunks[0].held.rows is not None:
                     chunk = work.chunks[0]
                     if reached < chunk.held.mark:
-                        waits = (
-                            f"waits until the stream reaches {chunk.held.mark}, where rows of {table.table} were read"
-                        )
+                        waits, waiting = _describe_mark(run, table, chunk), run
                         break
                     piece = self._take(run, table, work, chunk, most_rows, most_bytes)
                     if piece is not None and len(piece.keys):
@@ -162,7 +180,7 @@ class Schedule(Generic[G]):
                         assert chunk.held.rows is not None  # noqa: S101 - see above
                         return GivenPiece(run, table, piece, chunk.held.rows.fence)
                 self._end_table_if_done(run, table, work)
-            if self._waits.note_mark(self._current(), waits):
+            if self._waits.note_mark(waiting, waits):
                 self._nudge = True
                 self._condition.notify_all()
             return None
@@ -170,8 +188,10 @@ class Schedule(Generic[G]):
     def note_open_transaction(self) -> None:
         """The stream is inside of a transaction, where nothing may be given."""
         with self._condition:
-            if any(work.chunks and work.chunks[0].held.rows is not None for *_, work in self._begun()):
-                self._waits.note(self._current(), "waits for the end of the transaction that is being streamed")
+            for run, _, work in self._begun():
+                if work.chunks and work.chunks[0].held.rows is not None:
+                    self._waits.note(run, "waits for the end of the transaction that is being streamed")
+                    return
 
     @property
     def has_own(self) -> bool:
@@ -217,12 +237,34 @@ class Schedule(Generic[G]):
                 if run is None and request.wanted is Wanted.CANCEL:
                     continue  # it has ended, or will not begin
                 if run is None:
-                    run = SnapshotRun(request.id, True, request.asked_at, request.tables)
+                    check = None if request.keys is None else KeyCheck(request.keys)
+                    run = SnapshotRun(request.id, True, request.asked_at, request.tables, check=check)
                     self._runs.append(run)
                 self._follow(run)
             self._forget_old()
             self._changed()
         self._wake_source()
+
+    def take_keys(self, name: str, posted: PostedKeys) -> None:
+        """See Source.take_keys."""
+        with self._condition:
+            run = next((run for run in self._runs if run.id == name), None)
+            if run is None:
+                raise NoSuchSnapshot(f"there is no snapshot {name}", "GET /snapshots lists all of them")
+            if run.check is None:
+                raise SnapshotConflict(f"snapshot {name} reads rows, and takes no keys", "ask for one of keys")
+            if run.state.ended and not run.check.has_taken(posted):
+                reason = f" ({run.reason})" if run.reason else ""
+                raise SnapshotConflict(f"snapshot {name} has ended: it is {run.state}{reason}", "ask for a new one")
+            if run.state.ended:
+                return  # it is not durable that it has
+            run.check.take(posted)
+            self._keys_came[name] = time.monotonic()
+            self._end_check_if_done(run)
+            self._condition.notify_all()
+            has_ended = run.state.ended
+        if has_ended:
+            self._wake_source()
 
     def show(self) -> Sequence[SnapshotProgress]:
         """How far every snapshot is."""
@@ -236,7 +278,7 @@ class Schedule(Generic[G]):
         with self._condition:
             left = [run for run in self._runs if not run.state.ended]
             current = self._current()
-            run = current or (left[0] if left else self._last_ended)
+            run = current or next(iter(self._checks()), None) or (left[0] if left else self._last_ended)
             return "" if run is None else describe(self._show(run, current, time.monotonic()))
 
     # For readers.
@@ -262,6 +304,7 @@ class Schedule(Generic[G]):
                 self._news.begins(run)
                 self._news.waits_no_longer(run)
                 self._end_if_done(run)
+                self._end_check_if_done(run)
             self._changed()
         self._wake_source()
 
@@ -288,7 +331,22 @@ class Schedule(Generic[G]):
             self._condition.notify_all()
         self._wake_source()
 
-    def note_wait(self, task: Read, reason: str) -> None:
+    def bring_keys(self, task: Check, gone: ReadRows, likenesses: Sequence[Likeness], looked_up: int) -> None:
+        """Those of the keys that no row has. looked_up: how many of them were, the first ones."""
+        with self._condition:
+            chunk = task.chunk
+            if chunk.dropped:
+                return
+            assert isinstance(chunk.held, HeldKeys)  # noqa: S101 - it was made for the task
+            chunk.held.likenesses = likenesses
+            chunk.held.fill(gone)
+            chunk.settles = looked_up
+            task.table.order, task.table.reason = gone.order, ""
+            self._news.waits_no_longer(task.run, task.table.table)
+            self._condition.notify_all()
+        self._wake_source()
+
+    def note_wait(self, task: Read | Check, reason: str) -> None:
         """Why it takes long."""
         with self._condition:
             task.table.reason = reason
@@ -312,7 +370,7 @@ class Schedule(Generic[G]):
                     self._first.discard(task.run.id)
                     task.run.state = SnapshotState.FAILED
                     self._note_end(task.run)
-            elif isinstance(task, Read):
+            elif isinstance(task, Read | Check):
                 work = self._work_of(task.run, task.table)
                 if task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
                     work.chunks.remove(task.chunk)
@@ -365,8 +423,16 @@ class Schedule(Generic[G]):
 
     def _current(self) -> SnapshotRun | None:
         """The snapshot whose tables are read: one after the other."""
-        waiting = (SnapshotState.WAITING, SnapshotState.RUNNING)
-        return next((run for run in self._runs if run.state in waiting), None)
+        return next((run for run in self._runs if run.check is None and run.state in _TO_RUN), None)
+
+    def _checks(self) -> list[SnapshotRun]:
+        """Those that look up keys. They wait for whoever posts these, and so keep no other one waiting."""
+        return [run for run in self._runs if run.check is not None and run.state in _TO_RUN]
+
+    def _running(self) -> list[SnapshotRun]:
+        """All that something is done for, in the order in which it is."""
+        current = self._current()
+        return [*self._checks(), *(() if current is None else (current,))]
 
     def _follow(self, run: SnapshotRun) -> None:
         wanted = self._wanted.get(run.id)
@@ -384,18 +450,18 @@ class Schedule(Generic[G]):
                 self._work_of(run, table).drop_chunks(table.key)
 
     def _begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
-        run = self._current()
-        for table in (run.tables or ()) if run is not None else ():
-            if run is not None and table.state is TableState.READING:
-                yield run, table, self._work_of(run, table)
+        for run in self._running():
+            for table in run.tables or ():
+                if table.state is TableState.READING:
+                    yield run, table, self._work_of(run, table)
 
     def _choose(self) -> Task | None:
         if self._nudge:
             self._nudge = False
             return Nudge()
-        run = self._current()
-        if run is None:
-            return None
+        return next((task for run in self._running() if (task := self._choose_of(run)) is not None), None)
+
+    def _choose_of(self, run: SnapshotRun) -> Task | None:
         if run.state is SnapshotState.WAITING:
             run.state = SnapshotState.RUNNING
             self._changed()
@@ -407,7 +473,31 @@ class Schedule(Generic[G]):
         left = sorted(
             (table for table in run.tables if table.is_left), key=lambda table: (not table.keyless, table.reason != "")
         )
-        return next((task for table in left if (task := self._task(run, table))), None)
+        tasks = (self._task(run, table) if run.check is None else self._check(run, table, run.check) for table in left)
+        return next((task for task in tasks if task is not None), None)
+
+    def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck) -> Check | None:
+        work = self._work_of(run, table)
+        if work.busy or self._held_bytes() >= self._most_held:
+            return None
+        first = check.settled + sum(chunk.settles for chunk in work.chunks)
+        documents = check.waiting_from(first, _POSTED_AT_ONCE)
+        if not documents:
+            return None
+        chunk = Chunk(self._begin_chunk(table, HeldKeys(self._given.turn, self._given.latest)))
+        work.chunks.append(chunk)
+        return Check(run, table, chunk, documents, check.form, first, table.order)
+
+    def _begin_chunk(self, table: TableRun, held: HeldChunk) -> HeldChunk:
+        if table.state is TableState.WAITING:
+            table.state = TableState.READING
+            self._changed()
+        for changed in self._late.of(table.relation):
+            held.note_keys(changed)
+        return held
+
+    def _held_bytes(self) -> int:
+        return sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
 
     def _task(self, run: SnapshotRun, table: TableRun) -> Read | None:
         work = self._work_of(run, table)
@@ -418,15 +508,9 @@ class Schedule(Generic[G]):
             keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
         else:
             keys = tuple(list(table.again)[:_KEYS_AT_ONCE])
-        held = sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
-        if not keys and (work.read_all or held >= self._most_held):
+        if not keys and (work.read_all or self._held_bytes() >= self._most_held):
             return None
-        if table.state is TableState.WAITING:
-            table.state = TableState.READING
-            self._changed()
-        chunk = Chunk(HeldChunk(self._given.turn, self._given.latest), keys or None)
-        for changed in self._late.of(table.relation):
-            chunk.held.note_keys(changed)
+        chunk = Chunk(self._begin_chunk(table, HeldChunk(self._given.turn, self._given.latest)), keys or None)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
@@ -436,9 +520,17 @@ class Schedule(Generic[G]):
         for change in batch.schema_changes:
             for held in self._held(begun, change.relation):
                 held.note_shape(change.relation)
+            self._note_name(change.relation, begun)
         for truncate in batch.truncates:
             for held in self._held(begun, truncate.relation):
                 held.note_truncate(int(xids_of(batch.transactions)[truncate.tx]))
+
+    def _note_name(self, relation: Relation, begun: _Begun) -> None:
+        """Another table has the name of one whose keys are looked up: its rows may have come with these keys."""
+        for run, table in (one for of_relation in begun.values() for one in of_relation):
+            if run.check is not None and table.table == str(relation) and table.relation != relation.id:
+                for chunk in self._work_of(run, table).chunks:
+                    chunk.held.note_altered()
 
     def _note_changes(self, batch: Batch, changes: Changes, of: Sequence[tuple[SnapshotRun, TableRun]]) -> None:
         """of: the snapshots of that table which have been begun: all but one of them are paused, or wait."""
@@ -453,8 +545,8 @@ class Schedule(Generic[G]):
             assert keys is not None  # noqa: S101 - there are chunks
             one.note(keys, relation)
         if moved := moved_without_values(changes):
-            for _, table in of:
-                if table.has_key_of(relation):
+            for run, table in of:
+                if run.check is None and table.has_key_of(relation):
                     table.again |= dict.fromkeys(moved, self._given.turn)
             self._changed()
 
@@ -466,6 +558,8 @@ class Schedule(Generic[G]):
         self, run: SnapshotRun, table: TableRun, work: TableWork, chunk: Chunk, most_rows: int, most_bytes: int
     ) -> Piece | None:
         """The next rows of a chunk that the stream has reached; None where it is to be read again."""
+        if run.check is not None:
+            return self._take_keys(run, table, work, chunk, run.check, most_rows, most_bytes)
         stale = chunk.held.stale
         again = chunk.held.take_out_changed()
         run.stale += chunk.held.stale - stale
@@ -473,7 +567,7 @@ class Schedule(Generic[G]):
             work.drop_chunks(table.key)
             work.outdated += 1
             if work.outdated > _MOST_OUTDATED:
-                table.fail("the stream shows it in another shape than the server's catalog: report it")
+                table.fail(_OUTDATED)
                 self._end_if_done(run)
             self._changed()
             return None
@@ -496,7 +590,52 @@ class Schedule(Generic[G]):
         self._changed()
         return piece
 
+    def _take_keys(
+        self,
+        run: SnapshotRun,
+        table: TableRun,
+        work: TableWork,
+        chunk: Chunk,
+        check: KeyCheck,
+        most_rows: int,
+        most_bytes: int,
+    ) -> Piece | None:
+        held = chunk.held
+        assert isinstance(held, HeldKeys)  # noqa: S101 - as _check made it
+        held.take_out_changed()
+        if held.outdated or held.doubtful:
+            work.drop_chunks(None)
+            work.outdated += 1
+            if work.outdated > _MOST_OUTDATED:
+                table.fail(_DOUBTFUL if held.doubtful else _OUTDATED)
+                self._end_if_done(run)
+            self._changed()
+            return None
+        piece = held.take(most_rows, most_bytes)
+        chunk.gone += len(piece.keys)
+        if piece.ends_chunk:
+            work.outdated = 0
+            work.chunks.popleft()
+            table.chunks += 1
+            check.settle(chunk.settles, chunk.gone, held.stale)
+            run.rates.note(time.monotonic(), chunk.settles)
+        self._end_check_if_done(run)
+        self._changed()
+        return piece
+
+    def _end_check_if_done(self, run: SnapshotRun) -> None:
+        if run.check is None or not run.check.is_done or run.state not in _TO_RUN:
+            return
+        for table in run.tables or ():
+            if table.is_left:
+                table.state, table.reason = TableState.DONE, ""
+                self._work.pop((run.id, table.table), None)
+        self._end_if_done(run)
+        self._changed()
+
     def _end_table_if_done(self, run: SnapshotRun, table: TableRun, work: TableWork) -> None:
+        if run.check is not None:
+            return
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
             table.state, table.reason = TableState.DONE, ""
             self._news.table_is_done(run, table, time.monotonic() - work.began)
@@ -510,20 +649,40 @@ class Schedule(Generic[G]):
             self._note_end(run)
 
     def _note_end(self, run: SnapshotRun) -> None:
+        self._keys_came.pop(run.id, None)
+        if run.check is not None:
+            run.check.forget_waiting()
         self._last_ended = run
         self._news.ends(run)
 
     def _tick(self) -> None:
         now = time.monotonic()
-        run = self._current()
-        if run is not None and run.state is SnapshotState.RUNNING:
-            run.seconds += now - self._ticked_at
+        for run in self._running():
+            if run.state is SnapshotState.RUNNING:
+                run.seconds += now - self._ticked_at
+        for run in self._runs:
+            if run.check is not None and not run.state.ended:
+                self._end_without_keys(run, run.check, now)
         self._ticked_at = now
+
+    def _end_without_keys(self, run: SnapshotRun, check: KeyCheck, now: float) -> None:
+        """Whoever was to post keys has gone away."""
+        came = self._keys_came.setdefault(run.id, now)
+        if not check.is_idle or run.state is SnapshotState.PAUSED or run.tables is None:
+            self._keys_came[run.id] = now
+        elif now - came > _KEYLESS_SECONDS:
+            for table in run.tables or ():
+                table.fail(f"no keys came for {_KEYLESS_SECONDS / 60:g} minutes: post them again, to a new one")
+            self._end_if_done(run)
+            self._changed()
 
     def _show(self, run: SnapshotRun, current: SnapshotRun | None, now: float) -> SnapshotProgress:
         state, waits_for = run.state, ""
         if state.ended and run.id not in self._durably_ended:
             state, waits_for = SnapshotState.RUNNING, "waits until every sink has its last rows"
+        elif run.check is not None:
+            if not state.ended:
+                waits_for = self._waits_of_check(run, run.check, now)
         elif run is not current and not state.ended and state is not SnapshotState.PAUSED:
             state = SnapshotState.WAITING
             waits_for = f"waits for snapshot {current.id}" if current else ""
@@ -531,3 +690,17 @@ class Schedule(Generic[G]):
             waits_for = next((table.reason for table in run.tables or () if table.is_left and table.reason), "")
             waits_for = waits_for or self._waits.describe(now)
         return run.show(now, state, waits_for)
+
+    def _waits_of_check(self, run: SnapshotRun, check: KeyCheck, now: float) -> str:
+        if run.state is SnapshotState.PAUSED:
+            return ""
+        reason = next((table.reason for table in run.tables or () if table.is_left and table.reason), "")
+        if reason:
+            return reason
+        return "waits for keys, which are to be posted" if check.is_idle else self._waits.describe(now)
+
+
+def _describe_mark(run: SnapshotRun, table: TableRun, chunk: Chunk) -> str:
+    what = "rows" if run.check is None else "keys"
+    done = "read" if run.check is None else "looked up"
+    return f"waits until the stream reaches {chunk.held.mark}, where {what} of {table.table} were {done}"

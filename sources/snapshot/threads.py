@@ -13,7 +13,7 @@ from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.snapshot.delivered import Given
 from sources.snapshot.options import SnapshotOptions
 from sources.snapshot.schedule import Schedule
-from sources.snapshot.work import Read, Task
+from sources.snapshot.work import Check, Read, Task
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +113,11 @@ class ReaderThreads(ABC, Generic[S, G]):
 
     def refuse(self, task: Task, error: SourceRefused) -> None:
         """The table, or the whole snapshot, is not read."""
-        what = task.table.table if isinstance(task, Read) else "its tables"
-        log.error("source.%s: the snapshot does not read %s: %s", self._name, what, error)
+        if isinstance(task, Check):
+            log.error("source.%s: the keys of %s are not looked up: %s", self._name, task.table.table, error)
+        else:
+            what = task.table.table if isinstance(task, Read) else "its tables"
+            log.error("source.%s: the snapshot does not read %s: %s", self._name, what, error)
         self._schedule.give_up(task, refused=str(error))
 
 

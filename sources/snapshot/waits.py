@@ -12,19 +12,22 @@ _NUDGE_SECONDS = 2.0
 
 
 class Waits:
-    """Of the snapshot that is read. Not for several threads: the caller has a lock."""
+    """Of the snapshots for which something is done. Not for several threads: the caller has a lock."""
 
     def __init__(self, news: News) -> None:
         self._news = news
         self._behind: tuple[str, float] | None = None  # why nothing may be given, and since when
         self._mark_since: float | None = None
+        self._run: SnapshotRun | None = None
 
     def note(self, run: SnapshotRun | None, reason: str) -> None:
         """reason: what is waited for; empty for nothing."""
+        before, self._run = self._run, run if reason else None
+        for one in (before, None if reason else run):
+            if one is not None and one is not self._run:
+                self._news.waits_no_longer(one, "")
         if not reason:
             self._behind = None
-            if run is not None:
-                self._news.waits_no_longer(run, "")
             return
         self._behind = reason, time.monotonic() if self._behind is None else self._behind[1]
         if run is not None:

@@ -10,15 +10,20 @@ from typing import NamedTuple, TypeAlias
 from psql_streamer.snapshot.fence import Line
 from psql_streamer.snapshot.held import HeldChunk, Piece
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshots import KeyForm
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more."""
+    """keys: of one that reads rows again, else None. dropped: what is read for it is not wanted any more. settles: of
+    one that looks up posted keys, how many these are. gone: those of them that were given.
+    """
 
     held: HeldChunk
     keys: tuple[bytes, ...] | None = None
     dropped: bool = False
+    settles: int = 0
+    gone: int = 0
 
 
 @dataclass(slots=True)
@@ -60,11 +65,23 @@ class Read(NamedTuple):
     order: str
 
 
+class Check(NamedTuple):
+    """Look up posted keys of a table. documents: JSON of each. first: the number of the first. order: as in Read."""
+
+    run: SnapshotRun
+    table: TableRun
+    chunk: Chunk
+    documents: tuple[bytes, ...]
+    form: KeyForm
+    first: int
+    order: str
+
+
 class Nudge(NamedTuple):
     """Make the server write out its WAL up to the end that it has now."""
 
 
-Task: TypeAlias = Plan | Read | Nudge
+Task: TypeAlias = Plan | Read | Check | Nudge
 
 
 class GivenPiece(NamedTuple):

@@ -12,12 +12,12 @@ import pytest
 from psql_streamer.cells import NO_PLACE, cells_of
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, RowOp
+from psql_streamer.model import Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.spark.putting_aside import identity
 from psql_streamer.testing.batches import check_batch
 from tests.encoding import encoder_of
-from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, chunk
+from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, chunk, gone
 from tests.spark_changes import names, only, values
 
 COMMIT = 28_267_135
@@ -101,3 +101,22 @@ def test_parts_of_rows_of_a_snapshot_have_uuids_that_follow_from_the_rows(spark:
         whole = of_row[order]
         assert uuid == (str(uuid5(UUID(whole.decode()), str(number))).encode() if of else whole)
     assert set(notes.part["of"].tolist()) == {0, 2}
+
+
+def test_rules_see_gone_keys_as_deletes_that_have_the_key_alone(spark: Any) -> None:
+    """Whatever the replica identity is: a condition on what they lack keeps none of them back."""
+    rule = {"where": "note = 'wanted'", "sql": "SELECT id, upper(note) AS note, _op AS how FROM changes"}
+    for of_table in (ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL):
+        given = gone([(b"1",), (b"2",)], relation=replace(NOTES, replica_identity=of_table))
+        result = spark(notes=rule).handle(given)
+        check_batch(result)
+        (changes,) = result.changes
+        assert set(changes.op.tolist()) == {RowOp.DELETE}
+        assert changes.before.columns[0].to_pylist() == [b"1", b"2"] or changes.before.columns[0].to_pylist() == [1, 2]
+        assert result.transactions.snapshots == {0: ON_DEMAND}
+        (before,) = given.changes
+        assert changes.uuid is not None
+        assert before.uuid is not None
+        assert changes.uuid.tolist() == before.uuid.tolist()
+        values = encoder_of("event", Router({}, "", "t"), {}).encode(result).values.to_pylist()
+        assert all(b'"Action":"delete"' in value and b'"Snapshot"' in value for value in values)

@@ -252,7 +252,8 @@ def test_a_client_without_an_accept_header_gets_json(server: ApiServer) -> None:
 
 def test_openapi_describes_every_answer(client: httpx.Client) -> None:
     api = client.get("/openapi.json").json()
-    snapshots = {"/snapshots", "/snapshots/{id}", "/snapshots/{id}/pause", "/snapshots/{id}/resume"}
+    below = ("", "/{id}", "/{id}/keys", "/{id}/pause", "/{id}/resume")
+    snapshots = {f"/snapshots{path}" for path in below}
     assert set(api["paths"]) - snapshots == {"/", "/health", "/status", "/stats", "/metrics", "/debug/{switch}"}
     assert set(api["paths"]["/status"]["get"]["responses"]) == {"200", "500", "default"}
     assert set(api["paths"]["/debug/{switch}"]["get"]["responses"]) == {"200", "400", "default"}
@@ -277,7 +278,13 @@ def test_openapi_says_for_every_path_what_an_error_looks_like_and_nothing_that_n
         assert error["text/plain"]["schema"] == {"type": "string"}, path
         assert "422" not in answers, path
         assert "parameters" not in operations["get"] or path == "/debug/{switch}", path
-    schemas = api["components"]["schemas"].keys() - {"SnapshotList", "SnapshotShown", "RequestShown", "TableShown"}
+    schemas = api["components"]["schemas"].keys() - {
+        "SnapshotList",
+        "SnapshotShown",
+        "KeysShown",
+        "RequestShown",
+        "TableShown",
+    }
     assert schemas - {"SnapshotState", "TableState", "Wanted"} == {
         "Index",
         "Health",

@@ -20,12 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from psql_streamer.api.app import ApiServer, create_app
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.errors import SourceUnavailable
-from psql_streamer.interfaces import Status
+from psql_streamer.interfaces import Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
-from psql_streamer.snapshots import SnapshotState, TableProgress, TableRequest, TableState, Wanted
+from psql_streamer.snapshots import KeyForm, PostedKeys, SnapshotState, TableProgress, TableRequest, TableState, Wanted
 from tests.snapshot_source import MadeUpOptions, MadeUpSource
 
 TEXT = {"Accept": "text/plain"}
@@ -343,6 +343,91 @@ def test_the_token_is_in_no_log(guarded: httpx.Client, caplog: pytest.LogCapture
     assert not any(TOKEN in line for line in ours)
 
 
+def ask_for_keys(client: httpx.Client, form: str = "json") -> str:
+    answer = ask(client, "public.b", keys=form)
+    assert answer.status_code == 202
+    assert answer.json()["keys"] == {"checked": 0, "gone": 0, "superseded": 0, "next": 0, "complete": False}
+    return str(answer.json()["id"])
+
+
+@pytest.mark.behaviour("N41")
+def test_keys_are_posted_as_they_are_and_the_answer_says_which_is_next(client: httpx.Client, service: Running) -> None:
+    name = ask_for_keys(client, "debezium")
+    assert [stored.request.keys for stored in service.store.snapshots("db1")] == [KeyForm.DEBEZIUM]
+    body = b'{"from":0,"keys":[ {"id":12345678901234567890.50}, {"id":"a"} ]}'
+    answer = client.post(f"/snapshots/{name}/keys", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["keys"]["next"]) == (202, 2)
+    assert service.part.posted == [PostedKeys(0, (b'{"id":12345678901234567890.50}', b'{"id":"a"}'), complete=False)]
+    answer = client.post(f"/snapshots/{name}/keys", json={"from": 2, "keys": [], "complete": True})
+    assert answer.json()["keys"] == {"checked": 2, "gone": 1, "superseded": 0, "next": 2, "complete": True}
+    assert client.get(f"/snapshots/{name}", headers=TEXT).text.splitlines()[0] == (
+        f"{name} source.db1 done 1 table 2 keys looked up, 1 gone, 0 superseded"
+    )
+    assert (
+        "2 keys looked up, 1 gone, 0 superseded by the stream" in client.get("/", headers={"Accept": "text/html"}).text
+    )
+    assert scraped(client)["keys_checked_total"] == 2
+    assert scraped(client)["keys_gone_total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "reason"),
+    [
+        (b'{"keys":[]}', 400, "object missing required field `from`"),
+        (b'{"from":-1,"keys":[]}', 400, "expected `int` >= 0"),
+        (b'{"from":0,"keys":["secret"]}', 400, "keys: key 1 is no JSON object"),
+        (b'{"from":4,"keys":[{"id":1},17]}', 400, "keys: key 6 is no JSON object"),
+        (b'{"from":0,"keys":[],"secret":1}', 400, "object contains unknown field"),
+        (b'{"from":0,"keys":[{"id":secret}]}', 400, "the body is not JSON"),
+        (b"[" * 5000, 400, ""),
+        (b'{"from":0,"keys":[' + b'{"id":1},' * 130_000 + b"{}]}", 413, "post fewer keys at once"),
+    ],
+)
+def test_keys_that_cannot_be_are_refused_without_what_was_sent(
+    client: httpx.Client, service: Running, body: bytes, code: int, reason: str
+) -> None:
+    name = ask_for_keys(client)
+    answer = client.post(f"/snapshots/{name}/keys", content=body, headers={"Content-Type": "application/json"})
+    assert refused(answer)[0] == code
+    assert reason in refused(answer)[1]
+    assert service.part.posted == []
+
+
+def test_keys_are_for_one_table_that_is_named(client: httpx.Client, service: Running) -> None:
+    for tables in (["public.a", "public.b"], ["public.*"], [{"table": "public.a", "where": "id > 1"}]):
+        assert refused(ask(client, *tables, keys="json"))[1].startswith("keys: name one table, by its name and without")
+    assert refused(client.post("/snapshots", json={"keys": "json"}))[0] == 400
+    assert refused(ask(client, "public.a", keys="csv"))[0] == 400
+
+
+def test_snapshots_of_rows_and_of_keys_may_be_of_one_table(client: httpx.Client, service: Running) -> None:
+    of_rows, of_keys = ask(client, "public.b").json()["id"], ask_for_keys(client)
+    assert refused(ask(client, "public.b", keys="json")) == (
+        409, f"table public.b is in snapshot {of_keys}, which has not ended: wait for it, or cancel it"
+    )  # fmt: skip
+    assert refused(ask(client, "public.b"))[0] == 409
+    answer = client.post(f"/snapshots/{of_rows}/keys", json={"from": 0, "keys": []})
+    assert refused(answer) == (409, f"snapshot {of_rows} reads rows, and takes no keys: ask for one of keys")
+    assert refused(client.post("/snapshots/none/keys", json={"from": 0, "keys": []}))[0] == 404
+
+
+def test_keys_need_the_token(guarded: httpx.Client, service: Running) -> None:
+    answer = guarded.post("/snapshots", json={"tables": ["public.b"], "keys": "json"}, headers=KNOWN)
+    path = f"/snapshots/{answer.json()['id']}/keys"
+    assert guarded.post(path, json={"from": 0, "keys": []}).status_code == 401
+    assert service.part.posted == []
+    assert guarded.post(path, json={"from": 0, "keys": []}, headers=KNOWN).status_code == 202
+
+
+def test_a_source_that_looks_up_no_keys_says_why(
+    client: httpx.Client, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MadeUpSource, "take_keys", Source.take_keys)
+    monkeypatch.setattr(MadeUpSource, "no_keys", "post them elsewhere")
+    assert refused(ask(client, "public.b", keys="json")) == (422, "source db1 looks up no keys: post them elsewhere")
+    assert service.store.snapshots("db1") == []
+
+
 def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx.Client) -> None:
     api = client.get("/openapi.json").json()
     change = {"202", "400", "401", "403", "404", "409", "415", "500", "503", "default"}
@@ -351,6 +436,7 @@ def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx
         ("/snapshots", "post"): change | {"413", "422"},
         ("/snapshots/{id}", "get"): {"200", "400", "404", "503", "default"},
         ("/snapshots/{id}", "delete"): change,
+        ("/snapshots/{id}/keys", "post"): (change | {"413"}) - {"500"},
         ("/snapshots/{id}/pause", "post"): change,
         ("/snapshots/{id}/resume", "post"): change,
     }
@@ -368,7 +454,9 @@ def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx
             assert answer["description"]
     assert api["components"]["securitySchemes"]["httpToken"]["scheme"] == "bearer"
     schema = found["/snapshots", "post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == {"source", "tables", "where"}
+    assert schema["properties"].keys() == {"source", "tables", "where", "keys"}
+    posted = found["/snapshots/{id}/keys", "post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert posted["properties"].keys() == {"from", "keys", "complete"}
     assert "$ref" not in json.dumps(schema)
     assert "where" in json.dumps(schema["properties"]["tables"])
 
@@ -462,6 +550,7 @@ def check_metrics(client: httpx.Client, service: Running) -> None:
     service.until(lambda: service.requests.find(second).progress.rows == 200)
     assert scraped(client) == {
         "rows_total": 500, "chunks_total": 5, "stale_rows_total": 2, "read_again_total": 4,
+        "keys_checked_total": 0, "keys_gone_total": 0, "keys_superseded_total": 0,
         "tables_left": 1, "rows_left": 800, "seconds": pytest.approx(0.2),
     }  # fmt: skip
     del service.part._found[first]

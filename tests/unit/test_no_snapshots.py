@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psql_streamer.interfaces import Source
-from psql_streamer.pipeline.snapshot_requests import takes_snapshots
+from psql_streamer.pipeline.snapshot_requests import looks_up_keys, takes_snapshots
 from sources.kafka.source import KafkaSource
 from sources.mysql.source import MysqlSource
 from sources.postgres.source import PostgresSource
@@ -24,3 +24,9 @@ def test_a_source_without_snapshots_names_what_it_has_in_their_place(source: typ
 @pytest.mark.parametrize("source", [PostgresSource, MysqlSource])
 def test_sources_that_read_a_log_take_snapshots(source: type[Source]) -> None:
     assert takes_snapshots(source)
+
+
+def test_a_source_that_looks_up_no_keys_says_why() -> None:
+    assert looks_up_keys(PostgresSource)
+    assert not looks_up_keys(MysqlSource)
+    assert "collations" in MysqlSource.no_keys

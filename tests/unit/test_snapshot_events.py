@@ -348,8 +348,18 @@ def test_rows_that_debezium_read_in_a_transaction_that_it_names_stay_in_it() -> 
 @pytest.mark.parametrize(
     ("form", "old", "new", "reason"),
     [
-        ("event", b'"Action":"read"', b'"Action":"insert"', "it names a Snapshot, and its Action is not read"),
-        ("envelope", b'"op":"READ"', b'"op":"INSERT"', "its source names a snapshot, and its op is not READ"),
+        (
+            "event",
+            b'"Action":"read"',
+            b'"Action":"insert"',
+            "it names a Snapshot, and its Action is neither read nor delete",
+        ),
+        (
+            "envelope",
+            b'"op":"READ"',
+            b'"op":"INSERT"',
+            "its source names a snapshot, and its op is neither READ nor DELETE",
+        ),
         ("envelope", b'"uuid":"', b'"uuid":"x', "its UUID is not made of 36 hexadecimal digits and dashes"),
     ],
 )

@@ -13,6 +13,7 @@ from psql_streamer.model import (
     Position,
     Relation,
     ReplicaIdentity,
+    SchemaChange,
     SourceInfo,
     Transactions,
     Truncate,
@@ -57,14 +58,16 @@ def given(schedule: Schedule[Delivered], reached: int = 5000) -> list[int]:
     return [] if found is None else [int(key) for key in found.piece.keys.to_pylist()]
 
 
-def stream(schedule: Schedule[Delivered], xid: int, *ids: int, truncates: bool = False) -> None:
+def stream(
+    schedule: Schedule[Delivered], xid: int, *ids: int, truncates: bool = False, relation: Relation = RELATION
+) -> None:
     """A batch of the stream: a transaction that inserts rows, or truncates the table."""
     transactions = Transactions(np.array([6000], np.uint64), np.array([0]), pa.array([xid], pa.uint32()))
-    changes = [Changes.of_new_rows(RELATION, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []
-    emptied = (Truncate(RELATION, 0, 0, 0, 0, False, False),) if truncates else ()
-    schedule.watch(
-        Batch(SourceInfo("p", "s", "h", "d", "1"), Position({}, ""), transactions, changes, truncates=emptied)
-    )
+    changes = [Changes.of_new_rows(relation, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []
+    emptied = (Truncate(relation, 0, 0, 0, 0, False, False),) if truncates else ()
+    source = SourceInfo("p", "s", "h", "d", "1")
+    shapes = () if relation is RELATION else (SchemaChange(relation, None, 0, 0, 0),)
+    schedule.watch(Batch(source, Position({}, ""), transactions, changes, truncates=emptied, schema_changes=shapes))
 
 
 @pytest.mark.behaviour("N33")

@@ -75,7 +75,7 @@ class SourceBlock(ABC):
 
     def _snapshot_of(self, rows: Rows) -> Fragment:
         """What `snapshot` is of each row's event."""
-        return self._snapshots.take(rows.tx) if rows.op is RowOp.READ else _NO_SNAPSHOT
+        return self._snapshots.take(rows.tx) if _names_snapshot(rows) else _NO_SNAPSHOT
 
     def _until_sequence(self, snapshot: Fragment) -> tuple[Fragment, ...]:
         """The members after `ts_ms`, up to the name of `sequence`."""
@@ -127,7 +127,7 @@ class PostgresBlock(SourceBlock):
         super().__init__(batch)
         of = batch.transactions
         self._position = PerTransaction(lambda: self._positions(_NO_SNAPSHOT))
-        self._read_position = PerTransaction(lambda: self._positions(self._snapshots.all()))
+        self._snapshot_position = PerTransaction(lambda: self._positions(self._snapshots.all()))
         self._xid = PerTransaction(lambda: pc.fill_null(of.id_texts(), b"null"))
         self._origin = PerTransaction(
             lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
@@ -136,7 +136,7 @@ class PostgresBlock(SourceBlock):
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         tx = rows.tx
         return self._fragments(
-            (self._read_position if rows.op is RowOp.READ else self._position).take(tx),
+            (self._snapshot_position if _names_snapshot(rows) else self._position).take(tx),
             None if rows.place is None else to_digits(rows.place),
             self._fine_times.take(tx),
             rows.render_by_relation(_names),
@@ -268,6 +268,10 @@ class BinlogBlock(SourceBlock):
         )
 
 
+def _names_snapshot(rows: Rows) -> bool:
+    return rows.of_snapshot or rows.op is RowOp.READ
+
+
 _BLOCKS: dict[str, type[SourceBlock]] = {POSTGRESQL: PostgresBlock, MYSQL: BinlogBlock, MARIADB: BinlogBlock}
 
 
@@ -298,7 +302,9 @@ def _names(schema: str, table: str) -> bytes:
 
 
 def _snapshot_words(of: Transactions) -> pa.Array:
-    """Of what stands for the transaction of READ rows. Those of sources that name no snapshots are all of one."""
+    """Of what stands for the transaction of a snapshot's rows. READ rows of sources that name no snapshots are all of
+    one.
+    """
     words = {tx: snapshot_word(snapshot) for tx, snapshot in of.snapshots.items()}
     return pa.array([words.get(tx, b"true") for tx in range(len(of))], pa.binary())
 

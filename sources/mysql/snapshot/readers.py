@@ -23,7 +23,7 @@ from sources.mysql.snapshot.tables import SnapshotTable, describe_table
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
-from sources.snapshot.work import Nudge, Plan, Read, Task
+from sources.snapshot.work import Check, Nudge, Plan, Read, Task
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
                     self._plan(run, session)
                 case Read():
                     self._read(task, session, stopping)
+                case Check():
+                    raise SourceRefused("keys are not looked up in this server", "")
                 case Nudge():
                     pass  # the server says within a heartbeat where its binary log ends
                 case _:

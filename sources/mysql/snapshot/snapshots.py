@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from psql_streamer.model import NO_TRANSACTIONS, Batch, Position, SnapshotRows, TransactionMetadata
-from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.batches import snapshot_batch
 from psql_streamer.snapshots import SnapshotRequest
 from sources.mysql.batches import BatchReader
 from sources.mysql.connection import Connector
@@ -80,7 +80,7 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
             return Batch(reader.source, self._position(reader.at.position), NO_TRANSACTIONS, received_at=moment)
         self._waker.wake()  # there may be more
         relation, change = reader.learn(given.piece.relation)
-        return read_batch(
+        return snapshot_batch(
             reader.source_of_selects,
             self._position(reader.at.position),
             replace(given.piece, relation=relation),

@@ -19,7 +19,7 @@ from sources.postgres.dsn import session_dsn
 from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.postgres.snapshot.csv_rows import RowMemory
-from sources.postgres.snapshot.selects import Quote, select_behind, select_keys, select_places
+from sources.postgres.snapshot.selects import Quote, select_behind, select_gone, select_keys, select_places
 from sources.postgres.snapshot.tables import Part, SnapshotTable
 
 APPLICATION_NAME = "psql-streamer snapshot"
@@ -67,6 +67,14 @@ class ChunkTooSlow(SourceUnavailable):
 
 class TableRefused(SourceRefused):
     """The server does not let this table be read in this way, or not this role; others may be."""
+
+
+class ValueRefused(TableRefused):
+    """The server cannot compute with a value, which its message may quote and ours does not. code: the SQLSTATE."""
+
+    def __init__(self, what: str, remedy: str, code: str) -> None:
+        super().__init__(what, remedy)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,23 @@ def read_keys(
     select = select_keys(table, keys, where, _quoting(connection))
     found = _copy(connection, select, len(table.relation.columns), len(keys), most_bytes, sort=True, joins=False)
     return _chunk(found, complete=not found.cut)
+
+
+def read_gone(
+    connection: Connection, table: SnapshotTable, keys: Sequence[Sequence[str]], most_bytes: int
+) -> tuple[list[pa.Array], int]:
+    """Those of these keys that no row has which is streamed: an array a column of the key, in the relation's order.
+    And how many keys were looked up, the first ones: fewer where those that are gone are more bytes; one at least.
+
+    keys: one at least, each as read_chunk has `after`. ValueRefused where one is no value of its columns' types.
+    """
+    count = len(keys)
+    while True:
+        select = select_gone(table, keys[:count], _quoting(connection))
+        found = _copy(connection, select, len(table.key), count, most_bytes, sort=True, joins=False)
+        if not found.cut or count == 1:
+            return found.columns, count
+        count //= 2
 
 
 def read_pages(
@@ -331,13 +356,13 @@ def _errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
 def _refused(error: psycopg2.Error, of_rows: bool) -> TableRefused:
     code = error.pgcode or ""
     if code in _NO_TEXT:
-        return TableRefused(
-            f"a row has an invalid byte sequence, or a character that UTF-8 has not ({code})", _REMEDIES[code]
-        )
+        what = f"a row has an invalid byte sequence, or a character that UTF-8 has not ({code})"
+        return ValueRefused(what, _REMEDIES[code], code)
     if of_rows and code.startswith(_MAY_QUOTE_ROWS) and not error.diag.statement_position:
-        return TableRefused(
+        return ValueRefused(
             f"the server cannot compute with the values of a row ({type(error).__name__}, SQLSTATE {code})",
             "correct the condition; the server's log has the value",
+            code,
         )
     remedy = next((remedy for state, remedy in _REMEDIES.items() if code.startswith(state)), "")
     return TableRefused(error.diag.message_primary or str(error), error.diag.message_hint or remedy)

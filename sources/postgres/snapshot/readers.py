@@ -20,6 +20,8 @@ from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import HeldChunk, ReadRows
+from psql_streamer.snapshot.key_documents import BadKeyError
+from psql_streamer.snapshot.key_documents import read_keys as read_documents
 from psql_streamer.snapshot.progress import SnapshotRun
 from psql_streamer.snapshots import TableState
 from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
@@ -32,23 +34,26 @@ from sources.postgres.snapshot.copying import (
     ChunkTooSlow,
     LockNotFree,
     TableRefused,
+    ValueRefused,
     begin,
     begin_in,
     connect_reader,
     end,
     read_chunk,
+    read_gone,
     read_keys,
     read_pages,
 )
 from sources.postgres.snapshot.hidden import committed_but_hidden
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.requests import NO_KEY, plan_tables
+from sources.postgres.snapshot.likenesses import likenesses_of
+from sources.postgres.snapshot.requests import NO_KEY, plan_tables, refusal_of_keys
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
 from sources.postgres.snapshot.writers import Writers, still_there, writers_of
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
-from sources.snapshot.work import Nudge, Plan, Read, Task
+from sources.snapshot.work import Check, Nudge, Plan, Read, Task
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
@@ -89,6 +94,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}  # by relation, as they were when they were last looked at
         self._pace = Pace(options.snapshot)
+        self._pace_of_keys = Pace(options.snapshot)
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
     def begin(self, since: int, keyless: KeylessTables | None) -> None:
@@ -114,16 +120,24 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                     self._read_keyless(task, connection)
                 case Read():
                     self._read(task, connection, asking, stopping)
+                case Check():
+                    self._read(task, connection, asking, stopping)
                 case Nudge():
                     _write_out_wal(asking)
                 case _:
                     assert_never(task)
         except ChunkTooSlow:
-            assert isinstance(task, Read)  # noqa: S101 - others have all the time that there is
-            rows = self._pace.lower(task.table.relation, self._options.snapshot.chunk_time * _SLOWEST)
-            self._schedule.give_up(task, reason=f"chunks of {rows} rows take too long: fewer are read at once")
+            assert isinstance(task, Read | Check)  # noqa: S101 - others have all the time that there is
+            limit = self._options.snapshot.chunk_time * _SLOWEST
+            if isinstance(task, Check):
+                count = self._pace_of_keys.lower(task.table.relation, limit)
+                reason = f"{count} keys take too long: fewer are looked up at once"
+            else:
+                rows = self._pace.lower(task.table.relation, limit)
+                reason = f"chunks of {rows} rows take too long: fewer are read at once"
+            self._schedule.give_up(task, reason=reason)
         except LockNotFree:
-            assert isinstance(task, Read)  # noqa: S101 - others lock nothing
+            assert isinstance(task, Read | Check)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
             stopping.wait(_LOCK_SECONDS / 2)
 
@@ -139,7 +153,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._schedule.plan(run, [table for table, _ in found])
 
     def _read(
-        self, task: Read, connection: psycopg2.extensions.connection, session: Session, stopping: threading.Event
+        self,
+        task: Read | Check,
+        connection: psycopg2.extensions.connection,
+        session: Session,
+        stopping: threading.Event,
     ) -> None:
         if not self._is_seen_whole(task, session, stopping):
             self._schedule.give_up(task, reason=f"waits for transactions that were writing to {task.table.table}")
@@ -155,12 +173,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             if table.name != locked.name:
                 self._schedule.give_up(task)  # another table has the name under which it was locked
                 return
-            if self.is_out_of_order(task, table.order):
-                return
-            began = time.monotonic()
-            chunk = self._copy(task, table, connection)
-            if task.keys is None and chunk.rows:
-                self._pace.note(task.table.relation, time.monotonic() - began)
+            if isinstance(task, Check):
+                self._look_up(task, table, fence, connection)
+                self._tables[task.table.relation] = table
+            else:
+                self._read_rows(task, table, fence, connection)
         except TableRefused:
             if known is None:
                 raise
@@ -168,18 +185,56 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             return
         finally:
             end(connection)
+
+    def _read_rows(
+        self, task: Read, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection
+    ) -> None:
+        if self.is_out_of_order(task, table.order):
+            return
+        began = time.monotonic()
+        chunk = self._copy(task, table, connection)
+        if task.keys is None and chunk.rows:
+            self._pace.note(task.table.relation, time.monotonic() - began)
         if not chunk.complete:
             self._tables[task.table.relation] = table
         keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
 
-    def _is_seen_whole(self, task: Read, session: Session, stopping: threading.Event) -> bool:
+    def _look_up(
+        self, task: Check, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection
+    ) -> None:
+        relation, began = table.relation, time.monotonic()
+        if str(relation) != task.table.table:
+            raise SourceRefused(
+                f"{task.table.table} is called {relation} now", "post the keys again, to a new snapshot"
+            )
+        if refused := refusal_of_keys(table):
+            raise SourceRefused(*refused)
+        documents = task.documents[: self._pace_of_keys.rows(relation.id)]
+        try:
+            wanted = read_documents(
+                documents, [relation.columns[column] for column in relation.key_columns], task.form, task.first
+            )
+            gone, looked_up = read_gone(connection, table, wanted, self._options.snapshot.chunk_bytes)
+        except BadKeyError as error:
+            raise SourceRefused(str(error), "correct the keys, or the form that they are said to have") from None
+        except ValueRefused as error:
+            first, last = task.first + 1, task.first + len(documents)
+            raise SourceRefused(
+                f"one of the keys {first} to {last} is no value of the types of its columns (SQLSTATE {error.code})",
+                "correct the keys, or the form that they are said to have",
+            ) from None
+        self._pace_of_keys.note(relation.id, time.monotonic() - began)
+        rows = _of_keys(fence, table, gone)
+        self._schedule.bring_keys(task, rows, likenesses_of(table), looked_up)
+
+    def _is_seen_whole(self, task: Read | Check, session: Session, stopping: threading.Event) -> bool:
         """Whether what was written to the table before it was published is seen, so that it can be read at all.
 
         Asked before the first rows of a table alone: what is written later is streamed.
         """
-        if task.order or task.after is not None:
+        if task.order or (isinstance(task, Read) and task.after is not None):
             return True
         place = task.run.id, task.table.relation
         with self._lock:
@@ -223,7 +278,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         behind = json.dumps([part, place, number + chunk.rows]).encode()
         self._schedule.bring(task, rows, behind, part == len(table.parts))
 
-    def _require_readable(self, task: Read, session: Session) -> SnapshotTable:
+    def _require_readable(self, task: Read | Check, session: Session) -> SnapshotTable:
         """The table as it is. SourceRefused when it cannot be read."""
         table = describe_shape(session, int(task.table.relation), self._options.publications, self._types.resolve)
         if table is None:
@@ -236,7 +291,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
 
     def _begin(
         self,
-        task: Read,
+        task: Read | Check,
         table: SnapshotTable,
         connection: psycopg2.extensions.connection,
         session: Session,
@@ -282,6 +337,19 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             with self._lock:
                 self._sessions.discard(session)
             session.close()
+
+
+def _of_keys(fence: Fence, table: SnapshotTable, columns: list[pa.Array]) -> ReadRows:
+    """Keys that are gone, as rows that have nothing else; each once. columns: of the key."""
+    keys = row_keys(columns)
+    if len(keys.unique()) < len(keys):
+        first = {key: at for at, key in reversed(list(enumerate(keys.to_pylist())))}
+        once = pa.array(sorted(first.values()))
+        columns, keys = [column.take(once) for column in columns], keys.take(once)
+    of = dict(zip(table.relation.key_columns, columns, strict=True))
+    nothing = pa.nulls(len(keys), pa.binary())
+    whole = [of.get(column, nothing) for column in range(len(table.relation.columns))]
+    return ReadRows(fence, table.relation, whole, keys, sum(column.nbytes for column in columns), table.order)
 
 
 def _decode_place(after: bytes | None) -> tuple[int, str, int]:

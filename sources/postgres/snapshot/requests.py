@@ -69,6 +69,10 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
     """
     require_requested(request.tables, require_condition)
     found = find_tables(session, request.tables, publications, types)
+    if request.keys is not None:
+        for table, _ in found:
+            if refused := refusal_of_keys(table):
+                raise SourceRefused(*refused)
     names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
     listed = ", ".join(f'"{name}"' for name in publications)
     for one in request.tables:
@@ -83,6 +87,17 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
         if exactly and (refused := _refusal(session, table)):
             raise SourceRefused(*refused)
+
+
+def refusal_of_keys(table: SnapshotTable) -> tuple[str, str] | None:
+    """Why nobody can say which keys of the table are gone: what, and the remedy. None where one can."""
+    if table.all_rows_are_streamed:
+        return None
+    what = (
+        f"the publications do not stream both inserts and updates of {table.relation}: a row that comes while its key "
+        "is looked up would not be seen"
+    )
+    return what, "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate')"
 
 
 def _refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:

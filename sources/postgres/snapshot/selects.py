@@ -30,25 +30,48 @@ def select_behind(table: SnapshotTable, after: Sequence[str] | None, where: str,
 
 def select_keys(table: SnapshotTable, keys: Sequence[Sequence[str]], where: str, quote: Quote) -> str:
     """A SELECT of the rows with these keys. keys: at least one, each as select_behind has `after`."""
+    wanted, on = _wanted(table, keys, quote, "DISTINCT ")
+    # The table stands in a query of its own, where a condition's names are those of its columns first.
+    return (
+        f"SELECT found.* FROM {wanted} "
+        f"CROSS JOIN LATERAL (SELECT {_columns(table, table.name)} FROM {_source(table)}"
+        f"{_conditions(table, where, on)}) found"
+    )
+
+
+def select_gone(table: SnapshotTable, keys: Sequence[Sequence[str]], quote: Quote) -> str:
+    """A SELECT of those of these keys that no streamed row has, in the order of the relation's columns. keys: as above.
+
+    Their text forms are those of the server, whatever texts were given.
+    """
+    wanted, on = _wanted(table, keys, quote)
+    names = {column.column: f"key{at}" for at, column in enumerate(table.key)}
+    columns = ", ".join(f"{_wanted_name(table)}.{names[place]}" for place in sorted(names))
+    return f"SELECT {columns} FROM {wanted} WHERE NOT EXISTS (SELECT FROM {_source(table)}{_conditions(table, '', on)})"
+
+
+def _wanted(table: SnapshotTable, keys: Sequence[Sequence[str]], quote: Quote, distinct: str = "") -> tuple[str, str]:
+    """Keys as a table for FROM, and the condition that a row has one of them."""
     places = sorted(_places(table))
     values = dict(zip(places, zip(*keys, strict=True), strict=True))
     arrays = ", ".join(
         f"unnest(ARRAY[{', '.join(map(quote, values[column.column]))}]::pg_catalog.text[])" for column in table.key
     )
     names = [f"key{at}" for at in range(len(table.key))]
-    wanted = ", ".join(
+    typed = ", ".join(
         f"{_collated(f'CAST({name} AS {column.type})', column)} AS {name}"
         for name, column in zip(names, table.key, strict=True)
     )
-    on = " AND ".join(
-        f"{_value(table, column)} {column.equal} wanted.{name}" for name, column in zip(names, table.key, strict=True)
+    alias = _wanted_name(table)
+    wanted = f"(SELECT {distinct}{typed} FROM ROWS FROM ({arrays}) AS given({', '.join(names)})) {alias}"
+    return wanted, " AND ".join(
+        f"{_value(table, column)} {column.equal} {alias}.{name}" for name, column in zip(names, table.key, strict=True)
     )
-    # The table stands in a query of its own, where a condition's names are those of its columns first.
-    return (
-        f"SELECT found.* FROM (SELECT DISTINCT {wanted} FROM ROWS FROM ({arrays}) AS given({', '.join(names)})) wanted "
-        f"CROSS JOIN LATERAL (SELECT {_columns(table, table.name)} FROM {_source(table)}"
-        f"{_conditions(table, where, on)}) found"
-    )
+
+
+def _wanted_name(table: SnapshotTable) -> str:
+    """Another one than the table's, which would hide it."""
+    return "wanted_keys" if table.relation.table == "wanted" else "wanted"
 
 
 def select_places(table: SnapshotTable, part: Part, after: str, before: str, where: str) -> str:

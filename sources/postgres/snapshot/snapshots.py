@@ -17,7 +17,7 @@ from psql_streamer.model import (
     TransactionMetadata,
 )
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.snapshot.batches import read_batch
+from psql_streamer.snapshot.batches import snapshot_batch
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.progress import decode_runs
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
@@ -114,7 +114,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
             return Batch(source, position, NO_TRANSACTIONS, received_at=moment)
         self._waker.wake()  # there may be more
         relation, change = decoder.learn(given.piece.relation)
-        return read_batch(
+        return snapshot_batch(
             source,
             self._position(decoder.position.position),
             replace(given.piece, relation=relation),

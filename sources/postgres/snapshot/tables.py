@@ -27,7 +27,8 @@ _TABLES = """
 WITH given AS (
     SELECT %s::text[] AS publications, %s::bigint::oid AS oid
 ), publication AS (
-    SELECT p.oid, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows, {stored} AS stored
+    SELECT p.oid, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows, p.pubinsert AS inserts,
+        p.pubupdate AS updates, {stored} AS stored
     FROM given JOIN pg_catalog.pg_publication p ON p.pubname = ANY (given.publications)
 ), member AS (
     SELECT r.prpubid AS publication, r.prrelid AS relation FROM pg_catalog.pg_publication_rel r
@@ -36,7 +37,8 @@ WITH given AS (
     SELECT c.oid, c.relkind, c.relispartition FROM pg_catalog.pg_class c
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384 AND {asked}
 ), published AS (
-    SELECT a.oid, a.relkind, a.relispartition, p.oid AS publication, p.puballtables, p.rows, p.stored
+    SELECT a.oid, a.relkind, a.relispartition, p.oid AS publication, p.puballtables, p.rows, p.inserts, p.updates,
+        p.stored
     FROM asked a CROSS JOIN publication p
     CROSS JOIN LATERAL (
         SELECT p.puballtables OR (p.oid, a.oid) IN (SELECT publication, relation FROM member) AS itself,
@@ -48,7 +50,7 @@ WITH given AS (
     WHERE CASE a.relkind WHEN 'p' THEN p.pubviaroot AND itself AND NOT above
         ELSE (itself OR above) AND NOT (p.pubviaroot AND above) END
 ), streamed AS (
-    SELECT t.oid, bool_or(t.rows) AS rows, {details}
+    SELECT t.oid, bool_or(t.rows) AS rows, bool_or(t.inserts) AND bool_or(t.updates) AS all_rows, {details}
     FROM published t LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = t.publication AND r.prrelid = t.oid
     WHERE CASE WHEN t.relispartition THEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_partition_ancestors(t.oid) up
@@ -56,7 +58,7 @@ WITH given AS (
     ) ELSE true END
     GROUP BY t.oid
 )
-SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.filters,
+SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.all_rows, s.filters,
     (SELECT array_agg(ARRAY[a.attnum::text, a.attname::text, a.atttypid::bigint::text, a.atttypmod::text]
         ORDER BY a.attnum)
      FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (
@@ -67,6 +69,7 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
          JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = k.coll),
         (SELECT format('%%I.%%I', tn.nspname, ty.typname) FROM pg_catalog.pg_type ty
          JOIN pg_catalog.pg_namespace tn ON tn.oid = ty.typnamespace WHERE ty.oid = {base}),
+        coalesce((SELECT co.collisdeterministic FROM pg_catalog.pg_collation co WHERE co.oid = k.coll), true)::text,
         {less}, {equal}, {greater}] ORDER BY k.place)
      FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], (i.indoption::int2[])[0:i.indnkeyatts - 1],
         (i.indcollation::oid[])[0:i.indnkeyatts - 1], (i.indclass::oid[])[0:i.indnkeyatts - 1])
@@ -129,7 +132,8 @@ class KeyColumn:
     """A column of the index that a table's key is.
 
     column: index into the relation's columns. type: SQL of the type that its values are compared as. collation: SQL,
-    empty where the type has none. less, equal, greater: SQL of the operators of the index.
+    empty where the type has none. deterministic: whether texts that differ are never equal by it. less, equal,
+    greater: SQL of the operators of the index.
     """
 
     column: int
@@ -137,6 +141,7 @@ class KeyColumn:
     collation: str
     descending: bool
     nulls_first: bool
+    deterministic: bool
     less: str
     equal: str
     greater: str
@@ -159,6 +164,7 @@ class SnapshotTable:
     its partitions. row_filter: SQL, empty where a publication streams all rows. estimated_rows: None where it was never
     analysed. key: in the order of its index; empty where the table has none, or the publication leaves a part of it
     out. parts: what holds its rows. rows_are_streamed: whether a publication streams its inserts or updates.
+    all_rows_are_streamed: whether publications stream both.
     """
 
     relation: Relation
@@ -168,6 +174,7 @@ class SnapshotTable:
     key: tuple[KeyColumn, ...]
     parts: tuple[Part, ...]
     rows_are_streamed: bool
+    all_rows_are_streamed: bool
 
     @property
     def oid(self) -> int:
@@ -230,7 +237,7 @@ def _query(version: int, *, one: bool) -> str:
 
 
 def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
-    oid, schema, table, identity, kind, streamed, filters, columns, key, parts = row
+    oid, schema, table, identity, kind, streamed, all_streamed, filters, columns, key, parts = row
     columns, key, parts = columns or [], key or [], parts or []
     place = {number: at for at, (number, *_) in enumerate(columns)}
     keys = {number for number, *_ in key}
@@ -255,6 +262,7 @@ def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
             for of, name, part_kind, _, pages in parts
         ),
         rows_are_streamed=bool(streamed),
+        all_rows_are_streamed=bool(all_streamed),
     )
 
 
@@ -266,9 +274,10 @@ def _key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn
             collation or "",
             bool(int(option) & _DESCENDING),
             bool(int(option) & _NULLS_FIRST),
+            deterministic == "true",
             *operators,
         )
-        for number, option, collation, type_name, *operators in key
+        for number, option, collation, type_name, deterministic, *operators in key
     )
 
 
