@@ -246,7 +246,7 @@ def test_values_that_images_lack_are_read_again(schema: Schema) -> None:
     with consuming(schema, _SLOWLY) as consumer, schema.session() as cursor:
         cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
         # Rows that were read are given where nothing of the stream waits: changes that lie there go first.
-        consumer.until(lambda: consumer.source._snapshots._schedule._work, "the table to be read")
+        consumer.until(lambda: consumer.source._snapshots._schedule._runs._work, "the table to be read")
         for _ in range(5):
             cursor.execute("UPDATE t SET n = n + 1 WHERE id = 1")
             time.sleep(0.02)

@@ -18,7 +18,7 @@ from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshot.likeness import Likeness, liken
 from psql_streamer.snapshot.progress import TableRun, decode_runs
 from psql_streamer.snapshots import KeyForm, KeysProgress, PostedKeys, SnapshotRequest, TableRequest, Wanted
-from sources.snapshot import schedule as schedule_module
+from sources.snapshot import giving
 from sources.snapshot.news import News
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.work import Check, Plan, Read
@@ -183,7 +183,7 @@ def test_keys_are_looked_up_again_where_one_came_that_may_be_the_same_value() ->
 def test_keys_that_may_be_one_value_with_what_comes_end_the_snapshot_in_the_end() -> None:
     schedule = asked()
     schedule.take_keys("one", PostedKeys(0, documents(1), True))
-    for _ in range(schedule_module._MOST_OUTDATED + 1):
+    for _ in range(giving._MOST_OUTDATED + 1):
         bring(schedule, task_of(schedule), 1, likeness=Likeness.ANY)
         stream(schedule, LATER, 2)
         assert given(schedule) == []
@@ -222,28 +222,28 @@ def test_a_snapshot_that_no_position_has_begins_anew() -> None:
 def test_a_snapshot_without_keys_is_done_and_one_for_which_none_come_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = asked(tables=False)
     empty.take_keys("one", PostedKeys(0, (), True))
-    (run,) = empty._runs
+    (run,) = empty._runs.every
     empty.plan(run, [TableRun("public.t", RELATION.id)])
     assert run.state == "done"
     left = asked()
     assert left.show()[0].reason == "waits for keys, which are to be posted"
-    monkeypatch.setattr(schedule_module, "_KEYLESS_SECONDS", -1.0)
+    monkeypatch.setattr(giving, "_KEYLESS_SECONDS", -1.0)
     given(left)
     given(left)
-    assert left._runs[0].state == "failed"
-    assert "no keys came" in left._runs[0].reason
+    assert left._runs.every[0].state == "failed"
+    assert "no keys came" in left._runs.every[0].reason
     with pytest.raises(SnapshotConflict, match="it is failed"):
         left.take_keys("one", PostedKeys(0, documents(1), True))
 
 
 def test_a_pause_is_no_time_in_which_no_keys_came(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = asked()
-    monkeypatch.setattr(schedule_module, "_KEYLESS_SECONDS", -1.0)
+    monkeypatch.setattr(giving, "_KEYLESS_SECONDS", -1.0)
     request = SnapshotRequest("one", (TableRequest("public.t"),), Wanted.PAUSE, keys=KeyForm.JSON)
     schedule.set_requests([request])
     for _ in range(3):
         assert given(schedule) == []
-    assert schedule._runs[0].state == "paused"
+    assert schedule._runs.every[0].state == "paused"
 
 
 def test_snapshots_of_keys_wait_for_no_other_and_keep_none_waiting() -> None:

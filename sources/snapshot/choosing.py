@@ -1,0 +1,97 @@
+"""What readers do next: look up tables, read rows, look up keys."""
+
+from __future__ import annotations
+
+from psql_streamer.snapshot.delivered import Given
+from psql_streamer.snapshot.held import HeldChunk
+from psql_streamer.snapshot.held_keys import HeldKeys
+from psql_streamer.snapshot.key_check import KeyCheck
+from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshots import SnapshotState, TableState
+from sources.snapshot.late import LateChanges
+from sources.snapshot.runs import Runs
+from sources.snapshot.work import Check, Chunk, Nudge, Plan, Read, Task
+
+_KEYS_AT_ONCE = 1000
+"""Rows that are read again with one query."""
+
+_POSTED_AT_ONCE = 5000
+"""Posted keys that are looked up with one query."""
+
+
+class Chooser:
+    """Its owner locks it. given: what the stream has given. late: changes that chunks may not see yet. most_held: bytes
+    of the chunks that are held. nudge: whether the server is to be made to write out its WAL.
+    """
+
+    def __init__(self, runs: Runs, given: Given, late: LateChanges, most_held: int) -> None:
+        self.nudge = False
+        self._runs = runs
+        self._given = given
+        self._late = late
+        self._most_held = most_held
+        self._planning: set[str] = set()
+
+    def choose(self) -> Task | None:
+        """The next task, if there is one. It counts as begun."""
+        if self.nudge:
+            self.nudge = False
+            return Nudge()
+        return next((task for run in self._runs.running if (task := self._choose_of(run)) is not None), None)
+
+    def note_planned(self, run: SnapshotRun) -> None:
+        """Its tables are not being looked up any more."""
+        self._planning.discard(run.id)
+
+    def _choose_of(self, run: SnapshotRun) -> Task | None:
+        if run.state is SnapshotState.WAITING:
+            run.state = SnapshotState.RUNNING
+            self._runs.changed()
+        if run.tables is None:
+            if run.id in self._planning:
+                return None
+            self._planning.add(run.id)
+            return Plan(run)
+        left = sorted(
+            (table for table in run.tables if table.is_left), key=lambda table: (not table.keyless, table.reason != "")
+        )
+        tasks = (self._read(run, table) if run.check is None else self._check(run, table, run.check) for table in left)
+        return next((task for task in tasks if task is not None), None)
+
+    def _read(self, run: SnapshotRun, table: TableRun) -> Read | None:
+        work = self._runs.work_of(run, table)
+        if work.busy:
+            return None
+        is_unread = table.key is None and not work.chunks and not work.read_all
+        if is_unread or any(chunk.keys for chunk in work.chunks):
+            keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
+        else:
+            keys = tuple(list(table.again)[:_KEYS_AT_ONCE])
+        if not keys and (work.read_all or self._is_full()):
+            return None
+        chunk = Chunk(self._begin_chunk(table, HeldChunk(self._given.turn, self._given.latest)), keys or None)
+        work.chunks.append(chunk)
+        return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
+
+    def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck) -> Check | None:
+        work = self._runs.work_of(run, table)
+        if work.busy or self._is_full():
+            return None
+        first = check.settled + sum(chunk.settles for chunk in work.chunks)
+        documents = check.waiting_from(first, _POSTED_AT_ONCE)
+        if not documents:
+            return None
+        chunk = Chunk(self._begin_chunk(table, HeldKeys(self._given.turn, self._given.latest)))
+        work.chunks.append(chunk)
+        return Check(run, table, chunk, documents, check.form, first, table.order)
+
+    def _is_full(self) -> bool:
+        return self._runs.held_bytes() >= self._most_held
+
+    def _begin_chunk(self, table: TableRun, held: HeldChunk) -> HeldChunk:
+        if table.state is TableState.WAITING:
+            table.state = TableState.READING
+            self._runs.changed()
+        for changed in self._late.of(table.relation):
+            held.note_keys(changed)
+        return held
