@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Sequence
 from typing import cast
@@ -52,8 +51,8 @@ class LookBack:
 
     def _connect(self) -> Consumer:
         own = {
-            # No group of this name comes to be: a consumer that is assigned its partitions joins none.
-            "group.id": f"psql-streamer-look-{secrets.token_hex(6)}",
+            # A consumer that is assigned its partitions joins no group. The client asks for the coordinator of one all
+            # the same, which the user may be allowed to do for the source's alone.
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
         }
