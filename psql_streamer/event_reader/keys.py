@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of
+from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of, require_json
 from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT, decode_members
 from psql_streamer.event_reader.parsed import Image
 from psql_streamer.event_reader.tables import NO_NAMES, Names
@@ -52,7 +53,30 @@ class KeyReader:
 
 def members_of(key: bytes) -> Mapping[str, Raw]:
     """The columns that a key names, with their values; none for a key that is no JSON object."""
+    try:
+        require_json(key)
+    except BrokenJsonError:
+        return {}
     return _members(key)[0]
+
+
+def find_schema_name(key: bytes) -> str:
+    """The name of the schema that a key has; empty for one without."""
+    try:
+        return _decode_with_schema(key).schema.name
+    except (RecursionError, *NOT_OF_THE_FORMAT):
+        return ""
+
+
+class _Schema(Struct):
+    name: str = ""
+
+
+class _WithSchema(Struct):
+    schema: _Schema
+
+
+_decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
 
 def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
@@ -102,7 +126,8 @@ def _decode_members(key: bytes) -> Mapping[str, Raw]:
     try:
         return decode_members(key)
     except RecursionError:
-        return decode_members(cut_out(key, DEPTH_OF_VALUES).text)
+        shallow = cut_out(key, DEPTH_OF_VALUES)
+        return {name: Raw(shallow.restore(bytes(value))) for name, value in decode_members(shallow.text).items()}
 
 
 def _is_same(one: Raw, other: Raw) -> bool:
