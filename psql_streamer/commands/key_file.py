@@ -41,7 +41,7 @@ class KeyFile:
                 continue
             if len(document) > _LONGEST:
                 raise StreamerError(f"{where}: key {number} is longer than {_LONGEST} bytes", "leave it out")
-            if b"\n" in document or not members_of_key(document)[0]:
+            if b"\n" in document or not members_of_key(document):
                 raise StreamerError(
                     f"{where}: key {number} is no JSON object with the key's columns by name", 'write {"id": 1}, say'
                 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of
+from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of, require_json
 from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT, decode_members
 from psql_streamer.event_reader.parsed import Image
 from psql_streamer.event_reader.tables import NO_NAMES, Names
@@ -40,7 +41,7 @@ class KeyReader:
             return _NO_KEY
         if self._leads and _made_of(image, self._leads) == key:
             return self._usual
-        members, has_schema = members_of_key(key)
+        members, has_schema = _members(key)
         names = tuple(members)
         if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
             return RowKey(names, key)
@@ -50,6 +51,36 @@ class KeyReader:
         return self._usual
 
 
+def members_of_key(key: bytes) -> Mapping[str, Raw]:
+    """The columns that a key names, with their values: those of the payload for a key with a schema; none for a key
+    that is no JSON object.
+    """
+    try:
+        require_json(key)
+    except BrokenJsonError:
+        return {}
+    return _members(key)[0]
+
+
+def find_schema_name(key: bytes) -> str:
+    """The name of the schema that a key has; empty for one without."""
+    try:
+        return _decode_with_schema(key).schema.name
+    except (RecursionError, *NOT_OF_THE_FORMAT):
+        return ""
+
+
+class _Schema(Struct):
+    name: str = ""
+
+
+class _WithSchema(Struct):
+    schema: _Schema
+
+
+_decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
+
+
 def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
     """The columns of the keys of rows, if each row's columns make its key, and all keys are of the same ones.
 
@@ -57,7 +88,7 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
     """
     if keys.count(None) == len(keys):
         return NO_NAMES
-    names = tuple(members_of_key(keys[0] or b"")[0])
+    names = tuple(_members(keys[0] or b"")[0])
     if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
     rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
@@ -68,7 +99,7 @@ def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) 
     return names if made.equals(pa.array(keys, pa.binary())) else None
 
 
-def members_of_key(key: bytes) -> tuple[Mapping[str, Raw], bool]:
+def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
     """The members of a key that is a JSON object, of the payload where it has a schema, and whether it has one; no
     members for any other.
     """
@@ -97,7 +128,8 @@ def _decode_members(key: bytes) -> Mapping[str, Raw]:
     try:
         return decode_members(key)
     except RecursionError:
-        return decode_members(cut_out(key, DEPTH_OF_VALUES).text)
+        shallow = cut_out(key, DEPTH_OF_VALUES)
+        return {name: Raw(shallow.restore(bytes(value))) for name, value in decode_members(shallow.text).items()}
 
 
 def _is_same(one: Raw, other: Raw) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from psql_streamer.event_reader.identity import make_uuid
-from psql_streamer.event_reader.keys import members_of_key
+from psql_streamer.event_reader.keys import find_schema_name, members_of_key
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Parsed
 from psql_streamer.model import RowOp
 
@@ -36,7 +36,7 @@ class Tombstone(Enum):
 
 
 class _Row(NamedTuple):
-    """What is kept of a record about a row. offset: where it is in its partition."""
+    """What is kept of a record about a row. key: the record's. offset: where it is in its partition."""
 
     origin: Origin
     schema: str
@@ -45,54 +45,69 @@ class _Row(NamedTuple):
     moment: int
     place: int | None
     seq: int | None
+    key: bytes | None
     offset: int
-
-    @property
-    def full_name(self) -> tuple[Origin, str, str]:
-        return self.origin, self.schema, self.table
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a partition. last: its last row. by_key: the last row of some keys, None for one that is gone.
-    several: whether it has rows of several tables. looked: whether nothing is behind what is known that matters.
+    """What is known of a partition. last: its last row. several: whether it has rows of several tables. by_key: the
+    last row of some keys, None for one that is gone; in a partition of one table, of those alone that are gone. looked:
+    whether the records in front of those that were noted add nothing to it.
     """
 
     last: _Row | None = None
-    by_key: dict[bytes, _Row | None] = field(default_factory=dict)
     several: bool = False
+    by_key: dict[bytes, _Row | None] = field(default_factory=dict)
     looked: bool = False
 
-    def note(self, key: bytes | None, row: _Row, gone: bool) -> None:
+    def note(self, row: _Row, gone: bool) -> None:
         """The next row of the partition."""
-        self.several = self.several or (self.last is not None and self.last.full_name != row.full_name)
-        self.last = row
-        if key is not None:
-            self.looked = self.looked and len(self.by_key) < _MOST_KEYS
-            self.note_key(key, None if gone else row)
+        last, self.last = self.last, row
+        if not self.several and last is not None and last[:_TABLE_FIELDS] != row[:_TABLE_FIELDS]:
+            self.several, self.looked = True, False
+        if row.key is None:
+            return
+        if gone or self.several:
+            self.note_key(row.key, None if gone else row)
+        else:
+            self.by_key.pop(row.key, None)
 
     def note_key(self, key: bytes, row: _Row | None) -> None:
-        """The last record of a key. The keys that were met last are kept."""
+        """The last record of a key. The keys that were met last are kept: more than there are where somebody looks."""
         self.by_key.pop(key, None)
         if len(self.by_key) == _MOST_KEYS:
             del self.by_key[next(iter(self.by_key))]
         self.by_key[key] = row
 
-    def put_behind(self, seen: _Known) -> None:
-        """What is known follows what was seen when somebody looked back."""
-        since, self.by_key = self.by_key, seen.by_key
-        for key, row in since.items():
-            self.note_key(key, row)
-        self.several = self.several or seen.several
-        self.last = self.last or seen.last
+    def note_last(self, rows: Sequence[tuple[_Row, bool]]) -> None:
+        """The last rows of the partition, each with whether it is gone. Some of them, or all, were noted before."""
+        known = self.last
+        tables = {row[:_TABLE_FIELDS] for row in (*(row for row, _ in rows), known) if row is not None}
+        self.several = self.several or len(tables) > 1
+        for row, gone in rows:
+            self.note(row, gone)
+        if known is not None and self.last is not None and known.offset > self.last.offset:
+            self.last = known
         self.looked = True
 
     def find(self, key: bytes) -> _Row | Tombstone:
         """A row of the key's table."""
-        if key in self.by_key and self.by_key[key] is None:
-            return Tombstone.REPEATED
-        found = self.by_key.get(key) if self.several else self.last
-        return Tombstone.UNKNOWN if found is None else found
+        if key in self.by_key:
+            return self.by_key[key] or Tombstone.REPEATED
+        if self.several or not self.looked or self.last is None or _is_of_another_table(key, self.last.key):
+            return Tombstone.UNKNOWN
+        return self.last
+
+
+_TABLE_FIELDS = 3
+"""Of a _Row: the first ones name its table."""
+
+
+def _is_of_another_table(key: bytes, known: bytes | None) -> bool:
+    """Whether the names of their schemas tell two keys apart, which have a table's name."""
+    name, other = find_schema_name(key), find_schema_name(known or b"")
+    return bool(name and other) and name != other
 
 
 class TombstoneReader:
@@ -105,7 +120,7 @@ class TombstoneReader:
     def note(self, message: Message, parsed: Parsed) -> None:
         """The record in front of those that come."""
         if isinstance(parsed.kind, RowOp):
-            self._of(message).note(message.key(), _row(message, parsed), parsed.kind is RowOp.DELETE)
+            self._of(message).note(_row(message, parsed), parsed.kind is RowOp.DELETE)
 
     def forget(self) -> None:
         """Records that come are not behind those that were noted."""
@@ -123,22 +138,25 @@ class TombstoneReader:
         if isinstance(found, Tombstone):
             return found
         known.note_key(key, None)
-        columns, _ = members_of_key(key)
-        return _delete(found, message, columns)
+        return _delete(found, message, members_of_key(key))
 
     def _of(self, message: Message) -> _Known:
-        return self._partitions.setdefault((message.topic(), message.partition()), _Known())
+        place = message.topic(), message.partition()
+        known = self._partitions.get(place)
+        if known is None:
+            known = self._partitions[place] = _Known()
+        return known
 
     def _look_back(self, known: _Known, before: Sequence[Message]) -> None:
-        seen = _Known()
+        rows = []
         for message in before:
             try:
                 parsed = self._parse(message)
             except NoEventError:
                 continue
             if isinstance(parsed.kind, RowOp):
-                seen.note(message.key(), _row(message, parsed), parsed.kind is RowOp.DELETE)
-        known.put_behind(seen)
+                rows.append((_row(message, parsed), parsed.kind is RowOp.DELETE))
+        known.note_last(rows)
 
 
 def _row(message: Message, parsed: Parsed) -> _Row:
@@ -150,6 +168,7 @@ def _row(message: Message, parsed: Parsed) -> _Row:
         parsed.moment,
         parsed.place,
         parsed.seq,
+        message.key(),
         message.offset(),
     )
 
@@ -158,14 +177,13 @@ def _delete(row: _Row, message: Message, key: Mapping[str, Raw]) -> Parsed:
     """A delete at the commit of a row in front of it. Consumers compare commit and Seq: those of the delete are larger
     than the row's, and the same whenever it is read.
     """
-    _, milliseconds = message.timestamp()
     return Parsed(
         row.origin,
         row.schema,
         row.table,
         RowOp.DELETE,
         row.commit,
-        max(row.moment, milliseconds * 1000),
+        _moment(row, message),
         None,
         row.place,
         None if row.seq is None else row.seq + message.offset() - row.offset,
@@ -174,3 +192,13 @@ def _delete(row: _Row, message: Message, key: Mapping[str, Raw]) -> Parsed:
         key,
         (),
     )
+
+
+def _moment(row: _Row, message: Message) -> int:
+    """When it was written, which any producer says as it likes: in microseconds, for one."""
+    _, milliseconds = message.timestamp()
+    return max(row.moment, milliseconds * 1000) if milliseconds <= _LAST_MILLISECOND else row.moment
+
+
+_LAST_MILLISECOND = 253_402_300_799_999
+"""Of the year 9999."""

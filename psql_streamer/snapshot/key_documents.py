@@ -53,7 +53,7 @@ _Text = Callable[[bytes], str]
 
 
 def _read(document: bytes, texts: Sequence[tuple[str, _Text]]) -> tuple[str, ...]:
-    members, _ = members_of_key(document)
+    members = members_of_key(document)
     if members.keys() != {name for name, _ in texts}:
         if members.keys() >= {"schema", "payload"}:
             raise BadKeyError("has a schema: say that it is in the form debezium")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -51,13 +50,10 @@ class KafkaCapture(Source):
 
     def start(self, position: Position | None) -> None:  # noqa: ARG002 - there is none
         options = self._settings
-        own = {
-            # No group of this name comes to be: a consumer that is assigned its partitions joins none.
-            "group.id": f"psql-streamer-capture-{secrets.token_hex(6)}",
-            "enable.partition.eof": True,
-        }
+        # A consumer that is assigned its partitions joins no group. The client asks for the coordinator of one all the
+        # same, which the user may be allowed to do for the source's alone.
         given = {name: value for name, value in options.consumer_properties().items() if name != "group.instance.id"}
-        consumer = self._consumer = Consumer({**given, **own}, logger=log)
+        consumer = self._consumer = Consumer({**given, "enable.partition.eof": True}, logger=log)
         try:
             found = consumer.list_topics(timeout=options.timeout).topics
             begins = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,10 +14,13 @@ from psql_streamer.errors import SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.errors import source_error
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.taken import size_of
 from sources.kafka.unreadable_headers import replace_unreadable
 
 _OFFSETS = (1_000, 100_000)
 """How far it looks, and how far if nothing with a value is there: brokers remove records of compacted topics."""
+
+_POLL_SECONDS = 0.1
 
 _AT_ONCE = 1_000
 """Records that are taken from the client together."""
@@ -35,10 +38,13 @@ class LookBack:
     def records_before(self, message: Message) -> Sequence[Message]:
         """The last ones with a value in front of it. Raises SourceError."""
         consumer = self._consumer = self._consumer or self._connect()
+        partition = TopicPartition(message.topic(), message.partition())
         try:
+            oldest, _ = consumer.get_watermark_offsets(partition, timeout=self._options.timeout)
             for offsets in _OFFSETS:
-                found = self._read(consumer, message, offsets)
-                if found:
+                first = max(oldest, message.offset() - offsets)
+                found = self._read(consumer, message, first) if first < message.offset() else ()
+                if found or first == oldest:
                     return found
         except KafkaException as error:
             raise source_error(f"records in front of {_place(message)} cannot be read", error.args[0]) from None
@@ -52,55 +58,69 @@ class LookBack:
 
     def _connect(self) -> Consumer:
         own = {
-            # No group of this name comes to be: a consumer that is assigned its partitions joins none.
-            "group.id": f"psql-streamer-look-{secrets.token_hex(6)}",
+            # A consumer that is assigned its partitions joins no group. The client asks for the coordinator of one all
+            # the same, which the user may be allowed to do for the source's alone.
             "enable.partition.eof": True,
+            # The next look waits until the broker has answered the last fetch of the one before.
+            "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
         }
         given = {name: one for name, one in self._options.consumer_properties().items() if name != "group.instance.id"}
         return Consumer({**given, **own}, logger=log)
 
-    def _read(self, consumer: Consumer, message: Message, offsets: int) -> Sequence[Message]:
-        partition = TopicPartition(message.topic(), message.partition())
-        low, _ = consumer.get_watermark_offsets(partition, timeout=self._options.timeout)
-        partition.offset = max(low, message.offset() - offsets)
-        consumer.assign([partition])
-        found: list[Message] = []
+    def _read(self, consumer: Consumer, message: Message, first: int) -> Sequence[Message]:
+        """The last ones with a value from this offset on."""
+        consumer.assign([TopicPartition(message.topic(), message.partition(), first)])
+        found = _Last(self._options.batch_bytes)
         try:
             deadline = time.monotonic() + self._options.timeout
             while time.monotonic() < deadline:
                 records, is_end = self._poll(consumer, message.offset())
-                found = _last_of(found + records, self._options.batch_bytes)
+                found.add(replace_unreadable(one for one in records if one.value() is not None)[0])
+                if is_end:
+                    return found.messages
                 if records:
                     deadline = time.monotonic() + self._options.timeout
-                if is_end:
-                    return found
         finally:
             consumer.unassign()
         raise SourceUnavailable(f"no answer for records in front of {_place(message)}")
 
     def _poll(self, consumer: Consumer, end: int) -> tuple[list[Message], bool]:
-        """The next records with a value in front of the end, and whether there are no more."""
-        good, is_end = [], False
-        for one in consumer.consume(_AT_ONCE, 0.1):
+        """The next records in front of the end, and whether there are no more."""
+        good = list[Message]()
+        came = consumer.poll(_POLL_SECONDS)
+        # What is there already: to wait for so many would be to wait until the time is over.
+        for one in [] if came is None else [came, *consumer.consume(_AT_ONCE, 0)]:
             error = one.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             if error is not None or (one.offset() or 0) >= end:
-                is_end = True
-            elif not is_end:
-                good.append(cast("Message", one))
-        return [one for one in replace_unreadable(good)[0] if one.value() is not None], is_end
+                return good, True
+            good.append(cast("Message", one))
+        return good, False
 
 
-def _last_of(messages: list[Message], most: int) -> list[Message]:
-    """As many of the last ones as these bytes hold."""
-    size = 0
-    for count, message in enumerate(reversed(messages)):
-        size += len(message)
-        if size > most:
-            return messages[len(messages) - max(1, count) :]
-    return messages
+class _Last:
+    """As many of the last records as some bytes hold, and one at least."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: deque[tuple[Message, int]] = deque()
+        self._size = 0
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """In their order."""
+        return [message for message, _ in self._held]
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Behind the others."""
+        for message in messages:
+            size = size_of(message)
+            self._held.append((message, size))
+            self._size += size
+            while self._size > self._most and len(self._held) > 1:
+                self._size -= self._held.popleft()[1]
 
 
 def _place(message: Message) -> str:

@@ -54,3 +54,9 @@ class Taken:
         return Taken.of(
             [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
         )
+
+
+def size_of(message: Message) -> int:
+    """Bytes that one record holds."""
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
+    return len(message) + len(message.key() or b"") + headers + _RECORD_BYTES

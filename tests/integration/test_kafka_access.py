@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SourceRefused, SourceUnavailable
-from psql_streamer.interfaces import Severity
+from psql_streamer.interfaces import CaptureRequest, Severity
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
@@ -87,8 +87,8 @@ def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broke
         assert sink.status().ok
 
 
-def source_of(address: str, **kafka: str) -> KafkaSource:
-    section = {
+def section(address: str, **kafka: str) -> dict[str, object]:
+    return {
         "type": "kafka",
         "hosts": [address],
         "topics": ["records"],
@@ -96,7 +96,10 @@ def source_of(address: str, **kafka: str) -> KafkaSource:
         "timeout": "1s",
         "kafka": SASL | kafka,
     }
-    return KafkaSource("k", KafkaSourceOptions.model_validate(section))
+
+
+def source_of(address: str, **kafka: str) -> KafkaSource:
+    return KafkaSource("k", KafkaSourceOptions.model_validate(section(address, **kafka)))
 
 
 def problems(source: KafkaSource) -> list[str]:
@@ -139,6 +142,27 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
     source.start(None)
     wait_until(lambda: source.read(0.5) is not None)
     source.stop()
+
+
+def test_looking_back_and_capturing_need_no_group_but_the_sources(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    create_topic(plain, "deleted")
+    grant(plain, AclOperation.READ, "deleted")
+    grant(plain, AclOperation.READ, "readers", ResourceType.GROUP)
+    producer = Producer({"bootstrap.servers": plain})
+    producer.produce("deleted", b'{"Table":"t","Action":"insert","Columns":{"id":1}}', b'{"id":1}')
+    producer.produce("deleted", None, b'{"id":2}')
+    assert producer.flush(30) == 0
+    given = {**section(address, **{"sasl.password": "secret"}), "topics": ["deleted"], "startAt": {"deleted": {"0": 1}}}
+    source = KafkaSource("k", KafkaSourceOptions.model_validate(given))
+    source.start(None)
+    wait_until(lambda: source.read(0.5) is not None)
+    assert source.stats()["tombstone_deletes"] == 1
+    source.stop()
+    capture = source.make_capture(CaptureRequest(lambda *_: True, 10, True, lambda _: None))
+    capture.start(None)
+    wait_until(lambda: capture.read(0.5) is None and capture.is_exhausted)
+    capture.stop()
 
 
 def grant(

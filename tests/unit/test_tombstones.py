@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -127,22 +128,66 @@ def test_where_no_record_says_the_table_it_is_told_and_looked_for_once() -> None
 
 def test_in_a_partition_of_several_tables_it_is_of_the_last_row_with_its_key() -> None:
     rows = [row(1, 1), row(2, 2, table="u"), row(3, 3)]
-    found = read([*rows, tombstone(4, key_of(2)), tombstone(5, key_of(9)), tombstone(6, key_of(1))])
+    found = read([*rows, tombstone(4, key_of(2)), tombstone(5, key_of(9)), tombstone(6, key_of(1))], Topic(*rows))
     told = [(one["Table"], one["Columns"]) for one in events(found) if one["Action"] == "delete"]
     assert told == [("u", {"id": 2}), ("t", {"id": 1})]
     assert [one.offset() for one in found.unknown_tombstones] == [5]
 
 
-def test_keys_that_were_forgotten_are_looked_for_again() -> None:
+def test_rows_that_were_read_are_not_looked_for_however_many_tombstones_come() -> None:
     rows = [row(at, at, table="tu"[at % 2]) for at in range(3000)]
-    topic = Topic(*rows)
-    reader = EventReader("hop")
+    topic, reader = Topic(*rows), EventReader("hop")
     for first in range(0, 3000, 20):  # few at a time are read one by one
         read(rows[first : first + 20], topic, reader)
-    found = read([tombstone(3001, key_of(2500)), tombstone(3002, key_of(10))], topic, reader)
-    assert deletes(found) == [{"id": 2500}]
-    assert len(found.unknown_tombstones) == 1, "further back than is looked"
+    known, *unknown = [tombstone(3001, key_of(2500)), *(tombstone(3002 + key, key_of(key)) for key in range(10))]
+    assert deletes(read([known], topic, reader)) == [{"id": 2500}]
+    for one in unknown:
+        found = read([one, row(one.at + 100, one.at, table="t")], topic, reader)
+        assert len(found.unknown_tombstones) == 1, "further back than is looked"
     assert topic.looks == 1
+
+
+def key_with_schema(table: str, number: int) -> bytes:
+    return b'{"schema":{"type":"struct","name":"shop.s.%s.Key"},"payload":{"id":%d}}' % (table.encode(), number)
+
+
+@pytest.mark.parametrize("restart_at", range(4))
+def test_a_delete_is_of_the_same_table_wherever_reading_begins(restart_at: int) -> None:
+    rows = [row(at, number, table=table, key=key_with_schema(table, number)) for at, (table, number) in enumerate(ROWS)]
+    (found,) = read([*rows, tombstone(3, key_with_schema("u", 1))][restart_at:], Topic(*rows)).batches
+    *_, delete = [json.loads(one.value_bytes or b"") for one in written("event", found)]
+    assert (delete["Action"], delete["Table"], delete["Columns"]) == ("delete", "u", {"id": 1})
+
+
+ROWS = [("t", 1), ("u", 1), ("t", 2)]
+
+
+def test_a_key_whose_schema_is_of_another_table_deletes_nothing_of_the_one_that_is_known() -> None:
+    rows = [row(1, 1, key=key_with_schema("t", 1))]
+    found = read([*rows, tombstone(3, key_with_schema("u", 1))], Topic(*rows))
+    assert (deletes(found), len(found.unknown_tombstones)) == ([], 1)
+
+
+def test_keys_that_are_no_json_do_not_break_it() -> None:
+    keys = [b'{"id":"\xff"}', b'{"id":01}', b'{"id":' + b"[" * 2000 + b"]" * 2000 + b"}"]
+    found = read([row(1, 1), *(tombstone(at, key) for at, key in enumerate(keys, 2))])
+    assert found.tombstone_deletes == 3
+    assert [one.key_bytes for batch in found.batches for one in written("event", batch)][1:] == keys
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 1_795_000_000_000_000, (1 << 63) - 1])
+def test_a_record_with_a_time_that_none_can_be_has_the_time_of_the_row_in_front_of_it(milliseconds: int) -> None:
+    (batch,) = read([row(1, 1), AtTime(key_of(1), None, 2, milliseconds=milliseconds)]).batches
+    _, delete = [json.loads(one.value_bytes or b"") for one in written("event", batch)]
+    assert delete["Timestamp"] == "2026-11-22T10:00:00.000000Z"
+
+
+@dataclass(frozen=True)
+class AtTime(Record):
+    milliseconds: int = 0
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.milliseconds
 
 
 def test_records_that_are_no_events_are_looked_past() -> None:
