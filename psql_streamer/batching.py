@@ -101,6 +101,13 @@ REPORTS_LOOK_SECONDS = 0.005
 """How often delivery reports are read from a client without idempotence, which makes one for each record: librdkafka
 waits until they are read (decision 022)."""
 
+TRANSACTION_BYTES = 8 << 20
+"""The size of the batches in memory from which no further one is added to a transaction: beginning and committing one
+takes 10 ms, and all of it is in memory until it is committed (decision 087)."""
+
+TRANSACTION_LOOK_SECONDS = 1.0
+"""As DELIVERY_LOOK_SECONDS, for brokers that begin or commit a transaction (decision 087)."""
+
 # Positions.
 
 STORE_INTERVAL_SECONDS = 0.05

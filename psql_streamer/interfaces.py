@@ -89,6 +89,19 @@ class AliveKeys:
     documents: Iterator[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumedOffsets:
+    """Offsets of a consumer group that a sink commits with the events that were made of the records in front of them.
+
+    group: librdkafka's metadata of the group's member, as the client that consumed the records gives them: brokers
+    refuse the offsets once the member has lost its partitions. offsets: topic, partition, offset of the next record,
+    and the metadata of the commit.
+    """
+
+    group: bytes
+    offsets: Sequence[tuple[str, int, int, str]]
+
+
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
 """Source name -> the tables that it would stream now; a source that cannot say is not in it."""
 
@@ -210,6 +223,13 @@ class Source(ABC):
 
         Positions never go back. Must not block on the network.
         """
+
+    def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:  # noqa: ARG002 - for topics
+        """What a sink that writes to the cluster that is read commits with the events up to a position.
+
+        From any thread. None for a source that reads no topics, or keeps its offsets itself.
+        """
+        return None
 
     def interrupt(self) -> None:
         """Make whatever waits in this source raise SourceUnavailable soon, saying what it waited for.
@@ -395,8 +415,20 @@ class Handler(ABC):
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Batches that a sink writes all or not at all, in their order.
+
+    notes: of each of their sources what the sink keeps beside the events, in place of what it kept before.
+    """
+
+    batches: Sequence[Batch]
+    notes: Mapping[str, bytes]
+    consumed: Sequence[ConsumedOffsets] = ()
+
+
 class Sink(ABC):
-    """Makes batches durable. One thread calls start, write and stop."""
+    """Makes batches durable. One thread calls start, write, write_transaction and stop."""
 
     Options: ClassVar[type[SinkOptions]]
 
@@ -429,6 +461,23 @@ class Sink(ABC):
         What of it is durable need not be written again, as long as order per key is kept. `interrupt` makes a waiting
         write raise SinkUnavailable soon.
         """
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether batches are given to write_transaction, and not to write."""
+        return False
+
+    def write_transaction(self, transaction: Transaction) -> None:  # noqa: ARG002 - for transactional sinks
+        """As `write` for several batches. Readers see all of them and the notes, or nothing.
+
+        SinkUnavailable: the same object comes again, before any other one. Whether it was written after all, is found
+        out by then.
+        """
+        raise SinkRefused(f"sink {self.name} writes no transactions")
+
+    def find_note(self, source: str) -> bytes | None:  # noqa: ARG002 - for transactional sinks
+        """What the last transaction that was written noted of a source. Called behind `start`."""
+        return None
 
     @abstractmethod
     def interrupt(self) -> None:

@@ -172,6 +172,11 @@ class SinkOptions(PartOptions):
         """Whether the sink reads what Source.provide_transaction_metadata is about."""
         return False
 
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether its transactions say how far they bring its sources, which then have no other sink."""
+        return False
+
     def may_write(self, place: str) -> bool:  # noqa: ARG002 - for sinks that write what a source reads
         """Whether events may go to a place that some source reads (`localhost:9092/orders`): they would never end."""
         return False

@@ -29,6 +29,7 @@ from psql_streamer.model import Relation
 
 _POSITIONS, _RELATIONS, _SNAPSHOTS, _META = b"positions", b"relations", b"snapshots", b"meta"
 _FORMAT_KEY = b"format"
+_LINEAGE = "lineage:"
 _DATABASES = 4
 
 
@@ -44,6 +45,7 @@ class Store:
         self._environment: Any = None
         self._positions: Any = None
         self._relations: Any = None
+        self._meta: Any = None
         self._snapshots: Any = None  # None: a file that is only read has none
         self._owner = -1
         self._writing = threading.Lock()
@@ -61,6 +63,7 @@ class Store:
             self._positions = self._environment.open_db(_POSITIONS)
             self._relations = self._environment.open_db(_RELATIONS)
             self._snapshots = self._environment.open_db(_SNAPSHOTS)
+            self._meta = self._environment.open_db(_META)
             if written < FORMAT:
                 self._write_format()
         except lmdb.Error as error:
@@ -136,6 +139,19 @@ class Store:
                     transaction.put(key, written, db=self._relations)
         except lmdb.Error as error:
             raise self._unusable(error) from None
+
+    def lineage(self, source: str) -> str:
+        """Which notes of transactions belong to a source's position: see checkpoint.notes. Empty for none."""
+        with self._environment.begin(db=self._meta) as transaction:
+            return bytes(transaction.get(_lineage_key(source), b"")).decode()
+
+    def put_lineage(self, source: str, lineage: str) -> None:
+        """Remember it; on return it is on disk. Empty: no notes belong to the position any more."""
+        with self._changing() as transaction:
+            if lineage:
+                transaction.put(_lineage_key(source), lineage.encode(), db=self._meta)
+            else:
+                transaction.delete(_lineage_key(source), db=self._meta)
 
     def forget(self, source: str) -> bool:
         """Remove a source's record, its tables' shapes and what was asked of it; whether there was anything."""
@@ -268,6 +284,7 @@ class Store:
 
     def _forget(self, transaction: Any, source: str) -> bool:
         found = bool(transaction.delete(source.encode(), db=self._positions))
+        transaction.delete(_lineage_key(source), db=self._meta)
         prefix = _key_of(source, "")
         for database in (self._relations, self._snapshots):
             with transaction.cursor(database) as cursor:
@@ -318,6 +335,10 @@ class Store:
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
             f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
         )
+
+
+def _lineage_key(source: str) -> bytes:
+    return f"{_LINEAGE}{source}".encode()
 
 
 def _key_of(source: str, one: str) -> bytes:

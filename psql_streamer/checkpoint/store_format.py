@@ -29,12 +29,14 @@ class StoredPosition:
     """What is remembered of a source: how far its changes are durable, and of which stream that is true.
 
     stream: Source.stream_identity. override: the place that the source was sent to last (Source.position_override), as
-    text; empty for none.
+    text; empty for none. serial: it increases from position to position, from session to session, where a sink's
+    transactions note positions, too; 0 elsewhere.
     """
 
     position: Position
     stream: Mapping[str, str]
     override: str = ""
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "shown": stored.position.shown,
         "stream": dict(stored.stream),
         "override": stored.override,
+        "serial": stored.serial,
     }
     return json.dumps(_drop_old_fields(_unknown_fields(before)) | fields).encode()
 
@@ -65,7 +68,9 @@ def decode_position(written: bytes) -> StoredPosition:
     if "position" not in fields:
         return _position_of_format_2(fields)
     position = Position(dict(fields["position"]), str(fields["shown"]))
-    return StoredPosition(position, dict(fields["stream"]), str(fields.get("override", "")))
+    return StoredPosition(
+        position, dict(fields["stream"]), str(fields.get("override", "")), int(fields.get("serial", 0))
+    )
 
 
 def encode_relation(relation: Relation, before: bytes | None) -> bytes:

@@ -61,6 +61,7 @@ class _Loader:
         handlers = self._handlers(used_handlers, handler_tables)
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
         self._check_circles(sources, sinks)
+        self._check_exactly_once(sinks)
         self._check_named_sinks({name: sink for name, (_, sink) in sinks.items()}, handlers)
         self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
@@ -225,6 +226,18 @@ class _Loader:
                 for resource in () if section.options is None else section.options.resources():
                     if first.setdefault(resource, dotted(path)) != dotted(path):
                         self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
+
+    def _check_exactly_once(self, sinks: Mapping[str, tuple[Any, Section[SinkOptions]]]) -> None:
+        """A source goes on where the transactions of its sink have brought it, so it has no other sink."""
+        for name, (_, sink) in sinks.items():
+            if sink.options is None or not sink.options.is_exactly_once:
+                continue
+            for other, (_, section) in sinks.items():
+                for source in sorted(set(sink.strings("sources")) & set(section.strings("sources"))):
+                    if other != name:
+                        beside = dotted((Kind.SINK.value, other))
+                        what = f'has exactlyOnce, but its source "{source}" has another sink, {beside}'
+                        self._problems.add((Kind.SINK.value, name), f"{what}: give that one a source of its own")
 
     def _check_circles(
         self,

@@ -23,14 +23,15 @@ from psql_streamer.checkpoint.checkpointer import Checkpointer
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError
-from psql_streamer.interfaces import Service, Severity, Source, Status
+from psql_streamer.interfaces import ConsumedOffsets, Service, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
 from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
+from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.shutdown import Shutdown, places_of
-from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
 from psql_streamer.review import review
@@ -241,6 +242,7 @@ class Pipeline(Service):
             self._taken,
             self._done,
             self._retry_interval,
+            self._describe,
         )
 
     def _source(self, name: str, metrics: Metrics) -> SourceRunner:
@@ -267,6 +269,9 @@ class Pipeline(Service):
 
     def _done(self, item: Item, sink: str) -> None:
         self._sources[item.batch.source.name].acknowledge(item, sink)
+
+    def _describe(self, item: Item) -> tuple[bytes, ConsumedOffsets | None]:
+        return self._sources[item.batch.source.name].describe(item)
 
     def _retry_interval(self, source: str) -> float:
         return self._config.sources[source].options.send_retry_interval

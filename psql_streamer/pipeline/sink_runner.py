@@ -6,49 +6,35 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
-from psql_streamer.interfaces import Handler, Sink, Status
+from psql_streamer.interfaces import ConsumedOffsets, Handler, Sink, Status, Transaction
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
+from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
+from psql_streamer.pipeline.transactions import gather
 
 _STARTING = Status(False, "starting")
 
 log = logging.getLogger("psql_streamer.pipeline")
 
-
-_BATCH_NUMBER_BYTES = 1000
-"""What is kept of each batch that was merged with others: its entries in the Tracker and in the metrics' lag."""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A batch on its way to one sink.
-
-    batch_numbers: the Tracker's. A merged batch has several; of the pieces of a batch only the last one has any.
-    """
-
-    batch: Batch
-    batch_numbers: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """What the batch holds in memory, and what is kept until it is durable."""
-        return self.batch.nbytes + _BATCH_NUMBER_BYTES * len(self.batch_numbers)
+_Job: TypeAlias = tuple[str, Callable[[], None]]
+"""A source's name, and what is to be done for it."""
 
 
 class SinkRunner:
     """One thread a handler, in order, and one that writes; a bounded queue before each.
 
     on_taken: called when an item left the first queue. on_done: called when an item is durable, with this sink's name.
-    retry_interval: source name -> first pause before an item is tried again.
+    retry_interval: source name -> first pause before an item is tried again. describe: what a transaction notes of an
+    item's source, and the offsets that it commits for it, if any.
     """
 
     def __init__(
@@ -60,6 +46,7 @@ class SinkRunner:
         on_taken: Callable[[], None],
         on_done: Callable[[Item, str], None],
         retry_interval: Callable[[str], float],
+        describe: Callable[[Item], tuple[bytes, ConsumedOffsets | None]],
     ) -> None:
         self.name = f"sink.{part.name}"
         self.part = part
@@ -69,6 +56,7 @@ class SinkRunner:
         self._on_taken = on_taken
         self._on_done = on_done
         self._retry_interval = retry_interval
+        self._describe = describe
         self._started: set[str] = set()
         self._at_work: set[int] = set()
         self._drained = threading.Event()  # nothing more comes: threads end when their queue is empty
@@ -86,7 +74,8 @@ class SinkRunner:
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
         ]
-        self._threads.append(threading.Thread(target=self._deliver, name=self.name, daemon=True))
+        deliver = self._deliver_transactions if part.is_transactional else self._deliver
+        self._threads.append(threading.Thread(target=deliver, name=self.name, daemon=True))
 
     def start(self) -> None:
         """Start the handlers' engines and the sink, then the threads."""
@@ -184,7 +173,7 @@ class SinkRunner:
                 following.put(Item(last, () if rest is not None else item.batch_numbers), self._abandon)
                 at_work = item, rest
 
-        self._work(place, f"handler.{handler.name}", transform, handler.start)
+        self._work(place, f"handler.{handler.name}", self._items(place, transform), handler.start)
 
     def _deliver(self) -> None:
         def write(item: Item) -> None:
@@ -193,22 +182,50 @@ class SinkRunner:
             self._metrics.observe_stage("write", self.name, time.monotonic() - began)
             self._on_done(item, self.name)
 
-        self._work(len(self.handlers), self.name, write, None)
+        self._work(len(self.handlers), self.name, self._items(len(self.handlers), write), None)
 
-    def _work(self, place: int, name: str, work: Callable[[Item], None], restart: Callable[[], None] | None) -> None:
+    def _deliver_transactions(self) -> None:
+        place = len(self.handlers)
+
+        def write(transaction: Transaction, items: Sequence[Item]) -> None:
+            began = time.monotonic()
+            self.part.write_transaction(transaction)
+            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
+            for item in items:
+                self._on_done(item, self.name)
+
+        def take() -> _Job | None:
+            gathered = gather(self._queues[place], lambda: self._abandon.is_set() or self._is_over(place))
+            if gathered is None:
+                return None
+            return gathered.source, partial(write, gathered.to_transaction(self._describe), gathered.items)
+
+        self._work(place, self.name, take, None)
+
+    def _items(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:
+        """Gives what is to be done for one item after the other."""
         held: Item | None = None
-        while not self._abandon.is_set():
+
+        def take() -> _Job | None:
+            nonlocal held
             item, held = self._next(place, held)
-            if item is None:
-                if self._drained.is_set() and self._nothing_before(place):
+            return None if item is None else (item.batch.source.name, partial(work, item))
+
+        return take
+
+    def _work(self, place: int, name: str, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
+        while not self._abandon.is_set():
+            job = take()
+            if job is None:
+                if self._is_over(place):
                     return
                 continue
             if place == 0:
                 self._on_taken()
             self._at_work.add(place)
+            source, work = job
             try:
-                first_pause = self._retry_interval(item.batch.source.name)
-                if not self._retries[place].run(partial(work, item), first_pause, recover=restart):
+                if not self._retries[place].run(work, self._retry_interval(source), recover=restart):
                     return
             except Exception as error:  # whatever a part raises, the others are stopped in order
                 self._lifecycle.fail(name, error)
@@ -229,8 +246,10 @@ class SinkRunner:
             items.append(following)
         return _merged(items), None
 
-    def _nothing_before(self, place: int) -> bool:
-        """Whether no earlier stage can still pass something on."""
+    def _is_over(self, place: int) -> bool:
+        """Whether nothing more comes: no earlier stage can still pass something on."""
+        if not self._drained.is_set():
+            return False
         return all(not thread.is_alive() for thread in self._threads[:place]) and not len(self._queues[place])
 
     def _join(self, deadline: float) -> None:

@@ -14,13 +14,15 @@ from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
-from psql_streamer.interfaces import Handler, Source, Status
+from psql_streamer.interfaces import ConsumedOffsets, Handler, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
+from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries, Tried
-from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
+from psql_streamer.pipeline.source_notes import SourceNotes
 from psql_streamer.snapshot_figures import summarize
 
 _STALLED_AFTER_SECONDS = 60.0
@@ -66,6 +68,8 @@ class SourceRunner:
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
+        self._serial = 0  # of the position of the session's begin
+        self._notes = SourceNotes(part.name, store, [sink.part for sink in sinks])
         self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
         self._stored: Position | None = None
         self._storing_since: float | None = None
@@ -136,15 +140,21 @@ class SourceRunner:
         self._storing_since = began = time.monotonic()
         for handler in self._handlers():
             handler.note_durable(self.part.name, durable)
-        self._store.put(
-            self.part.name, self._record(durable), self._shapes_until(batch_number), self._dropped_until(durable)
-        )
+        shapes = self._shapes_until(batch_number)
+        self._store.put(self.part.name, self._record(durable, batch_number), shapes, self._dropped_until(durable))
+        self._forget_shapes(len(shapes))
         self._storing_since = None
         self._metrics.observe_stage("store", self.name, time.monotonic() - began)
         self._stored = durable
         self.part.confirm(durable)
         self._metrics.note_stored(self.part.name, batch_number)
         self.snapshots.settle(batch_number)
+
+    def describe(self, item: Item) -> tuple[bytes, ConsumedOffsets | None]:
+        """What a transaction notes that ends with an item, and the offsets that it commits, if any."""
+        position, batch_number = item.batch.position, item.batch_numbers[-1]
+        note = self._notes.make(self._record(position, batch_number), self._shapes_until(batch_number))
+        return note, self.part.consumed_offsets(position)
 
     def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
@@ -186,10 +196,14 @@ class SourceRunner:
         return self._thread.ident is not None
 
     def _shapes_until(self, batch_number: int) -> list[Relation]:
-        shapes = []
-        while self._new_shapes and self._new_shapes[0][0] <= batch_number:
-            shapes.append(self._new_shapes.popleft()[1])
-        return shapes
+        with self._lock:
+            return [shape for of_batch, shape in self._new_shapes if of_batch <= batch_number]
+
+    def _forget_shapes(self, count: int) -> None:
+        """They are stored."""
+        with self._lock:
+            for _ in range(count):
+                self._new_shapes.popleft()
 
     def _look_for_dropped_tables(self) -> None:
         """Now and then: what tables that are gone looked like is remembered until their last change has been stored."""
@@ -222,9 +236,11 @@ class SourceRunner:
 
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
+        self._notes.settle()
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)
         if record is not None:
+            self._serial = record.serial
             self.part.remember(self._store.relations(self.part.name))
             if resume.overriding and resume.position is not None:
                 self._log_override(record.position, resume.position)
@@ -238,7 +254,8 @@ class SourceRunner:
         self._override = "" if override is None else str(override)
         if resume.overriding and resume.position is not None:
             # The source stands there from now on: the next start does not go there again.
-            self._store.put(self.part.name, self._record(resume.position))
+            self._notes.begin_lineage()
+            self._store.put(self.part.name, self._record(resume.position, 0))
             self._stored = resume.position
 
     def _handlers(self) -> Iterator[Handler]:
@@ -250,8 +267,8 @@ class SourceRunner:
         key = self.part.override_key or "a position of the operator's"
         log.warning("%s: %s: %s from %s to %s", self.name, key, how, stored, override)
 
-    def _record(self, position: Position) -> StoredPosition:
-        return StoredPosition(position, self._stream or {}, self._override)
+    def _record(self, position: Position, batch_number: int) -> StoredPosition:
+        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number)
 
     def _run(self) -> None:
         try:

@@ -184,16 +184,7 @@ class _Reading:
         self._tell_at = time.monotonic() + _TELL_SECONDS
 
     def __enter__(self) -> Self:
-        given = {name: value for name, value in self._options.kafka.items() if not _is_of_producers(name)}
-        own = {
-            "bootstrap.servers": ",".join(self._options.hosts),
-            "client.id": "psql-streamer",
-            "group.id": "psql-streamer",  # wanted by the client; nothing is joined and committed
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-        }
-        self._consumer = Consumer({**given, **own}, logger=self._log)
+        self._consumer = Consumer(self._options.consumer_properties(), logger=self._log)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -265,18 +256,3 @@ class _Reading:
         if int(message.offset() or 0) + 1 >= self._ends.get(place, 1 << 62):
             self._ends.pop(place, None)
         return True
-
-
-_PRODUCERS = ("linger.", "queue.buffering.", "batch.", "compression.", "message.send.", "enable.idempotence")
-_OF_PRODUCERS = (
-    "acks",
-    "request.required.acks",
-    "partitioner",
-    "retries",
-    "enable.gapless.guarantee",
-)
-
-
-def _is_of_producers(name: str) -> bool:
-    """A consumer would complain of it in the log."""
-    return name in _OF_PRODUCERS or name.startswith(_PRODUCERS)

@@ -32,11 +32,12 @@ _FIRST_METADATA_SECONDS = 2.0
 class Clients:
     """A Producer in all but its number: every method is Producer's, and raises as it does.
 
-    make: a new client. log: for the clients that are added.
+    make: a new client. log: for the clients that are added. most: how many there may be.
     """
 
-    def __init__(self, make: Callable[[], Producer], log: logging.Logger) -> None:
+    def __init__(self, make: Callable[[], Producer], log: logging.Logger, most: int = MOST_CLIENTS) -> None:
         self._make = make
+        self._most = most
         self._log = log
         self._all = [make()]
         self._topics: list[set[str]] = [set()]
@@ -141,7 +142,7 @@ class Clients:
     def _assign(self, topic: str) -> None:
         """Give a topic to a client for good: all records of a partition are one client's."""
         number = min(range(len(self._all)), key=lambda number: len(self._topics[number]))
-        if len(self._topics[number]) >= TOPICS_A_CLIENT and len(self._all) < MOST_CLIENTS:
+        if len(self._topics[number]) >= TOPICS_A_CLIENT and len(self._all) < self._most:
             number = self._add()
         self._all[number].open(topic)
         self._topics[number].add(topic)

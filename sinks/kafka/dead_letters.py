@@ -41,9 +41,28 @@ class DeadLetters:
 
     def __init__(self, topic: str, records: Records, rejected: Rejections) -> None:
         self._topic = topic
-        self._letters = {index: _letter(records, index, error) for index, error in rejected.items()}
+        self._all = {index: _letter(records, index, error) for index, error in rejected.items()}
+        self._letters = dict(self._all)
         self._refused: dict[int, KafkaError] = {}
         self._shipment: Shipment | None = None
+        self._singly = False
+
+    def __len__(self) -> int:
+        """How many records there are, those included that are durable."""
+        return len(self._all)
+
+    @property
+    def wants_singly(self) -> bool:
+        """Whether those that Kafka rejects are only found one by one."""
+        return self._singly
+
+    def write_again(self) -> None:
+        """None of them was written after all. What is known to be too large stays cut."""
+        if self._shipment is not None:
+            self._singly = self._singly or self._shipment.singly
+            self._cut(list(self._letters), self._shipment.rejected)
+        self._letters = {index: letter for index, letter in self._all.items() if index not in self._refused}
+        self._shipment = None
 
     def deliver(self, delivery: Delivery) -> Rejections:
         """Return when all are durable but those returned, which cannot be written there either. Raises as
@@ -53,14 +72,19 @@ class DeadLetters:
             order = list(self._letters)
             if self._shipment is None:
                 letters = _outgoing(self._topic, list(self._letters.values()))
-                self._shipment = Shipment(letters, singly=True)
+                self._shipment = Shipment(letters, singly=delivery.singles_out)
             delivery.settle(self._shipment)
             failed = delivery.deliver(self._shipment)
             self._shipment = None
-            too_large = [order[i] for i, error in failed.items() if _can_shrink(self._letters[order[i]], error)]
-            self._refused |= {order[i]: error for i, error in failed.items() if order[i] not in too_large}
-            self._letters = {index: _halved(self._letters[index]) for index in too_large}
+            self._letters = {index: self._all[index] for index in self._cut(order, failed)}
         return self._refused
+
+    def _cut(self, order: Sequence[int], failed: Rejections) -> Sequence[int]:
+        """Halve the letters that were too large, which are returned, and give up those that fail otherwise."""
+        too_large = [order[i] for i, error in failed.items() if _can_shrink(self._all[order[i]], error)]
+        self._refused |= {order[i]: error for i, error in failed.items() if order[i] not in too_large}
+        self._all |= {index: _halved(self._all[index]) for index in too_large}
+        return too_large
 
 
 def describe(records: Records, index: int) -> str:

@@ -29,11 +29,12 @@ _METADATA_SECONDS = 1.0
 _STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
-_ONE_A_REQUEST = {
+ONE_A_REQUEST = {
     "batch.num.messages": "1",
     "linger.ms": "0",
     "max.in.flight.requests.per.connection": "1",
 }
+"""Properties with which an error of a request is that of one record."""
 
 Rejections = Mapping[int, KafkaError]
 """Index of a record -> why it can never be delivered."""
@@ -45,6 +46,9 @@ class Delivery:
     properties: librdkafka's. delivery_timeout: seconds without a single acknowledgement after which a wait is given up.
     log: for what the client says.
     """
+
+    singles_out: bool = True
+    """Whether records that may well be rejected are written one by one from the start."""
 
     def __init__(self, properties: Mapping[str, str], delivery_timeout: float, log: logging.Logger) -> None:
         self._properties = properties
@@ -122,7 +126,7 @@ class Delivery:
         if not shipment.singly:
             return self._producer
         if self._single is None:
-            self._single = self._make_producer(_ONE_A_REQUEST)
+            self._single = self._make_producer(ONE_A_REQUEST)
         return self._single
 
     def _close_single(self) -> None:
@@ -251,8 +255,13 @@ class Delivery:
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
-        try:
+        with self._starting():
             return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log), self._log)
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        try:
+            yield
         except KafkaException as error:
             raise sink_error("the Kafka client does not start", error.args[0]) from None
 

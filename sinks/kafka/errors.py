@@ -28,6 +28,11 @@ REFUSED: Mapping[int, str] = {
     KafkaError.INVALID_PARTITIONS: "correct createTopics.partitions",
     KafkaError.INVALID_REPLICATION_FACTOR: "correct createTopics.replicationFactor: no more than there are brokers",
     KafkaError.INVALID_CONFIG: "correct createTopics.config",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant the sink's user Write and Describe on the transactional id: kafka-acls.sh --add --operation Write "
+        "--operation Describe --transactional-id"
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: 'lower kafka."transaction.timeout.ms", or raise transaction.max.timeout.ms',
     KafkaError.UNSUPPORTED_VERSION: "use brokers of version 0.11 or newer",
 }
 """Somebody has to change something first; with what."""

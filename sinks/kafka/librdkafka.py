@@ -102,6 +102,18 @@ class Metadata(ctypes.Structure):
     )
 
 
+class TopicPartition(ctypes.Structure):
+    """rd_kafka_topic_partition_t, up to the metadata, which are the list's to free."""
+
+    _fields_ = (
+        ("topic", ctypes.c_char_p),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", Pointer),
+        ("metadata_size", ctypes.c_size_t),
+    )
+
+
 _TEXT, _INT, _SIZE = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 
 _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
@@ -118,7 +130,20 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "last_error": (_INT, ()),
     "produce_batch": (_INT, (Pointer, ctypes.c_int32, _INT, Pointer, _INT)),
     "produceva": (Pointer, (Pointer, Pointer, _SIZE)),
+    "init_transactions": (Pointer, (Pointer, _INT)),
+    "begin_transaction": (Pointer, (Pointer,)),
+    "send_offsets_to_transaction": (Pointer, (Pointer, Pointer, Pointer, _INT)),
+    "commit_transaction": (Pointer, (Pointer, _INT)),
+    "consumer_group_metadata_read": (Pointer, (ctypes.POINTER(Pointer), _TEXT, _SIZE)),
+    "consumer_group_metadata_destroy": (None, (Pointer,)),
+    "topic_partition_list_new": (Pointer, (_INT,)),
+    "topic_partition_list_add": (ctypes.POINTER(TopicPartition), (Pointer, _TEXT, ctypes.c_int32)),
+    "topic_partition_list_destroy": (None, (Pointer,)),
+    "mem_malloc": (Pointer, (Pointer, _SIZE)),
+    "fatal_error": (_INT, (Pointer, _TEXT, _SIZE)),
     "error_code": (_INT, (Pointer,)),
+    "error_string": (_TEXT, (Pointer,)),
+    "error_is_retriable": (_INT, (Pointer,)),
     "error_destroy": (None, (Pointer,)),
     "outq_len": (_INT, (Pointer,)),
     "flush": (_INT, (Pointer, _INT)),

@@ -79,6 +79,9 @@ class KafkaSinkOptions(EventOptions):
     timeout: Annotated[PositiveDuration, no_longer_than("5m", _CLIENT)] = 2.0
     max_attempts: int = Field(default=3, gt=0, le=_MOST_ATTEMPTS)
     rebalance_interval: Annotated[PositiveDuration, no_longer_than("1h", _CLIENT)] = 15.0
+    exactly_once: bool = False
+    transactional_id: str = ""
+    position_topic: str = ""
     required_acks: int = Field(default=-1, ge=-1, le=1000)
     asynchronous: bool = Field(default=False, alias="async")
     batch_size: int | None = Field(default=None, gt=0, le=1_000_000)
@@ -133,6 +136,35 @@ class KafkaSinkOptions(EventOptions):
         """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
         return self.properties() | {"enable.idempotence": "false"}
 
+    def consumer_properties(self) -> dict[str, Property]:
+        """For a Consumer that is assigned its partitions, and is told where they end."""
+        given = {name: value for name, value in self.kafka.items() if not _is_of_producers(name)}
+        return {
+            **given,
+            "bootstrap.servers": ",".join(self.hosts),
+            "client.id": "psql-streamer",
+            "group.id": "psql-streamer",  # wanted by the client; nothing is joined and committed
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        }
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """See SinkOptions.is_exactly_once."""
+        return self.exactly_once
+
+    @property
+    def position_topic_name(self) -> str:
+        """Where transactions say how far they bring the sources."""
+        return self.position_topic or f"{self.transactional_id}.position"
+
+    def resources(self) -> Iterator[str]:
+        """See PartOptions.resources."""
+        if self.exactly_once:
+            yield f'transactionalId "{self.transactional_id}"'
+            yield f'positionTopic "{self.position_topic_name}"'
+
     def may_write(self, place: str) -> bool:
         """See SinkOptions.may_write. A source's topic that begins with ^ is a regular expression."""
         host, _, read = place.partition("/")
@@ -145,6 +177,7 @@ class KafkaSinkOptions(EventOptions):
             self.transactions_to,
             self.schema_topic,
             self.dead_letter_topic,
+            self.position_topic_name if self.exactly_once else "",
         )
         written = [topic for topic in given if topic]
         if self.topic_prefix:
@@ -180,6 +213,25 @@ class KafkaSinkOptions(EventOptions):
         return self
 
     @model_validator(mode="after")
+    def _transactions_have_an_id(self) -> Self:
+        if not self.exactly_once:
+            for name, value in (("transactionalId", self.transactional_id), ("positionTopic", self.position_topic)):
+                if value:
+                    raise ValueError(f"{name} has no effect without exactlyOnce = true")
+            return self
+        if not self.transactional_id:
+            raise ValueError(
+                "exactlyOnce needs transactionalId: a name that no other instance at these brokers writes with"
+            )
+        check_topic("positionTopic", self.position_topic_name)
+        if self.required_acks != -1:
+            raise ValueError(f"exactlyOnce needs requiredAcks = -1, which is {self.required_acks}")
+        with suppress(KafkaException):  # a value that is none is told below
+            if not self.idempotent:
+                raise ValueError('exactlyOnce needs kafka."enable.idempotence" = true')
+        return self
+
+    @model_validator(mode="after")
     def _client_takes_the_properties(self) -> Self:
         # Without brokers a client validates its properties and connects nowhere.
         properties = self.properties() | {"log_level": "0"}
@@ -192,6 +244,29 @@ class KafkaSinkOptions(EventOptions):
         if _refusal(properties):
             raise ValueError(f"kafka: {_why(properties)}")
         return self
+
+
+_PRODUCERS = (
+    "linger.",
+    "queue.buffering.",
+    "batch.",
+    "compression.",
+    "message.send.",
+    "enable.idempotence",
+    "transaction.",
+)
+_OF_PRODUCERS = (
+    "acks",
+    "request.required.acks",
+    "partitioner",
+    "retries",
+    "enable.gapless.guarantee",
+)
+
+
+def _is_of_producers(name: str) -> bool:
+    """A consumer would complain of it in the log."""
+    return name in _OF_PRODUCERS or name.startswith(_PRODUCERS)
 
 
 def _may_be(written: str, read: str) -> bool:

@@ -34,7 +34,7 @@ class _Rule:
 _RULES = (
     _Rule(("bootstrap.servers", "metadata.broker.list"), "hosts sets it"),
     _Rule(("test.mock.num.brokers",), "records would go to brokers inside this process, and be gone with it"),
-    _Rule(("transactional.id",), "this sink does not write in transactions"),
+    _Rule(("transactional.id",), "transactionalId sets it, with exactlyOnce"),
     _Rule(("delivery.report.only.error",), "the sink waits for every delivery itself"),
     _Rule(("request.required.acks", "acks"), "requiredAcks sets it", only=("{required_acks}",)),
     _Rule(

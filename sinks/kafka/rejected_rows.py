@@ -28,13 +28,23 @@ class RejectedRows:
             what = f"rule {batch.rejections[0].rule!r} puts rows aside and there is no place for them"
             raise SinkRefused(what, 'set deadLetterTopic, or onError = "stop"')
         self._topic = topic
-        self._waiting = deque(
-            _letters(topic, rejection, encode(_alone(batch, rejection))) for rejection in batch.rejections
-        )
+        self._all = [_letters(topic, rejection, encode(_alone(batch, rejection))) for rejection in batch.rejections]
+        self._waiting = deque(self._all)
 
     def __len__(self) -> int:
         """How many rejections of handlers are not durable."""
         return len(self._waiting)
+
+    @property
+    def wants_singly(self) -> bool:
+        """See DeadLetters.wants_singly."""
+        return any(letters.wants_singly for _, letters in self._all)
+
+    def write_again(self) -> None:
+        """None of them was written after all."""
+        for _, letters in self._all:
+            letters.write_again()
+        self._waiting = deque(self._all)
 
     def deliver(self, delivery: Delivery) -> Iterator[Records]:
         """Write them; gives the records of each rejection when they are acknowledged, and goes on with what is left

@@ -37,6 +37,13 @@ class Shipment:
         self._failed: list[Failed] = []
         self._written: dict[int, Written] = {}
 
+    def of_rest(self) -> Shipment:
+        """The same records, of which none was handed over yet. Those that are rejected stay so."""
+        again = Shipment(self.records, self.singly)
+        for place, error in self.rejected.items():
+            again.reject(place, error)
+        return again
+
     @property
     def waiting(self) -> int:
         """How many records have yet to be handed to a client."""

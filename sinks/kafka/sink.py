@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-import numpy as np
 from confluent_kafka.admin import AdminClient
-from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.interfaces import AliveKeys, Finding, KeysRequest, Published, Sink, Status
-from psql_streamer.model import Batch, Marker, Stats
+from psql_streamer.interfaces import AliveKeys, Finding, KeysRequest, Published, Sink, Status, Transaction
+from psql_streamer.model import Batch, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from sinks.kafka.alive_keys import find_alive_keys
+from sinks.kafka.batch_writer import BatchWriter, Encoder, Unfinished
 from sinks.kafka.check import KafkaCheck
-from sinks.kafka.dead_letters import DeadLetters, advice, describe
-from sinks.kafka.delivery import Delivery, Rejections
+from sinks.kafka.delivery import Delivery
 from sinks.kafka.options import KafkaSinkOptions
-from sinks.kafka.outgoing import Outgoing
-from sinks.kafka.partitioner import NO_PARTITION, partitions
-from sinks.kafka.rejected_rows import RejectedRows
+from sinks.kafka.position_topic import PositionTopic
 from sinks.kafka.review import KafkaReview
-from sinks.kafka.shipment import Shipment
-from sinks.kafka.topics import TopicRefused, Topics
+from sinks.kafka.topics import Topics
+from sinks.kafka.transactional_delivery import TransactionalDelivery
+from sinks.kafka.transactions import Transactions
 
 _MOST_NAMES = 2000
 """Tables, and columns, that are counted by themselves."""
@@ -38,27 +33,6 @@ _MOST_NAMES = 2000
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
 _NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: Kafka does not allow the topic that messageTopic makes of it'
 _MANY_PREFIXES = "messages with more than %d prefixes are skipped: the others are counted as %s"
-
-
-class Encoder(Protocol):
-    """Makes records of a batch; psql_streamer.events has the formats."""
-
-    def encode(self, batch: Batch) -> Records:
-        """The batch's records, in commit order."""
-
-    def stop(self) -> None:
-        """Release what it holds."""
-
-
-@dataclass(slots=True)
-class _Unfinished:
-    """A batch on its way: its records, how far they are, and what is done with those that were rejected."""
-
-    batch: Batch
-    records: Records
-    shipment: Shipment
-    letters: DeadLetters | None = None
-    rejected_rows: RejectedRows | None = None
 
 
 class KafkaSink(Sink):
@@ -74,14 +48,16 @@ class KafkaSink(Sink):
         self._options = options
         self._encoder = encoder or options.make_encoder()
         self._check = KafkaCheck(name, options)
-        self._own_partitioner = "partitioner" not in options.kafka
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
-        self._unfinished: _Unfinished | None = None
+        self._unfinished: Unfinished | None = None
+        self._transactions: Transactions | None = None
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
+        self._writer = BatchWriter(options, self._encoder, self._log)
         self._state = Status(True, "not started")
-        self._counts = dict.fromkeys(("events", "bytes", "batches", "excluded", "dead_lettered", "retries"), 0)
+        names = ("events", "bytes", "batches", "excluded", "dead_lettered", "retries")
+        self._counts = dict.fromkeys((*names, "transactions") if options.exactly_once else names, 0)
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
@@ -106,7 +82,7 @@ class KafkaSink(Sink):
         """Make the client and ask the brokers for their metadata: a wrong address or password shows now."""
         self.stop()
         options = self._options
-        self._delivery = Delivery(options.properties(), options.delivery_timeout, self._log)
+        self._delivery = self._make_delivery()
         self._topics = Topics(
             self._delivery,
             host=options.hosts[0],
@@ -118,6 +94,8 @@ class KafkaSink(Sink):
         )
         try:
             self._delivery.metadata(None, options.timeout)
+            if self._transactions is not None:
+                self._transactions.begin_session()
         except SinkError as error:
             self.stop()
             self._state = Status(False, str(error))
@@ -130,20 +108,44 @@ class KafkaSink(Sink):
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
         started = time.monotonic()
-        try:
+        with self._telling():
             unfinished = self._begun(batch)
-            rejected = self._write(unfinished)
-        except StreamerError as error:
-            self._counts["retries"] += isinstance(error, SinkUnavailable)
-            self._state = Status(False, str(error))
-            raise
+            self._write(unfinished)
         self._unfinished = None
-        self._count(unfinished.records, len(rejected))
-        if self._state.ok or len(unfinished.records):  # a batch without records says nothing of the brokers
-            self._state = Status(True, f"wrote up to {batch.position}")
-        if self._debug:
-            seconds = time.monotonic() - started
-            self._log.info("wrote %d records in %.1f ms", len(unfinished.records), seconds * 1000)
+        self._note_written([unfinished], started)
+
+    @property
+    def is_transactional(self) -> bool:
+        """See Sink.is_transactional: with exactlyOnce."""
+        return self._options.exactly_once
+
+    def write_transaction(self, transaction: Transaction) -> None:
+        """See Sink.write_transaction. SinkRefused as for `write`, and when another instance has taken over."""
+        started = time.monotonic()
+        with self._telling():
+            _, topics = self._started()
+            if self._transactions is None:
+                raise SinkRefused(f"sink {self.name} writes no transactions", "set exactlyOnce")
+            try:
+                finished = self._transactions.write(transaction, topics)
+            except SinkUnavailable:
+                topics.forget()
+                raise
+        self._counts["transactions"] += 1
+        self._note_written(finished, started)
+
+    def find_note(self, source: str) -> bytes | None:
+        """See Sink.find_note."""
+        return None if self._transactions is None else self._transactions.find_note(source)
+
+    def _make_delivery(self) -> Delivery:
+        options, settings = self._options, self._options.properties()
+        if not options.exactly_once:
+            return Delivery(settings, options.delivery_timeout, self._log)
+        delivery = TransactionalDelivery(settings, options.delivery_timeout, self._log, options.transactional_id)
+        notes = PositionTopic(options, self._log)
+        self._transactions = Transactions(delivery, self._writer, notes, self._log)
+        return delivery
 
     def interrupt(self) -> None:
         """See Sink.interrupt."""
@@ -154,7 +156,7 @@ class KafkaSink(Sink):
         """See Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
-        self._delivery = self._topics = self._unfinished = None
+        self._delivery = self._topics = self._unfinished = self._transactions = None
         self._encoder.stop()
 
     def status(self) -> Status:
@@ -162,8 +164,9 @@ class KafkaSink(Sink):
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, dead_lettered, retries; excluded and, by table, skipped: changes that
-        have no topic, as it was wanted or for want of a rule; nulled: values that the format cannot hold, by column.
+        """events and bytes acknowledged, batches, dead_lettered, retries, with exactlyOnce transactions; excluded and,
+        by table, skipped: changes that have no topic, as it was wanted or for want of a rule; nulled: values that the
+        format cannot hold, by column.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
@@ -174,91 +177,56 @@ class KafkaSink(Sink):
         """With debug, a line per batch."""
         self._debug = on
 
-    def _begun(self, batch: Batch) -> _Unfinished:
+    def _begun(self, batch: Batch) -> Unfinished:
         """What is left of the batch, all of it when it comes for the first time."""
         if self._unfinished is None or self._unfinished.batch is not batch:
             if self._unfinished is not None and self._delivery is not None:
                 self._delivery.abandon()
-            records = self._encoder.encode(batch)
-            self._unfinished = _Unfinished(batch, records, Shipment(_outgoing(records)))
+            self._unfinished = self._writer.begin(batch)
         return self._unfinished
 
-    def _write(self, unfinished: _Unfinished) -> Rejections:
-        """Deliver, and put aside what is rejected; returns what was put aside."""
+    def _write(self, unfinished: Unfinished) -> None:
+        delivery, topics = self._started()
+        try:
+            self._writer.write(delivery, topics, unfinished)
+        except SinkUnavailable:
+            topics.forget()
+            raise
+
+    def _started(self) -> tuple[Delivery, Topics]:
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
+        return self._delivery, self._topics
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Failures show in the status."""
         try:
-            self._write_rejected_rows(self._delivery, self._topics, unfinished)
-            self._skip_impossible_messages(self._topics, unfinished)
-            rejected = self._deliver(self._delivery, self._topics, unfinished.shipment)
-            if rejected:
-                self._put_aside(self._delivery, self._topics, unfinished, rejected)
-        except SinkUnavailable:
-            self._topics.forget()
+            yield
+        except StreamerError as error:
+            self._counts["retries"] += isinstance(error, SinkUnavailable)
+            self._state = Status(False, str(error))
             raise
+
+    def _note_written(self, finished: Sequence[Unfinished], started: float) -> None:
+        """Count what is durable."""
+        for one in finished:
+            self._count(one)
+        count = sum(len(one.records) for one in finished)
+        if self._state.ok or count:  # a batch without records says nothing of the brokers
+            self._state = Status(True, f"wrote up to {finished[-1].batch.position}")
         if self._options.verbose:
-            self._log_each(unfinished.records)
-        return rejected
+            for one in finished:
+                self._log_each(one.records)
+        if self._debug:
+            self._log.info("wrote %d records in %.1f ms", count, (time.monotonic() - started) * 1000)
 
-    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> Rejections:
-        delivery.settle(shipment)
-        if shipment.waiting:
-            shipment.direct(self._partitions(shipment.records, topics))
-        return delivery.deliver(shipment)
-
-    def _skip_impossible_messages(self, topics: Topics, unfinished: _Unfinished) -> None:
-        """Leave out messages whose topics brokers do not make, before anything is written."""
-        while unfinished.batch.messages and unfinished.shipment.untouched:
-            try:
-                topics.partitions(unfinished.records.topic_names)
-            except TopicRefused as error:
-                records = unfinished.records
-                if not (messages := _messages_to(error.topic, records)):
-                    raise
-                skipped = Counter(records.skipped_messages) + messages
-                records = replace(records.drop_topic(error.topic), skipped_messages=skipped)
-                unfinished.records, unfinished.shipment = records, Shipment(_outgoing(records))
-            else:
-                return
-
-    def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished) -> None:
-        """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
-        topic = self._options.dead_letter_topic
-        if not unfinished.batch.rejections:
-            return
-        if unfinished.rejected_rows is None:
-            unfinished.rejected_rows = RejectedRows(topic, self._encoder.encode, unfinished.batch)
-        if topic and unfinished.rejected_rows:
-            topics.partitions((topic,))
-        for records in unfinished.rejected_rows.deliver(delivery):
-            self._counts["dead_lettered"] += len(records)
-            self._skip(records)
-            self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
-
-    def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
-        """Where each record goes, by what is known of the topics now."""
-        counts = topics.partitions(records.topic_names)
-        if not self._own_partitioner:
-            return records.partitions
-        return partitions(records.keys, counts[records.topics])
-
-    def _put_aside(self, delivery: Delivery, topics: Topics, unfinished: _Unfinished, rejected: Rejections) -> None:
-        topic, records = self._options.dead_letter_topic, unfinished.records
-        if topic:
-            if unfinished.letters is None:
-                topics.partitions((topic,))
-                unfinished.letters = DeadLetters(topic, records, rejected)
-            refused = unfinished.letters.deliver(delivery)
-            self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
-        else:
-            refused = rejected
-        for index, error in refused.items():
-            where = topic or records.topic_of(index)
-            what = f'topic "{where}" rejects {describe(records, index)}: {error.str()}'
-            raise SinkRefused(what, advice(error))
-
-    def _count(self, records: Records, dead_lettered: int) -> None:
-        self._counts["events"] += len(records) - dead_lettered
+    def _count(self, finished: Unfinished) -> None:
+        records, dead_lettered = finished.records, finished.dead_lettered
+        for aside in finished.put_aside:
+            dead_lettered += len(aside)
+            self._skip(aside)
+        self._counts["events"] += len(records) - finished.dead_lettered
         self._counts["bytes"] += nbytes(records.keys) + nbytes(records.values)
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
@@ -287,17 +255,3 @@ class KafkaSink(Sink):
             table, topic = records.table_of(index), records.topic_of(index)
             commit = fields_of(records.source).show_commit(int(records.commit[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)
-
-
-def _messages_to(topic: str, records: Records) -> Counter[str]:
-    """The logical messages to a topic by prefix; none when something else goes there, too."""
-    at = np.flatnonzero(records.topics == records.topic_names.index(topic))
-    if (records.op[at] != Marker.MESSAGE).any():
-        return Counter()
-    return Counter(records.table_of(index) for index in at.tolist())
-
-
-def _outgoing(records: Records) -> Outgoing:
-    """The records, not directed to any partition yet."""
-    undirected = np.full(len(records), NO_PARTITION, np.int32)
-    return Outgoing(records.topic_names, records.topics, records.keys, records.values, undirected, records.headers)

@@ -14,7 +14,7 @@ from psql_streamer.checkpoint.store import Store
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.database import Database
-from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
+from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions, repeats
 from tests.kafka_reader import consume
 from tests.sections import kafka_section, postgres_section
 from tests.service import Service
@@ -53,6 +53,7 @@ def _stored(service: Service) -> Lsn | None:
 
 @pytest.mark.behaviour("K1", "K2", "R2", "R3")
 @pytest.mark.slow
+@pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize(("kills", "steps"), [(8, 1), pytest.param(20, 5, marks=pytest.mark.soak)])
 def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the_order(
     database: Database,
@@ -62,11 +63,14 @@ def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the
     monkeypatch: pytest.MonkeyPatch,
     kills: int,
     steps: int,
+    exactly_once: bool,
 ) -> None:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(_MARK, mark)
     database.execute(SCHEMA)
-    config = postgres_section(database, startRetryInterval="100ms", batchSize=2000) + kafka_section(kafka, topic_prefix)
+    once = {"exactlyOnce": True, "transactionalId": topic_prefix} if exactly_once else {}
+    config = postgres_section(database, startRetryInterval="100ms", batchSize=2000)
+    config += kafka_section(kafka, topic_prefix, **once)
     moments = random.Random(mark)
     stored: list[Lsn | None] = []
     with Service(tmp_path, config) as service:
@@ -92,7 +96,10 @@ def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the
 
     assert stored == sorted(stored, key=lambda lsn: lsn or 0), "the position never goes back"
     assert len(set(stored)) > steps, "it got on between the kills"
-    records = consume(kafka, [f"{topic_prefix}.{table}" for table in TABLES], timeout=60)
+    isolation = "read_committed" if exactly_once else "read_uncommitted"
+    topics = [f"{topic_prefix}.{table}" for table in TABLES]
+    records = consume(kafka, topics, timeout=60, isolation_level=isolation)
+    assert not (exactly_once and repeats(records))
     assert_nothing_is_lost(records, database, TABLES)
     assert_order_per_key(records)
     assert distinct_transactions(records) == load.committed

@@ -17,7 +17,7 @@ from tests.kafka_sinks import options
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"bootstrap.servers": "other:9092"}, "hosts sets it"),
     ({"metadata.broker.list": "other:9092"}, "hosts sets it"),
-    ({"transactional.id": "x"}, "does not write in transactions"),
+    ({"transactional.id": "x"}, "transactionalId sets it, with exactlyOnce"),
     ({"test.mock.num.brokers": 1}, "brokers inside this process"),
     ({"delivery.report.only.error": False}, "waits for every delivery itself"),
     ({"acks": 0}, "but for -1: requiredAcks sets it"),

@@ -17,8 +17,9 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.sink_runner import SinkRunner
 
 _BATCH = Batch(
     SourceInfo(POSTGRESQL, "db1", "h", "d"),

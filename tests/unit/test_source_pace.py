@@ -18,8 +18,9 @@ from psql_streamer.interfaces import Sink as SinkPart
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, LogicalMessage, Position, SourceInfo, Stats
 from psql_streamer.options import SinkOptions, SourceOptions
+from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.sink_runner import Item, SinkRunner
+from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.source_runner import SourceRunner
 
 SMALL, LARGE = 1000, 1 << 20

@@ -1,0 +1,148 @@
+"""The topic in which a sink's transactions say how far they have brought the sources.
+
+Each transaction writes one record, with what is noted of all sources, to partition 0. The last record that was
+committed counts. Only one client at a time writes it, the one that has the transactional id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
+    AdminClient,
+    OffsetSpec,
+)
+
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from sinks.kafka.delivery import Delivery
+from sinks.kafka.errors import sink_error
+from sinks.kafka.options import CreateTopics, KafkaSinkOptions
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.topics import Topics
+
+_OFFSETS = (200, 20_000, 1 << 62)
+"""How far it looks back from the topic's end. A transaction takes two offsets; one that was given up takes some more.
+"""
+
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+"""Brokers compact all but the last segment, so a small one keeps the topic small."""
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a transaction noted. token: no other transaction has it. notes: by source."""
+
+    token: str
+    notes: Mapping[str, bytes]
+
+
+NOTHING_NOTED = Noted("", {})
+
+
+class PositionTopic:
+    """options: of the sink. log: for what the client says."""
+
+    def __init__(self, options: KafkaSinkOptions, log: logging.Logger) -> None:
+        self._options = options
+        self._log = log
+        self._name = options.position_topic_name
+
+    def make(self, delivery: Delivery) -> None:
+        """Make the topic if there is none. SinkUnavailable, SinkRefused."""
+        options = self._options
+        copies = -1 if options.create_topics is None else options.create_topics.replication_factor
+        Topics(
+            delivery,
+            host=options.hosts[0],
+            timeout=options.timeout,
+            interval=options.rebalance_interval,
+            appear_timeout=options.delivery_timeout,
+            create=CreateTopics(partitions=1, replication_factor=copies, config=_SETTINGS),
+            admin=lambda: AdminClient({**options.admin_properties()}),
+        ).partitions((self._name,))
+
+    def to_record(self, noted: Noted) -> Outgoing:
+        """What a transaction writes."""
+        notes = {source: json.loads(note) for source, note in noted.notes.items()}
+        value = json.dumps({"transaction": noted.token, "sources": notes}).encode()
+        key = self._options.transactional_id.encode()
+        first = np.zeros(1, np.int32)
+        return Outgoing((self._name,), first, pa.array([key], pa.binary()), pa.array([value], pa.binary()), first)
+
+    def read(self) -> Noted:
+        """What the last transaction noted that was committed. Behind TransactionalDelivery.initialize, there is none
+        that may be committed yet. SinkUnavailable, SinkRefused.
+        """
+        partition = TopicPartition(self._name, 0)
+        consumer = Consumer(self._options.consumer_properties(), logger=self._log)
+        try:
+            first, _ = consumer.get_watermark_offsets(partition, timeout=self._options.timeout)
+            end = self._find_end(partition)
+            for offsets in _OFFSETS:
+                start = max(first, end - offsets)
+                found = self._read_between(consumer, start, end) if start < end else None
+                if found is not None or start == first:
+                    return NOTHING_NOTED if found is None else self._parse(found)
+            return NOTHING_NOTED
+        except KafkaException as error:
+            raise sink_error(f'topic "{self._name}" cannot be read', error.args[0]) from None
+        finally:
+            consumer.close()
+
+    def _find_end(self, partition: TopicPartition) -> int:
+        """Behind the last record, which a transaction that is open may have written."""
+        admin = AdminClient({**self._options.admin_properties()})
+        asked = admin.list_offsets(
+            {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=self._options.timeout,
+        )
+        return int(asked[partition].result().offset)
+
+    def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
+        """The last record's value."""
+        found: bytes | None = None
+        consumer.assign([TopicPartition(self._name, 0, start)])
+        deadline = time.monotonic() + self._options.delivery_timeout
+        while time.monotonic() < deadline:
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            if message.error() is None:
+                found = message.value() if message.key() == self._options.transactional_id.encode() else found
+                deadline = time.monotonic() + self._options.delivery_timeout
+            elif _require_end(message) >= end:
+                return found
+        raise SinkUnavailable(
+            f'topic "{self._name}" has records of a transaction that is open and not of this sink\'s',
+            "give the sink a positionTopic of its own, or wait until brokers end the transaction",
+        )
+
+    def _parse(self, value: bytes) -> Noted:
+        try:
+            fields = json.loads(value)
+            notes = {str(source): json.dumps(note).encode() for source, note in fields["sources"].items()}
+            return Noted(str(fields["transaction"]), notes)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise SinkRefused(
+                f'topic "{self._name}" has a record that is no position of psql-streamer\'s',
+                "give the sink a positionTopic of its own",
+            ) from None
+
+
+def _require_end(message: Message) -> int:
+    """The offset at which a partition ends for now; another error is raised."""
+    error = message.error()
+    assert error is not None  # noqa: S101 - the caller looked
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return int(message.offset() or 0)

@@ -1,0 +1,174 @@
+"""Delivery in transactions: what was handed over since the last begin is written together, or not at all.
+
+A transaction ends with the first record of it that fails, whatever the reason: brokers take a transaction without gaps.
+Then all of it is written again by a new client. The new client takes over the transactional id, by which brokers know
+that the transaction of the client before is not wanted any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+
+from psql_streamer.batching import TRANSACTION_LOOK_SECONDS
+from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
+from psql_streamer.interfaces import ConsumedOffsets
+from sinks.kafka.clients import Clients
+from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
+from sinks.kafka.errors import REJECTED
+from sinks.kafka.producer import Failed
+from sinks.kafka.shipment import Shipment
+from sinks.kafka.transactional_producer import TransactionalProducer
+
+_TAKEN_OVER = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+"""Another client has initialized the transactional id, or brokers have ended a transaction that took too long."""
+
+_MEMBER_IS_GONE = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
+"""The member of the consumer group that has consumed the records does not have their partitions any more."""
+
+
+class TransactionSpoiled(SinkUnavailable):
+    """Kafka rejects a record of the transaction. It is known by now which one it is, or will be with the next attempt:
+    the transaction can be written again at once.
+    """
+
+
+class TransactionalDelivery(Delivery):
+    """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, and then `begin`.
+
+    transactional_id: by which brokers know the clients that follow each other.
+    """
+
+    singles_out = False
+
+    def __init__(
+        self, properties: Mapping[str, str], delivery_timeout: float, log: logging.Logger, transactional_id: str
+    ) -> None:
+        self._id = transactional_id
+        self._singly = self._is_initialized = False
+        super().__init__({**properties, "transactional.id": transactional_id}, delivery_timeout, log)
+
+    def initialize(self) -> None:
+        """Take over the transactional id, unless this client has it. Nothing is left open behind it."""
+        if not self._is_initialized:
+            self._repeat("did not give the transactional id", self._client.init_transactions)
+            self._is_initialized = True
+
+    def begin(self, singly: bool) -> None:
+        """Begin a transaction. singly: one record a request, to find those that Kafka rejects."""
+        if singly != self._singly:
+            self._singly = singly
+            self.abandon()
+        self.initialize()
+        self._repeat("did not begin a transaction", lambda _: self._client.begin_transaction())
+
+    def send_offsets(self, consumed: Sequence[ConsumedOffsets]) -> None:
+        """Commit offsets of consumer groups with the transaction."""
+        for one in consumed:
+            if one.offsets:
+                self._repeat("did not take the consumer group's offsets", self._offsets_sender(one))
+
+    def commit(self) -> None:
+        """Make what was delivered since `begin` visible. After an error it may be visible or not."""
+        self._repeat("did not commit the transaction", self._client.commit_transaction)
+
+    def abandon(self) -> None:
+        self._is_initialized = False
+        super().abandon()
+
+    def _make_producer(self, more: Mapping[str, str]) -> Clients:
+        properties = {**self._properties, **more, **(ONE_A_REQUEST if self._singly else {})}
+        with self._starting():
+            client = self._client = TransactionalProducer(properties, self._complaints.add, self._log)
+            return Clients(lambda: client, self._log, most=1)
+
+    def _producer_for(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
+        return self._producer
+
+    def _judge(self, producer: Clients, shipment: Shipment) -> None:  # noqa: ARG002 - see Delivery
+        failed = shipment.land()
+        if not failed:
+            self._complaints.settle()
+            return
+        if not any(failure.error.code() in REJECTED for failure in failed):
+            raise self._not_delivered(shipment, failed)
+        rejected = _find_rejected(failed)
+        shipment.rejected.update({failure.place: failure.error for failure in rejected})
+        shipment.singly = shipment.singly or not rejected
+        raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
+
+    def _serve(self, producer: Clients, shipment: Shipment) -> None:
+        try:
+            super()._serve(producer, shipment)
+        except SinkError:
+            raise self._fatal() or SinkUnavailable("the Kafka client failed for good") from None
+
+    def _replace(self, producer: Clients, shipment: Shipment) -> None:
+        """Nothing of the transaction is kept, and its client is not replaced before it has said why."""
+
+    def _repeat(self, what: str, call: Callable[[float], None]) -> None:
+        """Call until the brokers have answered, for as long as for a delivery."""
+        deadline = time.monotonic() + self._delivery_timeout
+        while True:
+            try:
+                call(TRANSACTION_LOOK_SECONDS)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                self._listen()
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise self._fatal() or self._explain(what, error) from None
+            else:
+                return
+            self.wait(0)
+
+    def _listen(self) -> None:
+        """Take what the client says of its connections: the call that waited for them names no reason."""
+        try:
+            self._producer.poll()
+        except KafkaException:
+            return
+
+    def _explain(self, what: str, error: KafkaError) -> SinkError:
+        if error.code() in _TAKEN_OVER:
+            return self._taken_over(error)
+        if error.code() in _MEMBER_IS_GONE:
+            return SinkUnavailable(f"the consumer group has given the partitions to another member: {error.str()}")
+        return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
+
+    def _fatal(self) -> SinkError | None:
+        error = self._client.fatal_error
+        if error is None:
+            return None
+        return self._taken_over(error) if error.code() in _TAKEN_OVER else SinkUnavailable(error.str())
+
+    def _taken_over(self, error: KafkaError) -> SinkRefused:
+        return SinkRefused(
+            f'transactionalId "{self._id}" was taken over by another instance, or a transaction took longer than '
+            f"transaction.timeout.ms: {error.str()}",
+            "stop the other instance or give it a transactionalId of its own; if there is none, start this one again",
+        )
+
+    def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
+        return lambda seconds: self._client.send_offsets(consumed, seconds)
+
+
+def _find_rejected(failed: Sequence[Failed]) -> Sequence[Failed]:
+    """Those that are known to be the reason; none where any record of a request may be.
+
+    Of a request with invalid records each of them is reported as such, and the others as _INVALID_DIFFERENT_RECORD
+    (KIP-467). For other reasons the whole request is rejected.
+    """
+    rejected = [failure for failure in failed if failure.error.code() in REJECTED]
+    others = [failure for failure in rejected if failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD]
+    if others:
+        return [failure for failure in rejected if failure not in others]
+    return rejected if len(rejected) == 1 else []
