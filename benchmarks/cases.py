@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.burst import Burst
-from benchmarks.drain import DISCARD, ONE_TOPIC, TOPIC_PER_TABLE, Drain, with_rule
+from benchmarks.drain import DISCARD, EXACTLY_ONCE, ONE_TOPIC, TOPIC_PER_TABLE, Drain, with_rule
 from benchmarks.figures import Goal, at_least, at_most
 from benchmarks.idle import Idle
 from benchmarks.latency import Steady
@@ -160,6 +160,12 @@ CASES = (
     Case("jsonb", "a jsonb document", Drain(_one(DOCUMENTS, 200_000), 50_000), (_MEMORY,)),
     Case("arrays", "4 arrays", Drain(_one(ARRAYS, 80_000), 20_000), (_MEMORY,)),
     Case(
+        "exactly-once",
+        "narrow, in transactions",
+        Drain(_NARROW, 200_000, Setup(EXACTLY_ONCE)),
+        (at_least(0.8, "rate", of="narrow"), _MEMORY),
+    ),
+    Case(
         "spark-none",
         "narrow, with the Spark handler but no rule",
         Drain(_NARROW, 200_000, _NO_RULE),
@@ -222,6 +228,12 @@ CASES = (
         Steady(100, 1000),
         (at_most(6, "p50"), at_most(15, "p99"), _MEMORY),
         quick=True,
+    ),
+    Case(
+        "latency-exactly-once",
+        "1,000 a second into one table, in transactions",
+        Steady(1, 1000, setup=Setup(EXACTLY_ONCE)),
+        (at_most(30, "p50"), at_most(100, "p99")),
     ),
     Case(
         "latency-spark-1",

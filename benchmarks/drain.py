@@ -25,6 +25,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 _KAFKA = 'type = "kafka"\nhosts = ["{hosts}"]\n'
 ONE_TOPIC = _KAFKA + 'topicFallback = "{topic}"'
 TOPIC_PER_TABLE = _KAFKA + 'topicPrefix = "{topic}"'
+EXACTLY_ONCE = ONE_TOPIC + '\nexactlyOnce = true\ntransactionalId = "{topic}"'
 DISCARD = 'type = "stub_discard"'
 
 
@@ -61,12 +62,14 @@ class Drain:
         with self._topics(stage, load, name) as topics:
             with Service(stage.folder, self.setup, slots("service"), stage.hosts, name) as service:
                 started = service.wait_until_streaming()
-                if topics is None:
-                    ended = service.wait_for_discarded(rows)
+                if topics is None or self.setup.is_transactional:
+                    ended = service.wait_for_events(rows)
                 else:
                     ended = topics.wait_for(rows, service.require_running)
                 used = service.used()
-            if topics is not None:
+            if topics is not None and self.setup.is_transactional:
+                topics.require_committed(rows)
+            elif topics is not None:
                 topics.require(rows)
             limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
         seconds = ended - started.at

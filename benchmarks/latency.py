@@ -82,7 +82,10 @@ class Steady:
                 latencies = _latencies(consumer, count - unmeasured)
             used, passed, ended = service.used(), service.stages(), time.monotonic()
             consumer.close()
-            topics.require(count)
+            if self.setup.is_transactional:
+                topics.require_committed(count)
+            else:
+                topics.require(count)
         cpu = used.cpu_since(before)
         seconds = ended - began
         shares = {**_stage_figures(stages, passed, seconds), "core": sum(cpu.values()) / seconds}

@@ -31,6 +31,11 @@ class Setup:
     spark: str = ""
     snapshot: str = "never"
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether records are written in transactions: then brokers count the ends of transactions as records."""
+        return "exactlyOnce" in self.sink
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -91,8 +96,8 @@ class Service(Program):
             time.sleep(0.05)
         raise BenchmarkFailed(f"the service was not well within {seconds:.0f} s: {self._said()}")
 
-    def wait_for_discarded(self, events: int, seconds: float = 600.0) -> float:
-        """The time (time.time) at which /stats first told of so many events at a sink that has no topics."""
+    def wait_for_events(self, events: int, seconds: float = 600.0) -> float:
+        """The time (time.time) at which /stats first told of so many events at the sink."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.require_running()

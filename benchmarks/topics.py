@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from benchmarks.failures import BenchmarkFailed
@@ -88,6 +88,30 @@ class Topics:
         count = sum(self._offsets(self._admin(), OffsetSpec.latest()))
         if count != records:
             raise BenchmarkFailed(f"{count:,} records for {records:,} rows")
+
+    def require_committed(self, records: int) -> None:
+        """There are exactly so many for those who read what is committed."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.hosts,
+                "group.id": "benchmarks",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        places = [TopicPartition(name, at, 0) for name in self.names for at in range(self.partitions)]
+        consumer.assign(places)
+        count, left = 0, len(places)
+        while left:
+            for message in consumer.consume(10_000, 1.0):
+                is_end = message.error() is not None
+                left -= is_end
+                count += not is_end
+        consumer.close()
+        if count != records:
+            raise BenchmarkFailed(f"{count:,} committed records for {records:,} rows")
 
     def _have_leaders(self, admin: AdminClient) -> bool:
         try:
