@@ -82,11 +82,9 @@ class PositionTopic:
         """What the last transaction noted that was committed. Behind TransactionalDelivery.initialize, there is none
         that may be committed yet. SinkUnavailable, SinkRefused.
         """
-        partition = TopicPartition(self._name, 0)
         consumer = Consumer(self._options.consumer_properties(), logger=self._log)
         try:
-            first, _ = consumer.get_watermark_offsets(partition, timeout=self._options.timeout)
-            end = self._find_end(partition)
+            first, end = self._find_bounds()
             for offsets in _OFFSETS:
                 start = max(first, end - offsets)
                 found = self._read_between(consumer, start, end) if start < end else None
@@ -98,15 +96,18 @@ class PositionTopic:
         finally:
             consumer.close()
 
-    def _find_end(self, partition: TopicPartition) -> int:
-        """Behind the last record, which a transaction that is open may have written."""
-        admin = AdminClient({**self._options.admin_properties()})
-        asked = admin.list_offsets(
-            {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=self._options.timeout,
+    def _find_bounds(self) -> tuple[int, int]:
+        """The first offset, and the one behind the last record, which a transaction that is open may have written."""
+        admin, partition = AdminClient({**self._options.admin_properties()}), TopicPartition(self._name, 0)
+        first, end = (
+            admin.list_offsets(
+                {partition: which},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self._options.delivery_timeout,
+            )[partition].result()
+            for which in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
         )
-        return int(asked[partition].result().offset)
+        return int(first.offset), int(end.offset)
 
     def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
         """The last record's value."""

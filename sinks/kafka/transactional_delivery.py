@@ -1,8 +1,9 @@
 """Delivery in transactions: what was handed over since the last begin is written together, or not at all.
 
 A transaction ends with the first record of it that fails, whatever the reason: brokers take a transaction without gaps.
-Then all of it is written again by a new client. The new client takes over the transactional id, by which brokers know
-that the transaction of the client before is not wanted any more.
+Then all of it is written again by a new client, which takes over the transactional id: brokers end what the client
+before has left open. (rd_kafka_abort_transaction does not do: behind a request that was rejected the client skips
+sequence numbers, so that its next transaction fails, too.)
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class TransactionalDelivery(Delivery):
     ) -> None:
         self._id = transactional_id
         self._singly = self._is_initialized = False
+        self._known: set[str] = set()
         super().__init__({**properties, "transactional.id": transactional_id}, delivery_timeout, log)
 
     def initialize(self) -> None:
@@ -83,6 +85,7 @@ class TransactionalDelivery(Delivery):
 
     def abandon(self) -> None:
         self._is_initialized = False
+        self._known.clear()
         super().abandon()
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
@@ -93,6 +96,22 @@ class TransactionalDelivery(Delivery):
 
     def _producer_for(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
         return self._producer
+
+    def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
+        self._learn([name for name in shipment.records.topic_names if name not in self._known])
+        super()._hand_over(producer, shipment)
+
+    def _learn(self, topics: Sequence[str]) -> None:
+        """Make the client know the topics' partitions. For a record of a topic that it does not know yet, it would add
+        partition -1 to the transaction, which brokers then refuse.
+        """
+        if not topics:
+            return
+        found = self.metadata_of(topics, self._delivery_timeout)
+        for topic in topics:
+            if not found[topic].partitions:
+                raise SinkUnavailable(f'topic "{topic}" is not there any more')
+        self._known.update(topics)
 
     def _judge(self, producer: Clients, shipment: Shipment) -> None:  # noqa: ARG002 - see Delivery
         failed = shipment.land()

@@ -35,6 +35,11 @@ class _Open:
     def wants_singly(self) -> bool:
         return any(one.wants_singly for one in self.begun)
 
+    def write_again(self) -> None:
+        """Nothing of it was written."""
+        for unfinished in self.begun:
+            unfinished.write_again()
+
 
 class Transactions:
     """delivery: its client's. writer: of batches. topic: where notes are. log: for what is written again."""
@@ -76,9 +81,11 @@ class Transactions:
                     self._attempt(one, topics)
             except TransactionSpoiled as error:
                 self._log.warning("the transaction is written again: %s", error)
-                self._give_up(one)
+                self._delivery.abandon()
+                one.write_again()
             except StreamerError:
-                self._give_up(one)
+                self._delivery.abandon()
+                one.write_again()
                 raise
             else:
                 return
@@ -103,8 +110,3 @@ class Transactions:
             self._log.info("the transaction was committed, though brokers did not say so")
         one.in_doubt = False
         return is_committed
-
-    def _give_up(self, one: _Open) -> None:
-        self._delivery.abandon()
-        for unfinished in one.begun:
-            unfinished.write_again()

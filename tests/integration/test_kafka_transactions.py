@@ -1,0 +1,280 @@
+"""The Kafka sink with exactlyOnce: readers of what is committed see each batch once, whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.interfaces import Transaction
+from sinks.kafka.producer import Producer as SinkProducer
+from sinks.kafka.sink import KafkaSink
+from sinks.kafka.transactional_producer import TransactionalProducer
+from tests.kafka_reader import Record, consume
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started, wait_until
+
+Start = Callable[..., AbstractContextManager[KafkaSink]]
+
+
+@pytest.fixture
+def start(topic_prefix: str) -> Start:
+    """Starts a sink that writes rows in transactions."""
+
+    def begin(bootstrap: str, rows: list[Row], **section: object) -> AbstractContextManager[KafkaSink]:
+        once = {"exactlyOnce": True, "transactionalId": f"{topic_prefix}-once", "compression": "none"}
+        return started(bootstrap, Canned(rows), **once, **section)
+
+    return begin
+
+
+def transaction(number: int = 1, batches: int = 1, source: str = "db1") -> Transaction:
+    return Transaction([replace(BATCH) for _ in range(batches)], {source: json.dumps({"number": number}).encode()})
+
+
+def noted(sink: KafkaSink, source: str = "db1") -> object:
+    note = sink.find_note(source)
+    return None if note is None else json.loads(note)["number"]
+
+
+def committed(bootstrap: str, *topics: str) -> list[Record]:
+    return consume(bootstrap, topics, isolation_level="read_committed")
+
+
+def write_until_it_works(sink: KafkaSink, one: Transaction) -> None:
+    wrote = []
+
+    def works() -> bool:
+        try:
+            sink.write_transaction(one)
+        except SinkUnavailable:
+            return False
+        wrote.append(one)
+        return True
+
+    wait_until(works, 60)
+
+
+@pytest.mark.behaviour("K10")
+def test_batches_and_the_note_are_seen_together_and_the_next_instance_finds_the_note(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=3)
+    rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(100)]
+    seen = []
+
+    def commit(self: TransactionalProducer, seconds: float) -> None:
+        seen.append(len(committed(kafka, topic)))
+        commit_transaction(self, seconds)
+
+    commit_transaction = TransactionalProducer.commit_transaction
+    monkeypatch.setattr(TransactionalProducer, "commit_transaction", commit)
+    with start(kafka, rows) as sink:
+        assert sink.find_note("db1") is None
+        sink.write_transaction(transaction(1, batches=3))
+        assert sink.stats()["events"] == 300
+        assert sink.stats()["transactions"] == 1
+        sink.write_transaction(transaction(2))
+    assert seen == [0, 300], "before a commit nothing of its transaction is there"
+    assert len(committed(kafka, topic)) == 400
+    with start(kafka, rows) as sink:
+        assert noted(sink) == 2
+
+
+def test_a_note_of_one_source_leaves_those_of_others(kafka: str, topic_prefix: str, start: Start) -> None:
+    rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(1, source="db1"))
+        sink.write_transaction(transaction(2, source="db2"))
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(3, source="db2"))
+        assert (noted(sink, "db1"), noted(sink, "db2")) == (1, 3)
+    with start(kafka, rows) as sink:
+        assert (noted(sink, "db1"), noted(sink, "db2")) == (1, 3)
+
+
+def test_a_note_is_found_behind_many_transactions_that_were_given_up(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(7))
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-once"})
+    producer.init_transactions()
+    for _ in range(150):
+        producer.begin_transaction()
+        producer.produce(f"{topic_prefix}-once.position", b"{}", f"{topic_prefix}-once", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+    with start(kafka, rows) as sink:
+        assert noted(sink) == 7
+
+
+@pytest.mark.behaviour("K10")
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_commit_without_an_answer_is_found_out_about_and_not_made_twice(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(100)]
+    one = transaction(1)
+
+    def commit(self: TransactionalProducer, seconds: float) -> None:
+        monkeypatch.undo()
+        if is_made:
+            commit_transaction(self, seconds)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    commit_transaction = TransactionalProducer.commit_transaction
+    with start(kafka, rows) as sink:
+        monkeypatch.setattr(TransactionalProducer, "commit_transaction", commit)
+        with pytest.raises(SinkUnavailable, match="did not commit the transaction"):
+            sink.write_transaction(one)
+        sink.write_transaction(one)
+        assert sink.stats()["events"] == 100
+        sink.write_transaction(transaction(2))
+    assert len(committed(kafka, topic)) == 200
+
+
+@pytest.mark.behaviour("K10")
+def test_what_kafka_rejects_goes_to_the_dead_letters_once_and_the_rest_of_its_transaction_is_written_once(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=3, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead", max_message_bytes="6000")
+    large = {b"77", b"150"}
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if b"%d" % i in large else b"v") for i in range(200)]
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction(1, batches=2))
+        assert sink.stats()["dead_lettered"] == 4
+        assert sink.stats()["events"] == 396
+        sink.write_transaction(transaction(2))
+    found = Counter(record.key for record in committed(kafka, topic))
+    assert found == {key: 3 for _, key, _ in rows if key not in large}
+    letters = committed(kafka, dead)
+    assert Counter(letter.key for letter in letters) == dict.fromkeys(large, 3)
+    assert {letter.headers["dead_letter_truncated_from"] for letter in letters} == {b"20002", b"20003"}
+
+
+def test_records_without_a_key_in_a_compacted_topic_are_found_among_the_others(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix, cleanup_policy="compact")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, None if i % 50 == 7 else b"%d" % i, b"%d" % i) for i in range(200)]
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction())
+    assert {record.value for record in committed(kafka, dead)} == {b"7", b"57", b"107", b"157"}
+    assert Counter(record.key for record in committed(kafka, topic)) == {key: 1 for _, key, _ in rows if key}
+
+
+def test_what_kafka_rejects_without_a_place_for_it_stops_the_sink(kafka: str, topic_prefix: str, start: Start) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    with (
+        start(kafka, [(topic, b"1", b"v"), (topic, b"2", random_bytes(20_000))]) as sink,
+        pytest.raises(SinkRefused, match=r"rejects a record of 20001 bytes.*set deadLetterTopic"),
+    ):
+        sink.write_transaction(transaction())
+    assert not committed(kafka, topic)
+
+
+@pytest.mark.behaviour("K10")
+def test_an_instance_that_was_taken_over_from_stops_and_says_so(kafka: str, topic_prefix: str, start: Start) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    with start(kafka, [(topic, b"1", b"first")]) as first, start(kafka, [(topic, b"1", b"second")]) as second:
+        second.write_transaction(transaction(2))
+        with pytest.raises(SinkRefused, match=r"was taken over by another instance.*stop the other instance"):
+            first.write_transaction(transaction(1))
+        second.write_transaction(transaction(3))
+    assert [record.value for record in committed(kafka, topic)] == [b"second", b"second"]
+
+
+def test_a_position_topic_with_other_records_is_refused(kafka: str, topic_prefix: str, start: Start) -> None:
+    create_topic(kafka, f"{topic_prefix}-once.position")
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(f"{topic_prefix}-once.position", b"something", f"{topic_prefix}-once")
+    producer.flush()
+    with pytest.raises(SinkRefused, match="no position of psql-streamer's"), start(kafka, []):
+        pass
+
+
+def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_its_end(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(1))
+        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-other"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(f"{topic_prefix}-once.position", b"x", b"x", partition=0)
+        producer.flush()
+        sink.write_transaction(transaction(2))
+    with pytest.raises(SinkUnavailable, match="transaction that is open"), start(kafka, rows, timeout="300ms"):
+        pass
+    producer.abort_transaction()
+    with start(kafka, rows) as sink:
+        assert noted(sink) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["killed", "standing still"])
+def test_a_broker_that_fails_in_the_middle_of_transactions_leaves_each_of_them_written_once(
+    broker: EmbeddedKafka, topic_prefix: str, start: Start, fault: str
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
+    rows: list[Row] = [(topic, b"%d" % i, b"value") for i in range(2_000)]
+    done = threading.Event()
+
+    def fail() -> Iterator[None]:
+        while not done.wait(0.7):
+            if fault == "killed":
+                broker.stop(kill=True)
+                broker.start()
+            else:
+                os.kill(broker.pid, signal.SIGSTOP)
+                done.wait(4.0)
+                os.kill(broker.pid, signal.SIGCONT)
+            yield
+
+    with start(broker.bootstrap, rows, timeout="1s") as sink:
+        sink.write_transaction(transaction(0))
+        failing = fail()
+        faults = threading.Thread(target=lambda: [next(failing) for _ in range(3)])
+        faults.start()
+        number = 0
+        while faults.is_alive():
+            number += 1
+            write_until_it_works(sink, transaction(number))
+        done.set()
+        faults.join()
+        assert sink.stats()["retries"] > 0
+    with start(broker.bootstrap, rows) as sink:
+        assert noted(sink) == number
+    assert Counter(record.key for record in committed(broker.bootstrap, topic)) == {
+        key: number + 1 for _, key, _ in rows
+    }
+
+
+def test_records_that_the_client_itself_finds_too_large_spoil_no_transaction(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, dead = create_topic(kafka, topic_prefix), create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"1", b"v"), (topic, b"2", random_bytes(20_000)), (topic, b"3", b"v")]
+    begun = []
+    begin = TransactionalProducer.begin_transaction
+    monkeypatch.setattr(TransactionalProducer, "begin_transaction", lambda self: begun.append(1) or begin(self))
+    with start(kafka, rows, deadLetterTopic=dead, kafka={"message.max.bytes": 10_000}) as sink:
+        sink.write_transaction(transaction())
+    assert {record.key for record in committed(kafka, topic)} == {b"1", b"3"}
+    assert len(committed(kafka, dead)) == 1
+    assert issubclass(TransactionalProducer, SinkProducer)
