@@ -419,7 +419,8 @@ class Handler(ABC):
 class Transaction:
     """Batches that a sink writes all or not at all, in their order.
 
-    notes: of each of their sources what the sink keeps beside the events, in place of what it kept before.
+    notes: of each of their sources what the sink keeps beside the events, in place of what it kept before: a JSON
+    object. Those of other sources stay.
     """
 
     batches: Sequence[Batch]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Sink, Status
+from psql_streamer.interfaces import Sink, Status, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
 
@@ -35,7 +35,7 @@ class SinkContract(ABC):
     def test_a_batch_is_durable_when_write_returns(self) -> None:
         before = self.written()
         with self._started() as sink:
-            sink.write(batch_of(_ROWS, "id"))
+            _write(sink, batch_of(_ROWS, "id"))
             if before is not None:
                 assert self.written() == before + len(_ROWS)
             assert sink.status().ok
@@ -43,13 +43,13 @@ class SinkContract(ABC):
     def test_batches_of_any_content_are_taken(self) -> None:
         with self._started() as sink:
             for batch in self._batches():
-                sink.write(batch)
+                _write(sink, batch)
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
         assert isinstance(sink.status(), Status)
         with self._started() as started:
-            started.write(batch_of(_ROWS, "id"))
+            _write(started, batch_of(_ROWS, "id"))
             json.dumps(dict(started.stats()), default=str)
             assert started.status().reason
 
@@ -60,7 +60,17 @@ class SinkContract(ABC):
             interrupting.join(5.0)
             assert not interrupting.is_alive()
             with suppress(SinkUnavailable):
-                sink.write(batch_of(_ROWS, "id"))
+                _write(sink, batch_of(_ROWS, "id"))
+
+    def test_the_note_of_a_transaction_is_found_by_the_next_sink(self) -> None:
+        with self._started() as sink:
+            if not sink.is_transactional:
+                assert sink.find_note("db1") is None
+                return
+            sink.write_transaction(Transaction([batch_of(_ROWS, "id"), empty_batch(2)], {"db1": b'{"n": 1}'}))
+            sink.write_transaction(Transaction([empty_batch(3)], {"db2": b'{"n": 2}'}))
+        with self._started() as sink:
+            assert [json.loads(sink.find_note(source) or b"null") for source in ("db1", "db2")] == [{"n": 1}, {"n": 2}]
 
     def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
         sink = self.make_sink()
@@ -83,3 +93,10 @@ class SinkContract(ABC):
             yield sink
         finally:
             sink.stop()
+
+
+def _write(sink: Sink, batch: Batch) -> None:
+    if sink.is_transactional:
+        sink.write_transaction(Transaction([batch], {"db1": b"{}"}))
+    else:
+        sink.write(batch)

@@ -161,6 +161,7 @@ class KafkaSinkOptions(EventOptions):
 
     def resources(self) -> Iterator[str]:
         """See PartOptions.resources."""
+        yield from super().resources()
         if self.exactly_once:
             yield f'transactionalId "{self.transactional_id}"'
             yield f'positionTopic "{self.position_topic_name}"'
@@ -200,6 +201,10 @@ class KafkaSinkOptions(EventOptions):
             )
         elif not self.idempotent:
             yield 'kafka."enable.idempotence" = false: a request that is sent again can repeat events; leave it true'
+        without_effect = {"transactionalId": self.transactional_id, "positionTopic": self.position_topic}
+        for name, value in without_effect.items():
+            if value and not self.exactly_once:
+                yield f"{name} has no effect without exactlyOnce = true"
         if self.asynchronous:
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
@@ -215,9 +220,6 @@ class KafkaSinkOptions(EventOptions):
     @model_validator(mode="after")
     def _transactions_have_an_id(self) -> Self:
         if not self.exactly_once:
-            for name, value in (("transactionalId", self.transactional_id), ("positionTopic", self.position_topic)):
-                if value:
-                    raise ValueError(f"{name} has no effect without exactlyOnce = true")
             return self
         if not self.transactional_id:
             raise ValueError(

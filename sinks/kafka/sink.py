@@ -57,7 +57,8 @@ class KafkaSink(Sink):
         self._writer = BatchWriter(options, self._encoder, self._log)
         self._state = Status(True, "not started")
         names = ("events", "bytes", "batches", "excluded", "dead_lettered", "retries")
-        self._counts = dict.fromkeys((*names, "transactions") if options.exactly_once else names, 0)
+        of_transactions = ("transactions", "transactions_written_again") if options.exactly_once else ()
+        self._counts = dict.fromkeys((*names, *of_transactions), 0)
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
@@ -164,13 +165,16 @@ class KafkaSink(Sink):
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, dead_lettered, retries, with exactlyOnce transactions; excluded and,
-        by table, skipped: changes that have no topic, as it was wanted or for want of a rule; nulled: values that the
-        format cannot hold, by column.
+        """events and bytes acknowledged, batches, dead_lettered, retries; with exactlyOnce transactions and
+        transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it was wanted or for
+        want of a rule; nulled: values that the format cannot hold, by column.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
         messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.snapshot().items()}
+        transactions = self._transactions
+        if transactions is not None:
+            self._counts["transactions_written_again"] = transactions.given_up
         return {**self._counts, "skipped": self._skipped.snapshot() | messages, "nulled": self._nulled.snapshot()}
 
     def set_debug(self, on: bool) -> None:

@@ -35,14 +35,12 @@ class _Open:
     def wants_singly(self) -> bool:
         return any(one.wants_singly for one in self.begun)
 
-    def write_again(self) -> None:
-        """Nothing of it was written."""
-        for unfinished in self.begun:
-            unfinished.write_again()
-
 
 class Transactions:
-    """delivery: its client's. writer: of batches. topic: where notes are. log: for what is written again."""
+    """delivery: its client's. writer: of batches. topic: where notes are. log: for what is written again.
+
+    given_up: how many attempts were, to write a transaction.
+    """
 
     def __init__(
         self, delivery: TransactionalDelivery, writer: BatchWriter, topic: PositionTopic, log: logging.Logger
@@ -51,6 +49,7 @@ class Transactions:
         self._writer = writer
         self._topic = topic
         self._log = log
+        self.given_up = 0
         self._noted = NOTHING_NOTED
         self._open: _Open | None = None
 
@@ -81,11 +80,9 @@ class Transactions:
                     self._attempt(one, topics)
             except TransactionSpoiled as error:
                 self._log.warning("the transaction is written again: %s", error)
-                self._delivery.abandon()
-                one.write_again()
+                self._give_up(one)
             except StreamerError:
-                self._delivery.abandon()
-                one.write_again()
+                self._give_up(one)
                 raise
             else:
                 return
@@ -110,3 +107,9 @@ class Transactions:
             self._log.info("the transaction was committed, though brokers did not say so")
         one.in_doubt = False
         return is_committed
+
+    def _give_up(self, one: _Open) -> None:
+        self.given_up += 1
+        self._delivery.abandon()
+        for unfinished in one.begun:
+            unfinished.write_again()

@@ -153,6 +153,15 @@ class TestKafkaSink(SinkContract):
         return len(consume(self._kafka, [self._events]))
 
 
+class TestTransactionalKafkaSink(TestKafkaSink):
+    def make_sink(self) -> Sink:
+        section = {"topicFallback": self._events, "exactlyOnce": True, "transactionalId": self._events}
+        return KafkaSink("k", kafka_options(self._kafka, **section))
+
+    def written(self) -> int:
+        return len(consume(self._kafka, [self._events], isolation_level="read_committed"))
+
+
 @pytest.mark.parametrize("form", FORMATS)
 class TestFormats(FormatContract):
     @pytest.fixture(autouse=True)

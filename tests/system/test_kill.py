@@ -51,7 +51,7 @@ def _stored(service: Service) -> Lsn | None:
     return WalPosition.of(record.position).lsn if record else None
 
 
-@pytest.mark.behaviour("K1", "K2", "R2", "R3")
+@pytest.mark.behaviour("K1", "K2", "K10", "R2", "R3")
 @pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize(("kills", "steps"), [(8, 1), pytest.param(20, 5, marks=pytest.mark.soak)])

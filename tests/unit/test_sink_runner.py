@@ -92,7 +92,11 @@ class Engine(Handler):
 def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001, lifecycle: Lifecycle | None = None) -> SinkRunner:
     metrics = Metrics()
     lifecycle = lifecycle or Lifecycle(metrics, start_timeout=10.0)
-    return SinkRunner(sink, handlers, metrics, lifecycle, lambda: None, lambda *_: None, lambda _: pause)
+    return SinkRunner(sink, handlers, metrics, lifecycle, lambda: None, lambda *_: None, lambda _: pause, _describe)
+
+
+def _describe(_: Item) -> tuple[bytes, None]:
+    return b"{}", None
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -214,7 +218,7 @@ def test_a_handler_gets_as_many_rows_as_it_wants_and_none_twice_that_were_passed
     sink, metrics = Failing(0), Metrics()
     lifecycle = Lifecycle(metrics, start_timeout=10.0)
     runner = SinkRunner(
-        sink, [engine], metrics, lifecycle, lambda: None, lambda item, _: done.append(item), lambda _: 0.001
+        sink, [engine], metrics, lifecycle, lambda: None, lambda item, _: done.append(item), lambda _: 0.001, _describe
     )
     runner.start()
     runner.take(Item(replace(_BATCH, messages=told), (1,)))

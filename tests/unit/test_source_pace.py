@@ -119,7 +119,9 @@ def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunn
     def taken() -> None:
         runner.wake()
 
-    sinks = [SinkRunner(gate, [], metrics, lifecycle, taken, done, lambda _: 1.0) for gate in gates]
+    sinks = [
+        SinkRunner(gate, [], metrics, lifecycle, taken, done, lambda _: 1.0, lambda _: (b"{}", None)) for gate in gates
+    ]
     runner = SourceRunner(source, sinks, store, metrics, lifecycle, lambda: None)
     store.open()
     for sink in sinks:
