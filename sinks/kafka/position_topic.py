@@ -55,6 +55,7 @@ class PositionTopic:
         self._options = options
         self._log = log
         self._name = options.position_topic_name
+        self.transactional_id = options.transactional_id
 
     def make(self, delivery: Delivery) -> None:
         """Make the topic if there is none. SinkUnavailable, SinkRefused."""
@@ -74,7 +75,7 @@ class PositionTopic:
         """What a transaction writes."""
         notes = {source: json.loads(note) for source, note in noted.notes.items()}
         value = json.dumps({"transaction": noted.token, "sources": notes}).encode()
-        key = self._options.transactional_id.encode()
+        key = self.transactional_id.encode()
         first = np.zeros(1, np.int32)
         return Outgoing((self._name,), first, pa.array([key], pa.binary()), pa.array([value], pa.binary()), first)
 
@@ -82,12 +83,19 @@ class PositionTopic:
         """What the last transaction noted that was committed. Behind TransactionalDelivery.initialize, there is none
         that may be committed yet. SinkUnavailable, SinkRefused.
         """
+        return self._read(whole=True)
+
+    def peek(self) -> Noted:
+        """The same, while others may be at work: of what is known to be committed."""
+        return self._read(whole=False)
+
+    def _read(self, whole: bool) -> Noted:
         consumer = Consumer(self._options.consumer_properties(), logger=self._log)
         try:
             first, end = self._find_bounds()
             for offsets in _OFFSETS:
                 start = max(first, end - offsets)
-                found = self._read_between(consumer, start, end) if start < end else None
+                found = self._read_between(consumer, start, end if whole else start) if start < end else None
                 if found is not None or start == first:
                     return NOTHING_NOTED if found is None else self._parse(found)
             return NOTHING_NOTED
@@ -119,7 +127,7 @@ class PositionTopic:
             if message is None:
                 continue
             if message.error() is None:
-                found = message.value() if message.key() == self._options.transactional_id.encode() else found
+                found = message.value() if message.key() == self.transactional_id.encode() else found
                 deadline = time.monotonic() + self._options.delivery_timeout
             elif _require_end(message) >= end:
                 return found

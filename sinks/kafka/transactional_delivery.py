@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException
 
 from psql_streamer.batching import TRANSACTION_LOOK_SECONDS
-from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
+from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
@@ -23,9 +23,6 @@ from sinks.kafka.errors import REJECTED
 from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
-
-_TAKEN_OVER = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-"""Another client has initialized the transactional id, or brokers have ended a transaction that took too long."""
 
 _MEMBER_IS_GONE = (
     KafkaError.ILLEGAL_GENERATION,
@@ -44,7 +41,7 @@ class TransactionSpoiled(SinkUnavailable):
 
 
 class TransactionalDelivery(Delivery):
-    """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, and then `begin`.
+    """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, then `initialize`.
 
     transactional_id: by which brokers know the clients that follow each other.
     """
@@ -65,12 +62,19 @@ class TransactionalDelivery(Delivery):
             self._repeat("did not give the transactional id", self._client.init_transactions)
             self._is_initialized = True
 
-    def begin(self, singly: bool) -> None:
-        """Begin a transaction. singly: one record a request, to find those that Kafka rejects."""
+    @property
+    def is_initialized(self) -> bool:
+        """Whether this client has the transactional id, as far as it knows."""
+        return self._is_initialized
+
+    def separate(self, singly: bool) -> None:
+        """Write one record a request from now on, to find those that Kafka rejects, or not; with a new client."""
         if singly != self._singly:
             self._singly = singly
             self.abandon()
-        self.initialize()
+
+    def begin(self) -> None:
+        """Begin a transaction. `initialize` was called."""
         self._repeat("did not begin a transaction", lambda _: self._client.begin_transaction())
 
     def send_offsets(self, consumed: Sequence[ConsumedOffsets]) -> None:
@@ -157,24 +161,13 @@ class TransactionalDelivery(Delivery):
             return
 
     def _explain(self, what: str, error: KafkaError) -> SinkError:
-        if error.code() in _TAKEN_OVER:
-            return self._taken_over(error)
         if error.code() in _MEMBER_IS_GONE:
             return SinkUnavailable(f"the consumer group has given the partitions to another member: {error.str()}")
         return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
 
     def _fatal(self) -> SinkError | None:
         error = self._client.fatal_error
-        if error is None:
-            return None
-        return self._taken_over(error) if error.code() in _TAKEN_OVER else SinkUnavailable(error.str())
-
-    def _taken_over(self, error: KafkaError) -> SinkRefused:
-        return SinkRefused(
-            f'transactionalId "{self._id}" was taken over by another instance, or a transaction took longer than '
-            f"transaction.timeout.ms: {error.str()}",
-            "stop the other instance or give it a transactionalId of its own; if there is none, start this one again",
-        )
+        return None if error is None else SinkUnavailable(f"the Kafka client failed for good: {error.str()}")
 
     def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)

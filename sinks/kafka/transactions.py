@@ -1,17 +1,18 @@
 """Writes batches in transactions, each with a note of how far it brings their sources: exactly once.
 
-A transaction that fails is written again, all of it. A commit without an answer may have been made or not: the note
-that was committed last says which of the two.
+A transaction that fails is written again, all of it, by a new client. Before that, the note that was committed last
+says whether a commit without an answer was made, and whether another instance has taken over. A client that brokers
+refuse may also be one whose transaction took longer than transaction.timeout.ms.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from psql_streamer.errors import StreamerError
+from psql_streamer.errors import SinkRefused, StreamerError
 from psql_streamer.interfaces import Transaction
 from sinks.kafka.batch_writer import BatchWriter, Unfinished
 from sinks.kafka.position_topic import NOTHING_NOTED, Noted, PositionTopic
@@ -23,13 +24,12 @@ from sinks.kafka.transactional_delivery import TransactionalDelivery, Transactio
 @dataclass(slots=True)
 class _Open:
     """A transaction that is not known to be committed. begun: its batches as far as their records were made.
-    noted: what it notes. in_doubt: whether it may have been committed.
+    noted: what it notes.
     """
 
     transaction: Transaction
     noted: Noted
     begun: list[Unfinished] = field(default_factory=list)
-    in_doubt: bool = False
 
     @property
     def wants_singly(self) -> bool:
@@ -54,10 +54,17 @@ class Transactions:
         self._open: _Open | None = None
 
     def begin_session(self) -> None:
-        """Take over from the instance before, and read what it noted. SinkUnavailable, SinkRefused."""
+        """Take over from the instance before, and read what it noted. SinkUnavailable, SinkRefused.
+
+        A transaction without events, which notes the same, tells that instance that it was taken over from.
+        """
         self._topic.make(self._delivery)
         self._delivery.initialize()
-        self._noted = self._topic.read()
+        mine = self._next(self._topic.read().notes)
+        self._delivery.begin()
+        self._delivery.deliver(Shipment(self._topic.to_record(mine)))
+        self._delivery.commit()
+        self._noted = mine
 
     def find_note(self, source: str) -> bytes | None:
         """What the last transaction that is known to be committed noted of a source."""
@@ -66,8 +73,7 @@ class Transactions:
     def write(self, transaction: Transaction, topics: Topics) -> Sequence[Unfinished]:
         """See Sink.write_transaction; returns how its batches ended."""
         if self._open is None or self._open.transaction is not transaction:
-            noted = Noted(secrets.token_hex(8), {**self._noted.notes, **transaction.notes})
-            self._open = _Open(transaction, noted)
+            self._open = _Open(transaction, self._next({**self._noted.notes, **transaction.notes}))
         self._write(self._open, topics)
         self._noted, finished = self._open.noted, self._open.begun
         self._open = None
@@ -76,11 +82,14 @@ class Transactions:
     def _write(self, one: _Open, topics: Topics) -> None:
         while True:
             try:
-                if not (one.in_doubt and self._is_committed(one)):
+                self._delivery.separate(one.wants_singly)
+                if self._delivery.is_initialized or not self._is_committed(one):
                     self._attempt(one, topics)
             except TransactionSpoiled as error:
                 self._log.warning("the transaction is written again: %s", error)
                 self._give_up(one)
+                self._delivery.separate(one.wants_singly)
+                self._delivery.initialize()
             except StreamerError:
                 self._give_up(one)
                 raise
@@ -89,7 +98,7 @@ class Transactions:
 
     def _attempt(self, one: _Open, topics: Topics) -> None:
         delivery, batches = self._delivery, one.transaction.batches
-        delivery.begin(one.wants_singly)
+        delivery.begin()
         for unfinished in one.begun:
             self._writer.write(delivery, topics, unfinished)
         for batch in batches[len(one.begun) :]:
@@ -97,16 +106,27 @@ class Transactions:
             self._writer.write(delivery, topics, one.begun[-1])
         delivery.deliver(Shipment(self._topic.to_record(one.noted)))
         delivery.send_offsets(one.transaction.consumed)
-        one.in_doubt = True
         delivery.commit()
 
     def _is_committed(self, one: _Open) -> bool:
+        """Whether the attempt before was committed without an answer. SinkRefused when another instance was at work."""
+        self._require_own(self._topic.peek(), one)  # before that instance is taken over from
         self._delivery.initialize()
-        is_committed = self._topic.read().token == one.noted.token
-        if is_committed:
+        found = self._topic.read()
+        self._require_own(found, one)
+        if found.token == one.noted.token:
             self._log.info("the transaction was committed, though brokers did not say so")
-        one.in_doubt = False
-        return is_committed
+        return found.token == one.noted.token
+
+    def _require_own(self, found: Noted, one: _Open) -> None:
+        if found.token not in (self._noted.token, one.noted.token):
+            raise SinkRefused(
+                f'another instance has taken over transactionalId "{self._topic.transactional_id}", and writes',
+                "stop one of the two, or give it a transactionalId of its own",
+            )
+
+    def _next(self, notes: Mapping[str, bytes]) -> Noted:
+        return Noted(secrets.token_hex(8), notes)
 
     def _give_up(self, one: _Open) -> None:
         self.given_up += 1
