@@ -52,7 +52,10 @@ class KafkaCheck:
             self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
             yield from self._missing(missing, self._seen)
         existing = [topic for topic in named if topic in cluster.topics]
-        yield from administrator.find_forbidden(existing, AclOperation.WRITE, remedy)
+        noted = [options.position_topic_name] if options.exactly_once else []
+        noted = [topic for topic in noted if topic in cluster.topics]
+        yield from administrator.find_forbidden(existing + noted, AclOperation.WRITE, remedy)
+        yield from administrator.find_forbidden(noted, AclOperation.READ, remedy)
         yield from _too_small(self._name, options, admin, existing)
 
     def absent(self, topics: Iterable[str]) -> Iterator[Finding]:

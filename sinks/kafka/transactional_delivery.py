@@ -19,7 +19,7 @@ from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
-from sinks.kafka.errors import REJECTED
+from sinks.kafka.errors import REJECTED, sink_error
 from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
@@ -123,11 +123,17 @@ class TransactionalDelivery(Delivery):
             self._complaints.settle()
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
-            raise self._not_delivered(shipment, failed)
+            raise self._fatal() or self._describe(shipment, failed)
         rejected = _find_rejected(failed)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
         shipment.singly = shipment.singly or not rejected
         raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
+
+    def _describe(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
+        reason = self._client.transaction_error
+        if reason is None:
+            return self._not_delivered(shipment, failed)
+        return self._failure(f"{len(failed)} records were not delivered, because the transaction failed", reason)
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         try:
@@ -167,7 +173,7 @@ class TransactionalDelivery(Delivery):
 
     def _fatal(self) -> SinkError | None:
         error = self._client.fatal_error
-        return None if error is None else SinkUnavailable(f"the Kafka client failed for good: {error.str()}")
+        return None if error is None else sink_error(f'the client with transactionalId "{self._id}" has failed', error)
 
     def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)

@@ -49,6 +49,16 @@ class TransactionalProducer(Producer):
             _require(rdkafka.commit_transaction(self._open(), _milliseconds(seconds)))
 
     @property
+    def transaction_error(self) -> KafkaError | None:
+        """What the open transaction has failed with, if it did: reports say of most records that they were purged."""
+        try:
+            self.begin_transaction()  # which nobody may do in a transaction
+        except KafkaException as error:
+            found: KafkaError = error.args[0]
+            return None if found.code() == KafkaError._STATE else found
+        return None
+
+    @property
     def fatal_error(self) -> KafkaError | None:
         """What the client failed with for good, if it did."""
         reason = ctypes.create_string_buffer(512)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SourceRefused, SourceUnavailable
-from psql_streamer.interfaces import CaptureRequest, Severity
+from psql_streamer.interfaces import CaptureRequest, Severity, Transaction
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
@@ -85,6 +85,41 @@ def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broke
         grant(plain, AclOperation.WRITE)
         sink.write(BATCH)
         assert sink.status().ok
+
+
+def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    create_topic(plain, "once")
+    create_topic(plain, "cdc.position")
+    for operation in (AclOperation.DESCRIBE, AclOperation.WRITE):
+        grant(plain, operation, "once")
+    rows: list[Row] = [("once", b"1", b"a")]
+    given = {"kafka": SASL | {"sasl.password": "secret"}, "exactlyOnce": True, "transactionalId": "cdc"}
+
+    def refusal() -> str:
+        with pytest.raises(SinkRefused) as refused, started(address, Canned(rows), topicFallback="once", **given):
+            pass
+        return str(refused.value)
+
+    def problems() -> list[str]:
+        sink = KafkaSink("kafka1", options(address, topicFallback="once", **given), Canned([]))
+        return [finding.problem for finding in sink.check()]
+
+    assert '"cdc.position"' in refusal()
+    grant(plain, AclOperation.DESCRIBE, "cdc.position")
+    access = [f'no permission to {what} topic "cdc.position"' for what in ("write to", "read from")]
+    assert problems() == access
+    assert "--transactional-id" in refusal()
+    for operation in (AclOperation.DESCRIBE, AclOperation.WRITE):
+        grant(plain, operation, "cdc", ResourceType.TRANSACTIONAL_ID)
+    assert '"cdc.position"' in refusal()
+    grant(plain, AclOperation.READ, "cdc.position")
+    assert problems() == access[:1]
+    assert '"cdc.position"' in refusal()
+    grant(plain, AclOperation.WRITE, "cdc.position")
+    assert problems() == []
+    with started(address, Canned(rows), topicFallback="once", **given) as sink:
+        sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
 
 
 def section(address: str, **kafka: str) -> dict[str, object]:
