@@ -20,6 +20,7 @@ from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
 from sinks.kafka.errors import REJECTED, sink_error
+from sinks.kafka.findings import listed
 from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
@@ -133,7 +134,10 @@ class TransactionalDelivery(Delivery):
         reason = self._client.transaction_error
         if reason is None:
             return self._not_delivered(shipment, failed)
-        return self._failure(f"{len(failed)} records were not delivered, because the transaction failed", reason)
+        records = shipment.records
+        topics = dict.fromkeys(f'"{records.topic_names[records.topics[failure.place]]}"' for failure in failed)
+        what = f"{len(failed)} records to {listed(list(topics))} were not delivered, because the transaction failed"
+        return self._failure(what, reason)
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         try:
