@@ -25,6 +25,9 @@ from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
 
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+"""Another client has initialized the transactional id, or brokers have ended a transaction that took too long."""
+
 _MEMBER_IS_GONE = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -177,7 +180,13 @@ class TransactionalDelivery(Delivery):
 
     def _fatal(self) -> SinkError | None:
         error = self._client.fatal_error
-        return None if error is None else sink_error(f'the client with transactionalId "{self._id}" has failed', error)
+        if error is None:
+            return None
+        what = f'the client with transactionalId "{self._id}" has failed'
+        if error.code() in _FENCED:
+            remedy = 'unless another instance has the same, raise kafka."transaction.timeout.ms" if this comes again'
+            return SinkUnavailable(f"{what}: {error.str()}", remedy)
+        return sink_error(what, error)
 
     def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)

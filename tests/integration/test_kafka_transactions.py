@@ -210,7 +210,7 @@ def test_a_client_that_brokers_refuse_though_no_other_instance_writes_goes_on(
     with start(kafka, [(topic, b"1", b"value")]) as sink:
         fencing = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-once"})
         fencing.init_transactions()
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkUnavailable, match=r"transaction\.timeout\.ms"):
             sink.write_transaction(one)
         sink.write_transaction(one)
         sink.write_transaction(transaction(2))
