@@ -71,6 +71,18 @@ def no_longer_than(longest: str, for_whom: str) -> AfterValidator:
     return AfterValidator(validator)
 
 
+def no_shorter_than(shortest: str, why: str) -> AfterValidator:
+    """The lower bound of a duration."""
+    seconds = _duration(shortest)
+
+    def validator(value: float) -> float:
+        if value < seconds:
+            raise ValueError(f"is shorter than {shortest}: {why}")
+        return value
+
+    return AfterValidator(validator)
+
+
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
 ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le=_MOST_BYTES)]

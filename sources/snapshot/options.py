@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from psql_streamer.options import ByteSize, PartOptions, PositiveDuration
+from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, no_shorter_than
 from psql_streamer.table_patterns import TablePatterns
 
 
@@ -38,7 +38,7 @@ class SnapshotOptions(PartOptions):
     where: Mapping[str, str] = Field(default_factory=dict)
     chunk_rows: int = Field(default=50_000, gt=0, le=10_000_000)
     chunk_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 16 << 20
-    chunk_time: PositiveDuration = 1.0
+    chunk_time: Annotated[PositiveDuration, no_shorter_than("10ms", "a query takes a few milliseconds by itself")] = 1.0
     parallel: int = Field(default=2, gt=0, le=64)
 
     def wants(self, schema: str, table: str) -> bool:

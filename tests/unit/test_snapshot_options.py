@@ -71,6 +71,7 @@ def test_a_file_of_the_go_service_means_no_snapshot(tmp_path: Path) -> None:
         ('snapshot = { mod = "never" }', "unknown key mod; did you mean mode?"),
         ("snapshot = { chunkRows = 0 }", "0 is not allowed: must be greater than 0"),
         ('snapshot = { chunkTime = "-1s" }', '"-1s" is not allowed: must be greater than 0'),
+        ('snapshot = { chunkTime = "9ms" }', "is shorter than 10ms: a query takes a few milliseconds by itself"),
         ('snapshot = { tables = ["/(/"] }', "/(/ is not a regular expression"),
         ('snapshot = { where = { t = "id > 5)" } }', "the condition of t closes a parenthesis that it does not open"),
         ('snapshot = { where = { t = "id; DROP TABLE t" } }', "the condition of t has a semicolon"),
