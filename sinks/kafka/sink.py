@@ -57,8 +57,7 @@ class KafkaSink(Sink):
         self._writer = BatchWriter(options, self._encoder, self._log)
         self._state = Status(True, "not started")
         names = ("events", "bytes", "batches", "excluded", "dead_lettered", "retries")
-        of_transactions = ("transactions", "transactions_written_again") if options.exactly_once else ()
-        self._counts = dict.fromkeys((*names, *of_transactions), 0)
+        self._counts = dict.fromkeys((*names, "transactions") if options.exactly_once else names, 0)
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
@@ -139,15 +138,6 @@ class KafkaSink(Sink):
         """See Sink.find_note."""
         return None if self._transactions is None else self._transactions.find_note(source)
 
-    def _make_delivery(self) -> Delivery:
-        options, settings = self._options, self._options.properties()
-        if not options.exactly_once:
-            return Delivery(settings, options.delivery_timeout, self._log)
-        delivery = TransactionalDelivery(settings, options.delivery_timeout, self._log, options.transactional_id)
-        notes = PositionTopic(options, self._log)
-        self._transactions = Transactions(delivery, self._writer, notes, self._log)
-        return delivery
-
     def interrupt(self) -> None:
         """See Sink.interrupt."""
         if self._delivery is not None:
@@ -173,13 +163,22 @@ class KafkaSink(Sink):
         """
         messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.snapshot().items()}
         transactions = self._transactions
-        if transactions is not None:
-            self._counts["transactions_written_again"] = transactions.given_up
-        return {**self._counts, "skipped": self._skipped.snapshot() | messages, "nulled": self._nulled.snapshot()}
+        given_up = {} if transactions is None else {"transactions_written_again": transactions.given_up}
+        skipped = self._skipped.snapshot() | messages
+        return {**self._counts, **given_up, "skipped": skipped, "nulled": self._nulled.snapshot()}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
         self._debug = on
+
+    def _make_delivery(self) -> Delivery:
+        options, settings = self._options, self._options.properties()
+        if not options.exactly_once:
+            return Delivery(settings, options.delivery_timeout, self._log)
+        delivery = TransactionalDelivery(settings, options.delivery_timeout, self._log, options.transactional_id)
+        notes = PositionTopic(options, self._log)
+        self._transactions = Transactions(delivery, self._writer, notes, self._log)
+        return delivery
 
     def _begun(self, batch: Batch) -> Unfinished:
         """What is left of the batch, all of it when it comes for the first time."""
