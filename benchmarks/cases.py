@@ -162,7 +162,7 @@ CASES = (
     Case(
         "exactly-once",
         "narrow, in transactions",
-        Drain(_NARROW, 200_000, Setup(EXACTLY_ONCE)),
+        Drain(_NARROW, 200_000, Setup(ONE_TOPIC + EXACTLY_ONCE)),
         (at_least(0.8, "rate", of="narrow"), _MEMORY),
     ),
     Case(
@@ -232,7 +232,7 @@ CASES = (
     Case(
         "latency-exactly-once",
         "1,000 a second into one table, in transactions",
-        Steady(1, 1000, setup=Setup(EXACTLY_ONCE)),
+        Steady(1, 1000, setup=Setup(ONE_TOPIC + EXACTLY_ONCE)),
         (at_most(30, "p50"), at_most(100, "p99")),
     ),
     Case(

@@ -25,7 +25,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 _KAFKA = 'type = "kafka"\nhosts = ["{hosts}"]\n'
 ONE_TOPIC = _KAFKA + 'topicFallback = "{topic}"'
 TOPIC_PER_TABLE = _KAFKA + 'topicPrefix = "{topic}"'
-EXACTLY_ONCE = ONE_TOPIC + '\nexactlyOnce = true\ntransactionalId = "{topic}"'
+EXACTLY_ONCE = '\nexactlyOnce = true\ntransactionalId = "{topic}"'
 DISCARD = 'type = "stub_discard"'
 
 
@@ -81,7 +81,7 @@ class Drain:
     def _topics(self, stage: Stage, load: Load, name: str) -> AbstractContextManager[Topics | None]:
         if self.setup.sink == DISCARD:
             return nullcontext()
-        if self.setup.sink == TOPIC_PER_TABLE:
+        if self.setup.sink.startswith(TOPIC_PER_TABLE):
             return stage.topics(tuple(f"{name}.public.{table.name}" for table in load.tables), partitions=1)
         return stage.topics((name,), partitions=4)
 
@@ -97,11 +97,12 @@ def main() -> int:
     parser.add_argument("--updates", action="store_true", help="updates under REPLICA IDENTITY FULL, not inserts")
     parser.add_argument("--rule", default="", help='Spark SQL for all tables, as "SELECT * FROM changes"')
     parser.add_argument("--sources", type=int, default=1, help="so many slots of so many databases in one service")
+    parser.add_argument("--exactly-once", action="store_true", help="in transactions")
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     tables = own_shapes(arguments.tables) if arguments.own_shapes else one_shape(arguments.tables)
     load = Load(tables, arguments.rows, arguments.rows_per_transaction, arguments.updates)
-    sink = TOPIC_PER_TABLE if arguments.topics else ONE_TOPIC
+    sink = (TOPIC_PER_TABLE if arguments.topics else ONE_TOPIC) + (EXACTLY_ONCE if arguments.exactly_once else "")
     setup = with_rule(arguments.rule, sink) if arguments.rule else Setup(sink)
     return measure_alone(Drain(load, arguments.rows, setup, arguments.sources), runs=arguments.runs)
 
