@@ -102,6 +102,16 @@ class ConsumedOffsets:
     offsets: Sequence[tuple[str, int, int, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionWriter:
+    """Who writes the transactions of a sink. name: it keeps it over restarts, and no other instance has it.
+    cluster: the id of the one whose consumer groups' offsets it can commit with them.
+    """
+
+    name: str
+    cluster: str
+
+
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
 """Source name -> the tables that it would stream now; a source that cannot say is not in it."""
 
@@ -189,6 +199,13 @@ class Source(ABC):
     def provide_transaction_metadata(self) -> None:
         """Some sink wants Batch.transaction_metadata and Changes.table_seq; called before the first `start`."""
 
+    def serve_transactions(self, writer: TransactionWriter) -> None:
+        """Its only sink writes in transactions; called before the first `start`.
+
+        A source that keeps its place in the writer's cluster leaves that to the transactions from then on: it commits
+        nothing itself, and `consumed_offsets` gives what is to be committed.
+        """
+
     @abstractmethod
     def start(self, position: Position | None) -> None:
         """Start streaming after `position`, or where the server's own memory says when there is none.
@@ -225,9 +242,11 @@ class Source(ABC):
         """
 
     def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:  # noqa: ARG002 - for topics
-        """What a sink that writes to the cluster that is read commits with the events up to a position.
+        """What a sink commits with the events up to a position; None for a source that keeps its place itself.
 
-        From any thread. None for a source that reads no topics, or keeps its offsets itself.
+        From any thread, in front of every attempt to commit: a position that is asked for again was not committed, and
+        behind another one everything asked for before was. SourceUnavailable: it cannot be said now, and the attempt
+        comes again later. SourceRefused: others have the records by now, and the events must not be written any more.
         """
         return None
 
@@ -421,11 +440,12 @@ class Transaction:
 
     notes: of each of their sources what the sink keeps beside the events, in place of what it kept before: a JSON
     object. Those of other sources stay.
+    consumed: what is committed with the events; asked in front of every attempt. Raises as Source.consumed_offsets.
     """
 
     batches: Sequence[Batch]
     notes: Mapping[str, bytes]
-    consumed: Sequence[ConsumedOffsets] = ()
+    consumed: Callable[[], Sequence[ConsumedOffsets]] = tuple
 
 
 class Sink(ABC):
@@ -478,6 +498,13 @@ class Sink(ABC):
 
     def find_note(self, source: str) -> bytes | None:  # noqa: ARG002 - for transactional sinks
         """What the last transaction that was written noted of a source. Called behind `start`."""
+        return None
+
+    def find_writer(self) -> TransactionWriter | None:
+        """Who writes its transactions; None where they commit no offsets. May ask the server.
+
+        Called behind `start`, before the first batch.
+        """
         return None
 
     @abstractmethod

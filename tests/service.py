@@ -90,6 +90,11 @@ class ServiceProcess:
         self._process.kill()
         self._process.wait(10)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def status(self) -> tuple[int, dict[str, Any]]:
         """/status: the code and the JSON; code 0 when nobody answers."""
         return self._get("/status")

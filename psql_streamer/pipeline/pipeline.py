@@ -23,7 +23,7 @@ from psql_streamer.checkpoint.checkpointer import Checkpointer
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError
-from psql_streamer.interfaces import ConsumedOffsets, Service, Severity, Source, Status
+from psql_streamer.interfaces import Service, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
@@ -34,6 +34,7 @@ from psql_streamer.pipeline.shutdown import Shutdown, places_of
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
+from psql_streamer.pipeline.transactions import Described
 from psql_streamer.review import review
 from psql_streamer.snapshot_figures import shown_briefly
 
@@ -270,7 +271,7 @@ class Pipeline(Service):
     def _done(self, item: Item, sink: str) -> None:
         self._sources[item.batch.source.name].acknowledge(item, sink)
 
-    def _describe(self, item: Item) -> tuple[bytes, ConsumedOffsets | None]:
+    def _describe(self, item: Item) -> Described:
         return self._sources[item.batch.source.name].describe(item)
 
     def _retry_interval(self, source: str) -> float:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
-from psql_streamer.interfaces import ConsumedOffsets, Handler, Sink, Status, Transaction
+from psql_streamer.interfaces import Handler, Sink, Status, Transaction
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
@@ -19,7 +19,7 @@ from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
-from psql_streamer.pipeline.transactions import gather
+from psql_streamer.pipeline.transactions import Described, gather
 
 _STARTING = Status(False, "starting")
 
@@ -33,8 +33,7 @@ class SinkRunner:
     """One thread a handler, in order, and one that writes; a bounded queue before each.
 
     on_taken: called when an item left the first queue. on_done: called when an item is durable, with this sink's name.
-    retry_interval: source name -> first pause before an item is tried again. describe: what a transaction notes of an
-    item's source, and the offsets that it commits for it, if any.
+    retry_interval: source name -> first pause before an item is tried again. describe: see Gathered.to_transaction.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class SinkRunner:
         on_taken: Callable[[], None],
         on_done: Callable[[Item, str], None],
         retry_interval: Callable[[str], float],
-        describe: Callable[[Item], tuple[bytes, ConsumedOffsets | None]],
+        describe: Callable[[Item], Described],
     ) -> None:
         self.name = f"sink.{part.name}"
         self.part = part

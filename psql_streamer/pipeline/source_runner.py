@@ -8,13 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
 from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
-from psql_streamer.interfaces import ConsumedOffsets, Handler, Source, Status
+from psql_streamer.interfaces import Handler, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.item import Item
@@ -23,6 +24,7 @@ from psql_streamer.pipeline.retries import Retries, Tried
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
 from psql_streamer.pipeline.source_notes import SourceNotes
+from psql_streamer.pipeline.transactions import Described
 from psql_streamer.snapshot_figures import summarize
 
 _STALLED_AFTER_SECONDS = 60.0
@@ -150,11 +152,11 @@ class SourceRunner:
         self._metrics.note_stored(self.part.name, batch_number)
         self.snapshots.settle(batch_number)
 
-    def describe(self, item: Item) -> tuple[bytes, ConsumedOffsets | None]:
-        """What a transaction notes that ends with an item, and the offsets that it commits, if any."""
+    def describe(self, item: Item) -> Described:
+        """What a transaction notes that ends with an item, and what asks the source for what it commits."""
         position, batch_number = item.batch.position, item.batch_numbers[-1]
         note = self._notes.make(self._record(position, batch_number), self._shapes_until(batch_number))
-        return note, self.part.consumed_offsets(position)
+        return note, partial(self.part.consumed_offsets, position)
 
     def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
@@ -236,6 +238,9 @@ class SourceRunner:
 
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
+        for sink in self._sinks:
+            if (writer := sink.part.find_writer()) is not None:
+                self.part.serve_transactions(writer)
         self._notes.settle()
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)

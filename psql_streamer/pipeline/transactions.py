@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from psql_streamer.batching import LOOK_SECONDS, TRANSACTION_BYTES
 from psql_streamer.interfaces import ConsumedOffsets, Transaction
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.item import Item
+
+Described: TypeAlias = tuple[bytes, Callable[[], ConsumedOffsets | None]]
+"""What a transaction notes of a source, and what asks the source for the offsets to commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +26,17 @@ class Gathered:
         """The source of the first one."""
         return self.items[0].batch.source.name
 
-    def to_transaction(self, describe: Callable[[Item], tuple[bytes, ConsumedOffsets | None]]) -> Transaction:
-        """describe: what to note of an item's source, and what to commit for it, when everything up to the item is
-        written.
+    def to_transaction(self, describe: Callable[[Item], Described]) -> Transaction:
+        """describe: what to note of an item's source, and what asks it for what to commit, when everything up to the
+        item is written.
         """
         last = {item.batch.source.name: item for item in self.items if item.batch_numbers}
         described = {source: describe(item) for source, item in last.items()}
-        consumed = [offsets for _, offsets in described.values() if offsets is not None]
         notes = {source: note for source, (note, _) in described.items()}
+
+        def consumed() -> Sequence[ConsumedOffsets]:
+            return [offsets for _, ask in described.values() if (offsets := ask()) is not None]
+
         return Transaction([item.batch for item in self.items], notes, consumed)
 
 

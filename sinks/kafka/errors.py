@@ -22,6 +22,7 @@ REJECTED: Mapping[int, str] = {
 REFUSED: Mapping[int, str] = {
     **not_let_in("sink"),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the sink's user Write, Describe and (for new topics) Create on it",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the sink's user Read on the group of the source",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user Write on its topics, and Create for new ones",
     KafkaError.TOPIC_EXCEPTION: "give a topic name that Kafka allows",
     KafkaError.INVALID_REQUIRED_ACKS: "set requiredAcks to -1",

@@ -135,6 +135,8 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "send_offsets_to_transaction": (Pointer, (Pointer, Pointer, Pointer, _INT)),
     "commit_transaction": (Pointer, (Pointer, _INT)),
     "consumer_group_metadata_read": (Pointer, (ctypes.POINTER(Pointer), _TEXT, _SIZE)),
+    "consumer_group_metadata_generation_id": (ctypes.c_int32, (Pointer,)),
+    "consumer_group_metadata_member_id": (_TEXT, (Pointer,)),
     "consumer_group_metadata_destroy": (None, (Pointer,)),
     "topic_partition_list_new": (Pointer, (_INT,)),
     "topic_partition_list_add": (ctypes.POINTER(TopicPartition), (Pointer, _TEXT, ctypes.c_int32)),

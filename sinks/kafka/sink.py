@@ -7,19 +7,31 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.interfaces import AliveKeys, Finding, KeysRequest, Published, Sink, Status, Transaction
+from psql_streamer.interfaces import (
+    AliveKeys,
+    Finding,
+    KeysRequest,
+    Published,
+    Sink,
+    Status,
+    Transaction,
+    TransactionWriter,
+)
 from psql_streamer.model import Batch, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
+from sinks.kafka.administrator import Administrator
 from sinks.kafka.alive_keys import find_alive_keys
 from sinks.kafka.batch_writer import BatchWriter, Encoder, Unfinished
 from sinks.kafka.check import KafkaCheck
 from sinks.kafka.delivery import Delivery
+from sinks.kafka.errors import REFUSED, sink_error
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.position_topic import PositionTopic
 from sinks.kafka.review import KafkaReview
@@ -137,6 +149,18 @@ class KafkaSink(Sink):
     def find_note(self, source: str) -> bytes | None:
         """See Sink.find_note."""
         return None if self._transactions is None else self._transactions.find_note(source)
+
+    def find_writer(self) -> TransactionWriter | None:
+        """See Sink.find_writer. Raises as `start` does."""
+        options = self._options
+        if not options.exactly_once:
+            return None
+        administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
+        try:
+            cluster = administrator.list_topics().cluster_id
+        except KafkaException as error:
+            raise sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+        return TransactionWriter(options.transactional_id, str(cluster))
 
     def interrupt(self) -> None:
         """See Sink.interrupt."""

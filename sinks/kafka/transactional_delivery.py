@@ -44,6 +44,10 @@ class TransactionSpoiled(SinkUnavailable):
     """
 
 
+class MemberIsGone(SinkUnavailable):
+    """Brokers do not take the offsets of a consumer group, because it has moved on since its member gave them."""
+
+
 class TransactionalDelivery(Delivery):
     """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, then `initialize`.
 
@@ -175,7 +179,7 @@ class TransactionalDelivery(Delivery):
 
     def _explain(self, what: str, error: KafkaError) -> SinkError:
         if error.code() in _MEMBER_IS_GONE:
-            return SinkUnavailable(f"the consumer group has given the partitions to another member: {error.str()}")
+            return MemberIsGone(f"brokers refused the offsets of the consumer group's member: {error.str()}")
         return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
 
     def _fatal(self) -> SinkError | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,22 +19,36 @@ from sinks.kafka.batch_writer import BatchWriter, Unfinished
 from sinks.kafka.position_topic import NOTHING_NOTED, Noted, PositionTopic
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import Topics
-from sinks.kafka.transactional_delivery import TransactionalDelivery, TransactionSpoiled
+from sinks.kafka.transactional_delivery import MemberIsGone, TransactionalDelivery, TransactionSpoiled
+
+_REFUSED_SECONDS = 120.0
+"""The time for which brokers may refuse the offsets that a source gives. In a rebalance they do so until the source's
+client has heard of the group's new generation, which takes it a moment."""
 
 
 @dataclass(slots=True)
 class _Open:
     """A transaction that is not known to be committed. begun: its batches as far as their records were made.
-    noted: what it notes.
+    noted: what it notes. refused_at: when brokers refused a source's offsets for the first time; 0.0: they have not.
     """
 
     transaction: Transaction
     noted: Noted
     begun: list[Unfinished] = field(default_factory=list)
+    refused_at: float = 0.0
 
     @property
     def wants_singly(self) -> bool:
         return any(one.wants_singly for one in self.begun)
+
+    def note_refusal(self, error: MemberIsGone) -> None:
+        """SinkRefused when it has lasted too long for a rebalance."""
+        self.refused_at = self.refused_at or time.monotonic()
+        if time.monotonic() - self.refused_at > _REFUSED_SECONDS:
+            raise SinkRefused(
+                f"{error.what} (for {_REFUSED_SECONDS:.0f} s)",
+                "start this instance again; if it stays so, see whether source and sink have clusters with the same id",
+            )
 
 
 class Transactions:
@@ -90,8 +105,10 @@ class Transactions:
                 self._give_up(one)
                 self._delivery.separate(one.wants_singly)
                 self._delivery.initialize()
-            except StreamerError:
+            except StreamerError as error:
                 self._give_up(one)
+                if isinstance(error, MemberIsGone):
+                    one.note_refusal(error)
                 raise
             else:
                 return
@@ -105,7 +122,7 @@ class Transactions:
             one.begun.append(self._writer.begin(batch))
             self._writer.write(delivery, topics, one.begun[-1])
         delivery.deliver(Shipment(self._topic.to_record(one.noted)))
-        delivery.send_offsets(one.transaction.consumed)
+        delivery.send_offsets(one.transaction.consumed())
         delivery.commit()
 
     def _is_committed(self, one: _Open) -> bool:

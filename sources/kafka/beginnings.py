@@ -9,21 +9,21 @@ from datetime import datetime
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from psql_streamer.errors import PositionRefused
+from sources.kafka.committing import Committing
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed
 
-OUR_COMMIT = "psql-streamer"
-"""The metadata of our commits. Where an operator has set a group's offset there is none."""
-
 
 class Beginnings:
     """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
-    their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none.
+    their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none, and
+    where committing says so.
     """
 
-    def __init__(self, options: KafkaSourceOptions, reached: Offsets, in_flight: bool) -> None:
+    def __init__(self, options: KafkaSourceOptions, reached: Offsets, in_flight: bool, committing: Committing) -> None:
         self.in_flight = in_flight
+        self._committing = committing
         self._options = options
         self._reached = dict(reached)
 
@@ -46,10 +46,20 @@ class Beginnings:
         if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
             return ()
         if isinstance(options.start_at, Mapping):
-            return self._given(consumer, options.start_at, {(one.topic, one.partition) for one in every})
-        return [
-            TopicPartition(one.topic, one.partition, self._offset_of_start(consumer, one), OUR_COMMIT) for one in every
-        ]
+            begun = self._given(consumer, options.start_at, {(one.topic, one.partition) for one in every})
+        else:
+            mark = self._committing.mark
+            begun = [
+                TopicPartition(one.topic, one.partition, self._offset_of_start(consumer, one), mark) for one in every
+            ]
+        return self._not_begun(consumer, begun)
+
+    def _not_begun(self, consumer: Consumer, begun: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """Those that have no offset yet: another member may have begun meanwhile, and have got on."""
+        asked = [TopicPartition(one.topic, one.partition) for one in begun]
+        there = consumer.committed(asked, timeout=self._options.timeout)
+        got_on = {(one.topic, one.partition) for one in there if one.offset >= 0}
+        return [one for one in begun if (one.topic, one.partition) not in got_on]
 
     def _given(
         self, consumer: Consumer, start_at: Offsets, there: AbstractSet[tuple[str, int]]
@@ -63,14 +73,16 @@ class Beginnings:
             if not low <= offset <= high:
                 records = f"whose records are {low} to {high - 1}" if low < high else f"which has none before {high}"
                 raise PositionRefused(f"startAt names offset {offset} of {partition}, {records}", _CORRECT)
-        return [TopicPartition(*partition, offset, OUR_COMMIT) for partition, offset in start_at.items()]
+        mark = self._committing.mark
+        return [TopicPartition(*partition, offset, mark) for partition, offset in start_at.items()]
 
     def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
         """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
         options = self._options
         low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
         reached = self._reached.get(partition, -1)
-        followed = not self.in_flight or committed.metadata != OUR_COMMIT or committed.offset >= reached
+        older = self._committing.is_older(committed.metadata, self.in_flight)
+        followed = not older or committed.offset >= reached
         if committed.offset >= 0 and followed:
             offset, why = committed.offset, "which is the group's"
         elif reached >= 0:

@@ -6,6 +6,11 @@ member up (max.poll.interval.ms). The client calls the functions of a rebalance 
 
 Offsets are committed for records that every sink has. A commit carries a mark in its metadata. Where an operator has
 set the group's offset there is none, and that offset is followed, also backwards.
+
+Where the sink's transactions commit the offsets, the member commits none: a commit of its own that arrives late would
+set the group's offset back. Brokers take a transaction's offsets only from the generation of the group that they know.
+The member notes its own within each rebalance, and so knows that it had the partitions all the time since the records
+were taken. Records on their way of partitions that others got must never be written: the service stops then.
 """
 
 from __future__ import annotations
@@ -23,9 +28,12 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader import parsed
-from sources.kafka.beginnings import OUR_COMMIT, Beginnings, gap_remedy
+from psql_streamer.interfaces import ConsumedOffsets
+from sources.kafka.beginnings import Beginnings, gap_remedy
+from sources.kafka.committing import Committing
 from sources.kafka.errors import NOT_SHOWN, REFUSED, source_error
 from sources.kafka.held import HeldRecords
+from sources.kafka.membership import Membership, find_membership
 from sources.kafka.offsets import Offsets, Partition, list_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.progress import Progress
@@ -42,6 +50,9 @@ client has fetched already."""
 
 _IDS_SECONDS = 5.0
 """Between two looks at whether a topic was made anew."""
+
+_OPEN_TRANSACTION_SECONDS = 120.0
+"""The time for which the group's offsets are waited for in a rebalance; less than max.poll.interval.ms."""
 
 _LAG_SECONDS = 1.0
 """Between two looks at how far the partitions' ends are away."""
@@ -72,7 +83,7 @@ class GroupState:
 class GroupMember:
     """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them may
     be on their way to sinks, from the session before. durable: offsets in front of which every sink has all. ids: of
-    topics that were read, to which those of others are added.
+    topics that were read, to which those of others are added. committing: who commits.
     """
 
     def __init__(
@@ -83,13 +94,19 @@ class GroupMember:
         in_flight: bool,
         durable: Offsets,
         ids: dict[str, str],
+        committing: Committing,
     ) -> None:
         self._name = name
         self._options = options
         self._lock = threading.Condition()
         self._held = HeldRecords(options.batch_size, options.batch_bytes)
         self._progress = Progress(durable)
-        self._beginnings = Beginnings(options, reached, in_flight)
+        self._committing = committing
+        self._beginnings = Beginnings(options, reached, in_flight, committing)
+        self._begun: dict[Partition, int] = {}
+        self._membership: Membership | None = None
+        self._member = ""  # the last id that the group gave
+        self._undelivered: SourceRefused | None = None
         self._ids = ids
         self._admin = AdminClient(options.client_properties())
         self._paused = False
@@ -139,6 +156,49 @@ class GroupMember:
             self._lock.notify_all()
         return taken
 
+    def take_begun(self) -> Offsets:
+        """Where partitions begin that were given to the member since the last call, as far as that is known."""
+        with self._lock:
+            begun, self._begun = self._begun, {}
+            return begun
+
+    def offer(self, offsets: Offsets) -> ConsumedOffsets:
+        """See Source.consumed_offsets. From any thread."""
+        with self._lock:
+            if self._undelivered is not None:
+                raise self._undelivered
+            if isinstance(self._error, SourceRefused):
+                raise self._error
+            if self._membership is None:
+                raise SourceUnavailable(f"group {self._options.group_id} has not taken this instance in (again)")
+            offered, mark = self._progress.offer(offsets), self._committing.mark
+            return ConsumedOffsets(
+                self._membership.metadata,
+                [(topic, number, offset, mark) for (topic, number), offset in offered.items()],
+            )
+
+    def settle(self, offsets: Offsets) -> None:
+        """Wait until every sink has what was taken; no more of it is on its way than what lies in front of these.
+
+        SourceRefused when that takes longer than drainTimeout, or when others got what is on its way. SourceUnavailable
+        when it is interrupted.
+        """
+        with self._lock:
+            self._progress.give_back_behind(offsets)
+            self._lock.wait_for(
+                lambda: self._stopping.is_set() or not self._progress.unconfirmed(), self._options.drain_timeout
+            )
+            if self._stopping.is_set():
+                raise SourceUnavailable("interrupted while it waited for the sinks")
+            if self._undelivered is None and (left := self._progress.unconfirmed()):
+                self._undelivered = SourceRefused(
+                    f"group {self._options.group_id} has to be joined anew, and not every sink has what was read of "
+                    f"{list_partitions(left)} after {self._options.drain_timeout:g} s",
+                    "start this instance again, when the sinks are well",
+                )
+            if self._undelivered is not None:
+                raise self._undelivered
+
     def confirm(self, offsets: Offsets) -> None:
         """Every sink has what lies in front of these. From any thread; does not wait."""
         with self._lock:
@@ -167,6 +227,11 @@ class GroupMember:
         with self._lock:
             self._error = self._error or error
             self._lock.notify_all()
+
+    def interrupt(self, error: SourceError) -> None:
+        """The same, and wait for nothing any more. From any thread."""
+        self._stopping.set()
+        self.fail(error)
 
     def close(self, seconds: float) -> None:
         """Commit what is confirmed, and leave the group; with an instanceId it keeps its partitions for a while."""
@@ -203,6 +268,8 @@ class GroupMember:
             log.exception("source.%s: the consumer's thread ended", self._name)
             self.fail(SourceUnavailable(f"the consumer's thread ended: {type(error).__name__}"))
         finally:
+            if self._committing.by_sink and isinstance(self.error, SourceUnavailable):
+                self._stopping.wait()  # what is on its way can be committed for as long as the client is a member
             self._leave(consumer)
 
     @property
@@ -284,13 +351,14 @@ class GroupMember:
     _full_since = 0.0
 
     def _commit(self, consumer: Consumer, wait: bool = False) -> None:
-        if not wait and time.monotonic() < self._commit_at:
+        if self._committing.by_sink or (not wait and time.monotonic() < self._commit_at):
             return
         with self._lock:
             due = self._progress.take_due()
         if not due:
             return
-        offsets = [TopicPartition(topic, number, offset, OUR_COMMIT) for (topic, number), offset in due.items()]
+        mark = self._committing.mark
+        offsets = [TopicPartition(topic, number, offset, mark) for (topic, number), offset in due.items()]
         if wait:
             consumer.commit(offsets=offsets, asynchronous=False)
         else:
@@ -365,6 +433,7 @@ class GroupMember:
     # Called by the client from within a poll.
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._note_membership(consumer)
         try:
             self._require_same_topics({one.topic for one in partitions})
             if begun := self._beginnings.begin(consumer):
@@ -383,20 +452,55 @@ class GroupMember:
     def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Where each partition is read from."""
         placed = []
-        for committed in consumer.committed(partitions, timeout=self._options.timeout):
+        for committed in self._find_committed(consumer, partitions):
             partition = Partition(committed.topic, committed.partition)
             start, why = self._beginnings.find(consumer, partition, committed)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
             with self._lock:
                 self._progress.begin(partition, committed.offset, start, self._beginnings.in_flight)
+                if start >= 0:
+                    self._begun[partition] = start
             placed.append(TopicPartition(*partition, start))
         with self._lock:
             self._rebalances += 1
         return placed
 
+    def _find_committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The group's offsets. Brokers give none that an open transaction may change, for as long as it is open."""
+        if not self._committing.by_sink:
+            return consumer.committed(partitions, timeout=self._options.timeout)
+        deadline, waits = time.monotonic() + _OPEN_TRANSACTION_SECONDS, ""
+        while True:
+            try:
+                found = consumer.committed(partitions, timeout=self._options.timeout)
+            except KafkaException as error:
+                late = time.monotonic() > deadline or self._stopping.is_set() or self._error is not None
+                if error.args[0].code() != KafkaError._TIMED_OUT or late:
+                    raise
+                waits = self._note_wait(partitions)
+            else:
+                with self._lock:
+                    if self._problem == waits:
+                        self._problem = ""
+                return found
+
+    def _note_wait(self, partitions: list[TopicPartition]) -> str:
+        """What /status says then."""
+        shown = list_partitions(Partition(one.topic, one.partition) for one in partitions)
+        problem = (
+            f"waits for the group's offsets of {shown}: an instance that had them may have left a transaction open, "
+            "which it ends when it is started again, and brokers after its transaction.timeout.ms"
+        )
+        if problem != self._problem:
+            log.warning("source.%s: %s", self._name, problem)
+        with self._lock:
+            self._problem = problem
+        return problem
+
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Others get these partitions: they must find committed what the sinks have by then."""
         given_up = {Partition(one.topic, one.partition) for one in partitions}
+        self._note_membership(consumer)
         self._forget(given_up)
         if not self._stopping.is_set() and self._error is None:
             self._drain(given_up)
@@ -412,9 +516,27 @@ class GroupMember:
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._forget(lost)
         with self._lock:
-            if waiting := self._progress.unconfirmed(lost):
-                self._error = self._error or _undelivered(waiting)
+            self._membership = None
         self._drop(lost)
+
+    def _note_membership(self, consumer: Consumer) -> None:
+        """Called within a rebalance, in front of what it gives and takes."""
+        if not self._committing.by_sink:
+            return
+        found = find_membership(consumer)
+        with self._lock:
+            self._membership = found
+            if found is not None:
+                if self._member not in ("", found.member):
+                    self._stop_if_undelivered(self._progress.lags)
+                self._member = found.member
+
+    def _stop_if_undelivered(self, partitions: Iterable[Partition]) -> None:
+        """Others have these partitions now, or soon. Its caller has the lock."""
+        if waiting := self._progress.unconfirmed(partitions):
+            self._undelivered = self._undelivered or _undelivered(waiting)
+            self._error = self._error or self._undelivered
+            self._lock.notify_all()
 
     def _forget(self, partitions: set[Partition]) -> None:
         """Drop the records of these that nobody has taken."""
@@ -432,11 +554,13 @@ class GroupMember:
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
                 self._lock.wait(min(1.0, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() > deadline:
-                    self._error = self._error or _undelivered(waiting)
+                    self._stop_if_undelivered(waiting)
             self._problem = ""
 
     def _drop(self, partitions: set[Partition]) -> None:
         with self._lock:
+            if not self._stopping.is_set():
+                self._stop_if_undelivered(partitions)
             self._progress.drop(partitions)
             self._rebalances += 1
         log.info("source.%s: gave up %s", self._name, list_partitions(partitions))

@@ -17,6 +17,9 @@ class Progress:
         self._confirmed: dict[Partition, int] = {}
         self._sent: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
+        self._started: dict[Partition, int] = {}
+        self._asked: Offsets = {}
+        self._offered: Offsets = {}
 
     @property
     def lags(self) -> Mapping[Partition, int]:
@@ -30,6 +33,7 @@ class Progress:
         self._lags[partition] = -1
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
+        self._started[partition] = -1 if in_flight else start
         if in_flight and start > committed:
             self._delivered[partition] = start
             self._confirm(partition, min(start, self._durable.get(partition, -1)))
@@ -37,7 +41,14 @@ class Progress:
     def drop(self, partitions: Iterable[Partition]) -> None:
         """They are the member's no more."""
         for partition in partitions:
-            for known in (self._lags, self._delivered, self._confirmed, self._sent, self._committed):
+            for known in (
+                self._lags,
+                self._delivered,
+                self._confirmed,
+                self._sent,
+                self._committed,
+                self._started,
+            ):
                 known.pop(partition, None)
 
     def give(self, offsets: Offsets) -> None:
@@ -48,6 +59,12 @@ class Progress:
         """Of these partitions no more was given out than what lies in front of the offsets."""
         self._delivered |= {partition: offsets.get(partition, -1) for partition in given}
 
+    def give_back_behind(self, offsets: Offsets) -> None:
+        """No more was given out than what lies in front of these."""
+        self._delivered = {
+            partition: min(offset, offsets.get(partition, -1)) for partition, offset in self._delivered.items()
+        }
+
     def confirm(self, offsets: Offsets) -> None:
         """Every sink has what lies in front of these."""
         self._durable.update(offsets)
@@ -57,7 +74,11 @@ class Progress:
     def unconfirmed(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
         """Those of which not every sink has what was given out; of all, if none are named."""
         asked = self._delivered if partitions is None else partitions
-        return [one for one in asked if self._delivered.get(one, -1) > self._confirmed.get(one, -1)]
+        return [
+            one
+            for one in asked
+            if self._delivered.get(one, -1) > max(self._confirmed.get(one, -1), self._started.get(one, -1))
+        ]
 
     def take_due(self) -> Offsets:
         """Offsets to be committed, which are taken for sent from now on."""
@@ -68,6 +89,22 @@ class Progress:
         }
         self._sent |= due
         return due
+
+    def offer(self, offsets: Offsets) -> Offsets:
+        """What a transaction with the records in front of these is to commit. Asked for the same offsets until it is
+        committed: who asks for others has committed what was offered before.
+        """
+        if offsets != self._asked:
+            for partition, offset in self._offered.items():
+                if partition in self._sent:
+                    self._sent[partition] = max(offset, self._sent[partition])
+            self._asked = offsets
+        self._offered = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if partition in self._lags and self._sent[partition] < offset <= self._delivered.get(partition, -1)
+        }
+        return self._offered
 
     def send_again(self, partitions: Iterable[Partition]) -> None:
         """The commit of these has failed."""

@@ -13,11 +13,12 @@ from confluent_kafka import KafkaException
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.event_reader.reader import EventReader, Refused
-from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
+from psql_streamer.interfaces import CaptureRequest, ConsumedOffsets, Finding, Source, Status, TransactionWriter
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from sources.kafka.capturing import KafkaCapture
 from sources.kafka.check import findings, make_administrator
+from sources.kafka.committing import Committing
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
 from sources.kafka.group import GroupMember
@@ -53,6 +54,8 @@ class KafkaSource(Source):
         self._told: dict[str, Relation] = {}
         self._durable: dict[Partition, int] = {}
         self._ids: dict[str, str] = {}
+        self._cluster = ""
+        self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
         self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
@@ -76,8 +79,9 @@ class KafkaSource(Source):
             ids = topic_ids(administrator.client, subscribed(options.topics, metadata.topics), options.timeout)
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+        self._cluster = str(metadata.cluster_id)
         return {
-            "cluster": str(metadata.cluster_id),
+            "cluster": self._cluster,
             "group": options.group_id,
             **{f"topic {topic}": one for topic, one in ids.items()},
         }
@@ -88,7 +92,13 @@ class KafkaSource(Source):
     def has_reached(self, position: Position, mark: Position) -> bool:
         return has_reached(of_position(position), of_position(mark))
 
+    def serve_transactions(self, writer: TransactionWriter) -> None:
+        self._writer = writer
+
     def start(self, position: Position | None) -> None:
+        committing = self._choose_committing()
+        if committing.by_sink and self._group is not None:
+            self._group.settle(of_position(position))
         self.stop()
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
@@ -96,9 +106,30 @@ class KafkaSource(Source):
         self._offsets = of_position(position)
         self._ready.clear()
         self._refused, self._refusal, self._interrupted = (), None, False
-        self._group = GroupMember(self.name, self._settings, self._offsets, self._starts > 0, self._durable, self._ids)
+        self._group = GroupMember(
+            self.name,
+            self._settings,
+            self._offsets,
+            self._starts > 0 and not committing.by_sink,
+            self._durable,
+            self._ids,
+            committing,
+        )
         self._group.start()
         self._starts += 1
+
+    def _choose_committing(self) -> Committing:
+        writer = self._writer
+        if writer is None:
+            return Committing()
+        if writer.cluster != self._cluster:
+            return Committing(writer=writer.name)
+        if self._settings.kafka.get("isolation.level") == "read_uncommitted":
+            raise SourceRefused(
+                "offsets of transactions that are open are seen with isolation.level = read_uncommitted",
+                "take it out of the source's [kafka] table, or exactlyOnce out of its sink's section",
+            )
+        return Committing(by_sink=True)
 
     def read(self, timeout: float) -> Batch | None:
         if self._interrupted:
@@ -126,6 +157,8 @@ class KafkaSource(Source):
         time.sleep(min(timeout, _DRAIN_LOOK_SECONDS))
 
     def _read_taken(self, group: GroupMember, taken: Taken) -> None:
+        # Where others have read on, or an operator has set the group's offset, positions do not keep what was before.
+        self._offsets = {**self._offsets, **group.take_begun()}
         received_at, before, messages = time.monotonic(), self._offsets, taken.messages
 
         def behind(count: int) -> Position:
@@ -179,13 +212,21 @@ class KafkaSource(Source):
         if self._group is not None:
             self._group.confirm(self._durable)
 
+    def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:
+        if not self._choose_committing().by_sink:
+            return None
+        group = self._group
+        if group is None:
+            raise SourceUnavailable(f"source {self.name} is not a member of its group now")
+        return group.offer(of_position(position))
+
     def make_capture(self, request: CaptureRequest) -> Source:
         return KafkaCapture(self.name, self._settings, request)
 
     def interrupt(self) -> None:
         self._interrupted = True
         if self._group is not None:
-            self._group.fail(SourceUnavailable("interrupted while it waited for records"))
+            self._group.interrupt(SourceUnavailable("interrupted while it waited for records"))
 
     def stop(self) -> None:
         group, self._group = self._group, None

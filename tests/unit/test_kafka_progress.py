@@ -44,6 +44,39 @@ def test_what_is_given_back_is_not_waited_for() -> None:
     assert not progress.unconfirmed()
 
 
+def test_what_is_given_back_is_what_lies_behind_the_last_batch_and_no_more() -> None:
+    progress = started()
+    progress.begin(B, committed=5, start=5, in_flight=False)
+    progress.give({A: 9, B: 8})
+    progress.give_back_behind({A: 7, B: 3})
+    assert progress.unconfirmed() == [A]
+    progress.confirm({A: 7})
+    assert not progress.unconfirmed()
+
+
+def test_a_transaction_is_offered_the_same_offsets_until_it_is_committed() -> None:
+    progress = started()
+    progress.begin(B, committed=-1, start=0, in_flight=False)
+    progress.give({A: 9, B: 3})
+    assert progress.offer({A: 7, B: 3}) == {A: 7, B: 3}
+    assert progress.offer({A: 7, B: 3}) == {A: 7, B: 3}
+    assert progress.offer({A: 9, B: 3}) == {A: 9}
+
+
+def test_a_transaction_is_offered_no_offsets_of_others_and_none_of_records_that_were_not_given_out() -> None:
+    progress = started()
+    other = Partition("orders", 7)
+    assert progress.offer({A: 9, other: 3}) == {}
+    progress.give({A: 9})
+    assert progress.offer({A: 4, other: 4}) == {}, "the group's offset does not go back"
+    assert progress.offer({A: 9, other: 5}) == {A: 9}
+    progress.drop([A])
+    progress.begin(A, committed=12, start=12, in_flight=False)
+    progress.give({A: 15})
+    assert progress.offer({A: 9, other: 6}) == {}
+    assert progress.offer({A: 15, other: 6}) == {A: 15}
+
+
 def test_what_was_in_flight_is_waited_for_and_committed_when_it_is_durable() -> None:
     progress = Progress({A: 7})
     progress.begin(A, committed=5, start=9, in_flight=True)

@@ -1,0 +1,42 @@
+"""What a client says of its membership in a consumer group, as brokers want it with offsets that others commit for it.
+
+Brokers compare two things with what they know: the member's id, and the number of the group's generation. They compare
+nothing where both are missing, as they are for a client that has just been thrown out. Such offsets would count even
+though another member has the partitions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer
+
+from sinks.kafka.librdkafka import Pointer, rdkafka
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """member: its id; another one means that the group has gone on without it. metadata: librdkafka's, for
+    rd_kafka_consumer_group_metadata_read.
+    """
+
+    member: str
+    metadata: bytes
+
+
+def find_membership(consumer: Consumer) -> Membership | None:
+    """The client's of now; None when it is no member. Called within a rebalance, it does not change before the
+    rebalance's function returns, but that the client may be thrown out.
+    """
+    metadata = consumer.consumer_group_metadata()
+    assert isinstance(metadata, bytes)  # noqa: S101 - the client has a group
+    group = Pointer()
+    failed = rdkafka.consumer_group_metadata_read(ctypes.byref(group), metadata, len(metadata))
+    assert not failed  # noqa: S101 - the same library has written it
+    try:
+        generation = int(rdkafka.consumer_group_metadata_generation_id(group))
+        member = (rdkafka.consumer_group_metadata_member_id(group) or b"").decode()
+    finally:
+        rdkafka.consumer_group_metadata_destroy(group)
+    return Membership(member, metadata) if generation >= 0 and member else None
