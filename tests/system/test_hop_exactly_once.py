@@ -15,6 +15,7 @@ from typing import Self
 
 import pytest
 
+from psql_streamer.embedded.kafka import EmbeddedKafka
 from tests.event_topics import event, write
 from tests.fold import parse
 from tests.kafka_reader import Record, consume
@@ -56,13 +57,13 @@ class _Writer:
             self.written += _AT_ONCE
 
 
-def _config(kafka: str, topic: str, instance: str, member: str = "") -> str:
-    """A service that copies the topic. member: its instanceId, if it has one."""
+def _config(kafka: str, topic: str, instance: str, member: str = "", target: str = "") -> str:
+    """A service that copies the topic. member: its instanceId, if it has one. target: another cluster to copy it to."""
     static = {"instanceId": member} if member else {}
     source = topics_section(kafka, [topic], topic, startRetryInterval="100ms", sendRetryInterval="100ms", **static)
     source += "".join(f'kafka."{name}" = {value}\n' for name, value in _QUICK.items())
     once = {"exactlyOnce": True, "transactionalId": f"{topic}-{instance}"}
-    sink = kafka_section(kafka, f"{topic}-copy", sources=["hop"], format="event", **once)
+    sink = kafka_section(target or kafka, f"{topic}-copy", sources=["hop"], format="event", **once)
     # Brokers end after 10 s what an instance has left open that stands still between two requests of a commit.
     return f'{source}{sink}kafka."transaction.timeout.ms" = 10000\n'
 
@@ -113,6 +114,25 @@ def test_a_service_that_is_killed_again_and_again_copies_each_event_once(
         _assert_each_is_there_once(kafka, topic_prefix, writer.written)
         service.until(lambda: service.stats()["source.hop"]["batches_in_flight"] == 0, "the last batch")
         assert service.stop() == 0
+
+
+@pytest.mark.behaviour("G6")
+@pytest.mark.slow
+@pytest.mark.soak
+def test_a_service_that_is_killed_again_and_again_copies_each_event_once_to_another_cluster(
+    kafka: str, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    create_topic(kafka, topic_prefix, partitions=_PARTITIONS)
+    moments = random.Random(topic_prefix)
+    config = _config(kafka, topic_prefix, "a", "one", target=broker.bootstrap)
+    with _service(tmp_path / "hop", config) as service, _Writer(kafka, topic_prefix) as writer:
+        service.start()
+        for _ in range(20):
+            time.sleep(moments.uniform(0.3, 4.0))
+            service.kill()
+            service.start(wait=False)
+        writer.stop()
+        _assert_each_is_there_once(broker.bootstrap, topic_prefix, writer.written)
 
 
 @pytest.mark.behaviour("G6")
