@@ -20,6 +20,7 @@ from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
 from sinks.kafka.errors import REJECTED
+from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
@@ -32,6 +33,20 @@ _MEMBER_IS_GONE = (
     KafkaError.STALE_MEMBER_EPOCH,
 )
 """The member of the consumer group that has consumed the records does not have their partitions any more."""
+
+
+_ENDED_BY_BROKERS = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+"""The client is not the last one any more that brokers have given the transactional id, or the transaction has taken
+too long: they do not say which.
+"""
+
+_ENDED_REMEDY = 'if transactions take longer than kafka."transaction.timeout.ms", raise it'
+
+_TIMEOUT = "transaction.timeout.ms"
+_SINGLY_TIMEOUT_MS = 900_000
+"""The time for a transaction of one record a request: what brokers allow, unless their transaction.max.timeout.ms says
+otherwise. A request takes milliseconds, and a transaction may have 100,000 records.
+"""
 
 
 class TransactionSpoiled(SinkUnavailable):
@@ -53,13 +68,14 @@ class TransactionalDelivery(Delivery):
     ) -> None:
         self._id = transactional_id
         self._singly = self._is_initialized = False
+        self._may_take_long = True
         self._known: set[str] = set()
         super().__init__({**properties, "transactional.id": transactional_id}, delivery_timeout, log)
 
     def initialize(self) -> None:
         """Take over the transactional id, unless this client has it. Nothing is left open behind it."""
         if not self._is_initialized:
-            self._repeat("did not give the transactional id", self._client.init_transactions)
+            self._repeat("did not give the transactional id", self._initialize)
             self._is_initialized = True
 
     @property
@@ -93,10 +109,27 @@ class TransactionalDelivery(Delivery):
         super().abandon()
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
-        properties = {**self._properties, **more, **(ONE_A_REQUEST if self._singly else {})}
+        properties = {**self._properties, **more, **(self._properties_of_singles() if self._singly else {})}
         with self._starting():
             client = self._client = TransactionalProducer(properties, self._complaints.add, self._log)
             return Clients(lambda: client, self._log, most=1)
+
+    def _properties_of_singles(self) -> Mapping[str, str]:
+        if not self._may_take_long:
+            return ONE_A_REQUEST
+        given = int(resolve_properties(self._properties, [_TIMEOUT])[_TIMEOUT])
+        return {**ONE_A_REQUEST, _TIMEOUT: str(max(given, _SINGLY_TIMEOUT_MS))}
+
+    def _initialize(self, seconds: float) -> None:
+        try:
+            self._client.init_transactions(seconds)
+        except KafkaException as raised:
+            refused = raised.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+            if not (refused and self._singly and self._may_take_long):
+                raise
+            self._may_take_long = False
+            self.abandon()
+            self._client.init_transactions(seconds)
 
     def _producer_for(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
         return self._producer
@@ -124,7 +157,7 @@ class TransactionalDelivery(Delivery):
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
             raise self._not_delivered(shipment, failed)
-        rejected = _find_rejected(failed)
+        rejected = _find_rejected(failed, singly=self._singly)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
         shipment.singly = shipment.singly or not rejected
         raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
@@ -163,18 +196,29 @@ class TransactionalDelivery(Delivery):
     def _explain(self, what: str, error: KafkaError) -> SinkError:
         if error.code() in _MEMBER_IS_GONE:
             return SinkUnavailable(f"the consumer group has given the partitions to another member: {error.str()}")
+        if error.code() in _ENDED_BY_BROKERS:
+            return _ended(error)
         return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
 
     def _fatal(self) -> SinkError | None:
         error = self._client.fatal_error
-        return None if error is None else SinkUnavailable(f"the Kafka client failed for good: {error.str()}")
+        if error is None:
+            return None
+        if error.code() in _ENDED_BY_BROKERS:
+            return _ended(error)
+        return SinkUnavailable(f"the Kafka client failed for good: {error.str()}")
 
     def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)
 
 
-def _find_rejected(failed: Sequence[Failed]) -> Sequence[Failed]:
-    """Those that are known to be the reason; none where any record of a request may be.
+def _ended(error: KafkaError) -> SinkUnavailable:
+    return SinkUnavailable(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)
+
+
+def _find_rejected(failed: Sequence[Failed], *, singly: bool) -> Sequence[Failed]:
+    """Those that are known to be the reason; none where any record of a request may be. singly: there is one a request,
+    and several brokers may each have rejected one.
 
     Of a request with invalid records each of them is reported as such, and the others as _INVALID_DIFFERENT_RECORD
     (KIP-467). For other reasons the whole request is rejected.
@@ -183,4 +227,4 @@ def _find_rejected(failed: Sequence[Failed]) -> Sequence[Failed]:
     others = [failure for failure in rejected if failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD]
     if others:
         return [failure for failure in rejected if failure not in others]
-    return rejected if len(rejected) == 1 else []
+    return rejected if singly or len(rejected) == 1 else []

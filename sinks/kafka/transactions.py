@@ -62,7 +62,7 @@ class Transactions:
         self._delivery.initialize()
         mine = self._next(self._topic.read().notes)
         self._delivery.begin()
-        self._delivery.deliver(Shipment(self._topic.to_record(mine)))
+        self._deliver_note(mine)
         self._delivery.commit()
         self._noted = mine
 
@@ -104,12 +104,24 @@ class Transactions:
         for batch in batches[len(one.begun) :]:
             one.begun.append(self._writer.begin(batch))
             self._writer.write(delivery, topics, one.begun[-1])
-        delivery.deliver(Shipment(self._topic.to_record(one.noted)))
+        self._deliver_note(one.noted)
         delivery.send_offsets(one.transaction.consumed)
         delivery.commit()
 
+    def _deliver_note(self, noted: Noted) -> None:
+        """SinkRefused when Kafka rejects the record: without it nothing may be committed."""
+        shipment = Shipment(self._topic.to_record(noted))
+        try:
+            self._delivery.deliver(shipment)
+        except TransactionSpoiled:
+            if not shipment.rejected:
+                raise
+        for error in shipment.rejected.values():
+            raise self._topic.refuse(shipment.records, error)
+
     def _is_committed(self, one: _Open) -> bool:
         """Whether the attempt before was committed without an answer. SinkRefused when another instance was at work."""
+        self._topic.require(self._delivery)
         self._require_own(self._topic.peek(), one)  # before that instance is taken over from
         self._delivery.initialize()
         found = self._topic.read()
@@ -119,6 +131,8 @@ class Transactions:
         return found.token == one.noted.token
 
     def _require_own(self, found: Noted, one: _Open) -> None:
+        if found == NOTHING_NOTED:
+            raise self._topic.miss_notes()
         if found.token not in (self._noted.token, one.noted.token):
             raise SinkRefused(
                 f'another instance has taken over transactionalId "{self._topic.transactional_id}", and writes',

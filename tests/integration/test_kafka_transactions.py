@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
@@ -48,6 +50,18 @@ def noted(sink: KafkaSink, source: str = "db1") -> object:
 
 def committed(bootstrap: str, *topics: str) -> list[Record]:
     return consume(bootstrap, topics, isolation_level="read_committed")
+
+
+@contextmanager
+def ended_by_interrupt(sink: KafkaSink, seconds: float = 30) -> Iterator[None]:
+    """A write that would never end fails."""
+    timer = threading.Timer(seconds, sink.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def write_until_it_works(sink: KafkaSink, one: Transaction) -> None:
@@ -226,6 +240,55 @@ def test_a_position_topic_with_other_records_is_refused(kafka: str, topic_prefix
         pass
 
 
+def test_positions_that_kafka_rejects_stop_the_sink_and_nothing_is_committed_without_them(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    create_topic(kafka, f"{topic_prefix}-once.position", max_message_bytes="2000")
+    with start(kafka, [(topic, b"1", b"value")]) as sink:
+        sink.write_transaction(transaction(1))
+        large = Transaction([replace(BATCH)], {"db1": json.dumps({"number": random_bytes(3_000).hex()}).encode()})
+        with (
+            ended_by_interrupt(sink),
+            pytest.raises(SinkRefused, match=r"positions, of 60\d\d bytes: .*raise the topic's max.message.bytes"),
+        ):
+            sink.write_transaction(large)
+    assert len(committed(kafka, topic)) == 1
+
+
+def test_the_position_topic_that_the_sink_makes_takes_the_shapes_of_a_thousand_tables(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    shapes = random_bytes(3_000_000).hex()
+    with start(kafka, [(create_topic(kafka, topic_prefix), b"1", b"value")]) as sink, ended_by_interrupt(sink):
+        sink.write_transaction(Transaction([replace(BATCH)], {"db1": json.dumps({"number": shapes}).encode()}))
+    with start(kafka, []) as sink:
+        assert noted(sink) == shapes
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_position_topic_that_is_deleted_while_the_sink_runs_stops_it_and_the_next_start_makes_another_one(
+    kafka: str, topic_prefix: str, start: Start, is_made_again: bool
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    rows: list[Row] = [(topic, b"1", b"value")]
+    with start(kafka, rows, timeout="300ms") as sink:
+        sink.write_transaction(transaction(1))
+        admin, name = AdminClient({"bootstrap.servers": kafka}), f"{topic_prefix}-once.position"
+        admin.delete_topics([name])[name].result()
+        one = transaction(2)
+        with pytest.raises(SinkUnavailable, match="does not exist"):
+            sink.write_transaction(one)
+        if is_made_again:
+            create_topic(kafka, name)
+        with pytest.raises(SinkRefused, match=r"does not have the positions any more.*start the service again"):
+            sink.write_transaction(one)
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(3))
+        assert noted(sink) == 3
+    assert len(committed(kafka, topic)) == 2
+
+
 def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_its_end(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
@@ -243,6 +306,48 @@ def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_i
     producer.abort_transaction()
     with start(kafka, rows) as sink:
         assert noted(sink) == 2
+
+
+@pytest.mark.soak
+def test_records_that_are_written_one_by_one_may_take_longer_than_a_transaction_may(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    """Brokers look for transactions that have taken too long every ten seconds."""
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 99_000 else b"v") for i in range(100_000)]
+    with start(kafka, rows, deadLetterTopic=dead, timeout="1s", kafka={"transaction.timeout.ms": 2_000}) as sink:
+        sink.write_transaction(transaction())
+    assert len(committed(kafka, topic)) == len(rows) - 1
+
+
+@pytest.mark.parametrize("allowed", [900_000, 60_000])
+def test_records_that_are_written_one_by_one_have_the_time_that_brokers_allow(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 7 else b"v") for i in range(20)]
+    given: list[int] = []
+
+    class Limited(TransactionalProducer):
+        def __init__(self, properties: Mapping[str, str], *others: Any) -> None:
+            self._asked = int(properties.get("transaction.timeout.ms", 60_000))
+            super().__init__(properties, *others)
+
+        def init_transactions(self, seconds: float) -> None:
+            if self._asked > allowed:
+                raise KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT))
+            super().init_transactions(seconds)
+            given.append(self._asked)
+
+    monkeypatch.setattr("sinks.kafka.transactional_delivery.TransactionalProducer", Limited)
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction())
+        sink.write_transaction(transaction(2))
+    assert {record.key for record in committed(kafka, dead)} == {b"7"}
+    assert given[:2] == [60_000, allowed]
+    assert len(committed(kafka, topic)) == 38
 
 
 @pytest.mark.slow
