@@ -53,6 +53,9 @@ class KafkaCheck:
             yield from self._missing(missing, self._seen)
         existing = [topic for topic in named if topic in cluster.topics]
         yield from administrator.find_forbidden(existing, AclOperation.WRITE, remedy)
+        if options.exactly_once and options.position_topic_name in cluster.topics:
+            for operation in (AclOperation.READ, AclOperation.WRITE):
+                yield from administrator.find_forbidden([options.position_topic_name], operation, remedy)
         yield from _too_small(self._name, options, admin, existing)
 
     def absent(self, topics: Iterable[str]) -> Iterator[Finding]:

@@ -87,6 +87,19 @@ def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broke
         assert sink.status().ok
 
 
+def test_the_check_looks_at_the_topic_of_positions(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    topic = create_topic(plain, "shop.position")
+    once = {"exactlyOnce": True, "transactionalId": "shop", "topicFallback": "", "topicPrefix": "t", "createTopics": {}}
+    sink = KafkaSink("kafka1", options(address, kafka=SASL | {"sasl.password": "secret"}, **once), Canned([]))
+    grant(plain, AclOperation.DESCRIBE, topic)
+    missing = [finding.problem for finding in sink.check()]
+    assert missing == [f'no permission to {words} topic "{topic}"' for words in ("read from", "write to")]
+    grant(plain, AclOperation.READ, topic)
+    grant(plain, AclOperation.WRITE, topic)
+    assert not list(sink.check())
+
+
 def section(address: str, **kafka: str) -> dict[str, object]:
     return {
         "type": "kafka",
