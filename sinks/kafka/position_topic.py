@@ -116,10 +116,10 @@ class PositionTopic:
         settings = {**self._options.consumer_properties(), "isolation.level": "read_committed"}
         consumer = Consumer(settings, logger=self._log)
         try:
-            first, end = self._find_bounds()
+            first, end = self._find_bounds(whole=whole)
             for offsets in _OFFSETS:
                 start = max(first, end - offsets)
-                found = self._read_between(consumer, start, end if whole else start) if start < end else None
+                found = self._read_between(consumer, start, end) if start < end else None
                 if found is not None or start == first:
                     return NOTHING_NOTED if found is None else self._parse(found)
             return NOTHING_NOTED
@@ -128,13 +128,16 @@ class PositionTopic:
         finally:
             consumer.close()
 
-    def _find_bounds(self) -> tuple[int, int]:
-        """The first offset, and the one behind the last record, which a transaction that is open may have written."""
+    def _find_bounds(self, *, whole: bool) -> tuple[int, int]:
+        """The first offset, and the one behind the last record. whole: which a transaction that is open may have
+        written.
+        """
+        isolation = IsolationLevel.READ_UNCOMMITTED if whole else IsolationLevel.READ_COMMITTED
         admin, partition = AdminClient({**self._options.admin_properties()}), TopicPartition(self._name, 0)
         first, end = (
             admin.list_offsets(
                 {partition: which},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=isolation,
                 request_timeout=self._options.delivery_timeout,
             )[partition].result()
             for which in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -142,7 +145,7 @@ class PositionTopic:
         return int(first.offset), int(end.offset)
 
     def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
-        """The last record's value."""
+        """The last record's value. While another instance writes, a reader comes to no end of the partition."""
         found: bytes | None = None
         consumer.assign([TopicPartition(self._name, 0, start)])
         deadline = time.monotonic() + self._options.delivery_timeout
@@ -153,6 +156,8 @@ class PositionTopic:
             if message.error() is None:
                 found = message.value() if message.key() == self.transactional_id.encode() else found
                 deadline = time.monotonic() + self._options.delivery_timeout
+                if (message.offset() or 0) >= end - 1:
+                    return found
             elif _require_end(message) >= end:
                 return found
         raise SinkUnavailable(

@@ -55,6 +55,12 @@ class TransactionSpoiled(SinkUnavailable):
     """
 
 
+class TransactionEnded(SinkUnavailable):
+    """Brokers take nothing more of the client: another one has been given the transactional id, or they have ended the
+    transaction.
+    """
+
+
 class TransactionalDelivery(Delivery):
     """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, then `initialize`.
 
@@ -163,10 +169,13 @@ class TransactionalDelivery(Delivery):
         raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
+        """Behind a record that failed the client sends nothing of the transaction any more: the rest fails with it."""
         try:
             super()._serve(producer, shipment)
         except SinkError:
             raise self._fatal() or SinkUnavailable("the Kafka client failed for good") from None
+        if shipment.has_failed:
+            shipment.report(producer.give_up() or ())
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """Nothing of the transaction is kept, and its client is not replaced before it has said why."""
@@ -212,8 +221,8 @@ class TransactionalDelivery(Delivery):
         return lambda seconds: self._client.send_offsets(consumed, seconds)
 
 
-def _ended(error: KafkaError) -> SinkUnavailable:
-    return SinkUnavailable(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)
+def _ended(error: KafkaError) -> TransactionEnded:
+    return TransactionEnded(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)
 
 
 def _find_rejected(failed: Sequence[Failed], *, singly: bool) -> Sequence[Failed]:

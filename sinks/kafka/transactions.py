@@ -18,18 +18,24 @@ from sinks.kafka.batch_writer import BatchWriter, Unfinished
 from sinks.kafka.position_topic import NOTHING_NOTED, Noted, PositionTopic
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import Topics
-from sinks.kafka.transactional_delivery import TransactionalDelivery, TransactionSpoiled
+from sinks.kafka.transactional_delivery import TransactionalDelivery, TransactionEnded, TransactionSpoiled
+
+_TAKE_OVER_SECONDS = 3.0
+"""The time that another instance gets, between its taking over of the transactional id and the commit of its first
+transaction. Until then this one cannot tell it from brokers that have ended a transaction, and would take over in turn.
+"""
 
 
 @dataclass(slots=True)
 class _Open:
     """A transaction that is not known to be committed. begun: its batches as far as their records were made.
-    noted: what it notes.
+    noted: what it notes. was_ended: by brokers, who may have given the transactional id to another instance.
     """
 
     transaction: Transaction
     noted: Noted
     begun: list[Unfinished] = field(default_factory=list)
+    was_ended: bool = False
 
     @property
     def wants_singly(self) -> bool:
@@ -90,7 +96,8 @@ class Transactions:
                 self._give_up(one)
                 self._delivery.separate(one.wants_singly)
                 self._delivery.initialize()
-            except StreamerError:
+            except StreamerError as error:
+                one.was_ended = isinstance(error, TransactionEnded)
                 self._give_up(one)
                 raise
             else:
@@ -121,6 +128,8 @@ class Transactions:
 
     def _is_committed(self, one: _Open) -> bool:
         """Whether the attempt before was committed without an answer. SinkRefused when another instance was at work."""
+        if one.was_ended:
+            self._delivery.wait(_TAKE_OVER_SECONDS)
         self._topic.require(self._delivery)
         self._require_own(self._topic.peek(), one)  # before that instance is taken over from
         self._delivery.initialize()

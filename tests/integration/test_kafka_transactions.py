@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -179,6 +181,19 @@ def test_what_kafka_rejects_goes_to_the_dead_letters_once_and_the_rest_of_its_tr
     assert {letter.headers["dead_letter_truncated_from"] for letter in letters} == {b"20002"}
 
 
+def test_a_record_that_kafka_rejects_is_found_though_more_wait_than_the_client_takes(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 3 else b"value") for i in range(5_000)]
+    with start(kafka, rows, deadLetterTopic=dead, kafka={"queue.buffering.max.messages": 500}) as sink:
+        sink.write_transaction(transaction())
+        assert sink.stats()["retries"] == 0
+    assert {record.key for record in committed(kafka, dead)} == {b"3"}
+    assert len(committed(kafka, topic)) == len(rows) - 1
+
+
 def test_records_without_a_key_in_a_compacted_topic_are_found_among_the_others(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
@@ -215,16 +230,43 @@ def test_an_instance_that_was_taken_over_from_stops_and_says_so(kafka: str, topi
     assert [record.value for record in committed(kafka, topic)] == [b"second", b"second"]
 
 
-def test_a_client_that_brokers_refuse_though_no_other_instance_writes_goes_on(
+@pytest.mark.behaviour("K10")
+def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
+    rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
+    ends: list[str] = []
+
+    def write() -> None:
+        for number in itertools.count():
+            try:
+                write_until_it_works(first, transaction(number))
+            except SinkRefused as error:
+                ends.append(str(error))
+                return
+
+    with start(kafka, rows) as first:
+        writing = threading.Thread(target=write)
+        writing.start()
+        wait_until(lambda: bool(first.stats()["transactions"] > 10))
+        with start(kafka, rows) as second:
+            writing.join(60)
+            second.write_transaction(transaction())
+            assert second.stats()["retries"] == 0
+    assert re.match("another instance has taken over", ends[0])
+
+
+def test_a_client_that_brokers_refuse_though_no_other_instance_writes_goes_on(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As behind transaction.timeout.ms: brokers then end the transaction and let the client write no more."""
+    monkeypatch.setattr("sinks.kafka.transactions._TAKE_OVER_SECONDS", 0.1)
     topic = create_topic(kafka, topic_prefix)
     one = transaction(1)
     with start(kafka, [(topic, b"1", b"value")]) as sink:
         fencing = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-once"})
         fencing.init_transactions()
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkUnavailable, match=r"brokers have ended the transaction.*transaction.timeout.ms"):
             sink.write_transaction(one)
         sink.write_transaction(one)
         sink.write_transaction(transaction(2))
