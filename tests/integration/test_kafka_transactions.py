@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Transaction
+from sinks.kafka.position_topic import Noted, PositionTopic
 from sinks.kafka.producer import Producer as SinkProducer
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.transactional_producer import TransactionalProducer
@@ -184,10 +186,10 @@ def test_what_kafka_rejects_goes_to_the_dead_letters_once_and_the_rest_of_its_tr
 def test_a_record_that_kafka_rejects_is_found_though_more_wait_than_the_client_takes(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
-    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    topic = create_topic(kafka, topic_prefix)
     dead = create_topic(kafka, f"{topic_prefix}-dead")
-    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 3 else b"value") for i in range(5_000)]
-    with start(kafka, rows, deadLetterTopic=dead, kafka={"queue.buffering.max.messages": 500}) as sink:
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(2_000_000) if i == 3 else b"value") for i in range(10_000)]
+    with start(kafka, rows, deadLetterTopic=dead, kafka={"queue.buffering.max.messages": 2_000}) as sink:
         sink.write_transaction(transaction())
         assert sink.stats()["retries"] == 0
     assert {record.key for record in committed(kafka, dead)} == {b"3"}
@@ -232,10 +234,14 @@ def test_an_instance_that_was_taken_over_from_stops_and_says_so(kafka: str, topi
 
 @pytest.mark.behaviour("K10")
 def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
-    kafka: str, topic_prefix: str, start: Start
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
-    ends: list[str] = []
+    read, ends = PositionTopic.read, []
+
+    def read_slowly(self: PositionTopic) -> Noted:
+        time.sleep(1)
+        return read(self)
 
     def write() -> None:
         for number in itertools.count():
@@ -246,13 +252,17 @@ def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
                 return
 
     with start(kafka, rows) as first:
-        writing = threading.Thread(target=write)
+        writing = threading.Thread(target=write, daemon=True)
         writing.start()
         wait_until(lambda: bool(first.stats()["transactions"] > 10))
+        monkeypatch.setattr(PositionTopic, "read", read_slowly)
         with start(kafka, rows) as second:
-            writing.join(60)
-            second.write_transaction(transaction())
+            number = 0
+            while writing.is_alive():
+                second.write_transaction(transaction(number := number + 1))
+                assert number < 5_000, "it does not stop"
             assert second.stats()["retries"] == 0
+        writing.join()
     assert re.match("another instance has taken over", ends[0])
 
 
