@@ -25,6 +25,11 @@ class SourceNotes:
         self._sink = next((sink for sink in sinks if sink.is_transactional), None)
         self._lineage = ""
 
+    @property
+    def are_made(self) -> bool:
+        """Whether the source's sink writes transactions: what it took since a position was stored is not sent again."""
+        return self._sink is not None
+
     def settle(self) -> None:
         """Store the position that was noted last, if the store has not come so far. Called before the first session.
 
