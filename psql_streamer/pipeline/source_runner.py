@@ -239,7 +239,7 @@ class SourceRunner:
 
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
-        self._notes.settle()
+        self._notes.settle(self.part.has_reached)
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)
         if record is not None:
