@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from psql_streamer.checkpoint.notes import Note, decode_note, encode_note
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.errors import StoreError
 from psql_streamer.interfaces import Sink
-from psql_streamer.model import Relation
+from psql_streamer.model import Position, Relation
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -25,8 +25,14 @@ class SourceNotes:
         self._sink = next((sink for sink in sinks if sink.is_transactional), None)
         self._lineage = ""
 
-    def settle(self) -> None:
+    @property
+    def are_made(self) -> bool:
+        """Whether the source's sink writes transactions: what it took since a position was stored is not sent again."""
+        return self._sink is not None
+
+    def settle(self, has_reached: Callable[[Position, Position], bool]) -> None:
         """Store the position that was noted last, if the store has not come so far. Called before the first session.
+        has_reached: see Source.has_reached.
 
         Without a transactional sink, notes that were made once mean nothing from now on.
         """
@@ -35,7 +41,7 @@ class SourceNotes:
             if self._lineage:
                 self._store.put_lineage(self._source, "")
             return
-        self._take_over(self._sink)
+        self._take_over(self._sink, has_reached)
         if not self._lineage:
             self.begin_lineage()
 
@@ -49,7 +55,7 @@ class SourceNotes:
         """What a transaction notes. shapes: of tables, that are new since the last position that was stored."""
         return encode_note(Note(self._lineage, stored, shapes))
 
-    def _take_over(self, sink: Sink) -> None:
+    def _take_over(self, sink: Sink, has_reached: Callable[[Position, Position], bool]) -> None:
         note = self._find(sink)
         if note is None:
             return
@@ -58,7 +64,7 @@ class SourceNotes:
         if note.counts_for(self._lineage, stored):
             self._store.put(self._source, note.stored, note.shapes)
             log.info("%s: goes on at %s, as the last transaction of sink.%s says", name, place, sink.name)
-        elif note.lineage != self._lineage:
+        elif note.lineage != self._lineage and not _is_behind(note, stored, has_reached):
             log.warning(
                 "%s: sink.%s has written its events up to %s, of which the position file knows nothing: events up to "
                 "there may be repeated",
@@ -78,3 +84,10 @@ class SourceNotes:
                 f"what the last transaction of sink.{sink.name} noted of source {self._source} cannot be read",
                 "start the version that has written it, or set another positionTopic",
             ) from None
+
+
+def _is_behind(note: Note, stored: StoredPosition | None, has_reached: Callable[[Position, Position], bool]) -> bool:
+    """Whether the stored position is known to be as far as the note."""
+    if stored is None or stored.stream != note.stored.stream:
+        return False
+    return has_reached(stored.position, note.stored.position)

@@ -117,8 +117,11 @@ class SourceRunner:
         with self._lock:
             in_flight = len(self._tracker)
         where = f"at {self._stored}" if self._stored else "where it began"
-        if (unstored := self.unstored) is not None:
-            sinks = ", ".join(sink.name for sink in self._sinks)
+        unstored, sinks = self.unstored, ", ".join(sink.name for sink in self._sinks)
+        if unstored is not None and self._notes.are_made:
+            where = f"behind the last transaction of {sinks}"
+            log.warning("%s: position %s was not stored: the next start goes on %s", self.name, unstored, where)
+        elif unstored is not None:
             message = (
                 "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
             )
@@ -241,7 +244,7 @@ class SourceRunner:
         for sink in self._sinks:
             if (writer := sink.part.find_writer()) is not None:
                 self.part.serve_transactions(writer)
-        self._notes.settle()
+        self._notes.settle(self.part.has_reached)
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)
         if record is not None:

@@ -231,6 +231,11 @@ class KafkaSinkOptions(EventOptions):
         with suppress(KafkaException):  # a value that is none is told below
             if not self.idempotent:
                 raise ValueError('exactlyOnce needs kafka."enable.idempotence" = true')
+            longest = resolve_properties(self.properties(), ["transaction.timeout.ms"])["transaction.timeout.ms"]
+            if self.timeout * 1000 > int(longest):
+                raise ValueError(
+                    f'with exactlyOnce timeout is at most kafka."transaction.timeout.ms", which is {longest}'
+                )
         return self
 
     @model_validator(mode="after")
@@ -243,6 +248,8 @@ class KafkaSinkOptions(EventOptions):
             problems += objections(self.kafka, properties, self.required_acks)
         if problems:
             raise ValueError("; ".join(problems))
+        if self.exactly_once:
+            properties["transactional.id"] = self.transactional_id
         if _refusal(properties):
             raise ValueError(f"kafka: {_why(properties)}")
         return self

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.errors import sink_error
+from sinks.kafka.errors import REJECTED, sink_error
 from sinks.kafka.options import CreateTopics, KafkaSinkOptions
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.topics import Topics
@@ -31,8 +31,10 @@ _OFFSETS = (200, 20_000, 1 << 62)
 """How far it looks back from the topic's end. A transaction takes two offsets; one that was given up takes some more.
 """
 
-_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-"""Brokers compact all but the last segment, so a small one keeps the topic small."""
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "max.message.bytes": str(8 << 20)}
+"""Brokers compact all but the last segment, so a small one keeps the topic small. A record has the shapes of all tables
+that are new: some kilobytes for each wide table, before they are compressed.
+"""
 
 _POLL_SECONDS = 0.1
 
@@ -71,6 +73,27 @@ class PositionTopic:
             admin=lambda: AdminClient({**options.admin_properties()}),
         ).partitions((self._name,))
 
+    def require(self, delivery: Delivery) -> None:
+        """SinkRefused when somebody has deleted the topic. SinkUnavailable."""
+        if self._name not in delivery.metadata(None, self._options.timeout):
+            raise self.miss_notes()
+
+    def miss_notes(self) -> SinkRefused:
+        """The error for a topic that does not have the last note any more."""
+        return SinkRefused(
+            f'topic "{self._name}" does not have the positions any more that this sink has noted there',
+            "start the service again: it goes on at the stored positions, and may repeat the events of the last "
+            "transaction; let nobody delete the topic, and keep its cleanup.policy compact",
+        )
+
+    def refuse(self, record: Outgoing, error: KafkaError) -> SinkRefused:
+        """The error for a note that Kafka rejects."""
+        size = len(record.values[0].as_py())
+        return SinkRefused(
+            f'topic "{self._name}" rejects the record with the positions, of {size} bytes: {error.str()}',
+            REJECTED[error.code()],
+        )
+
     def to_record(self, noted: Noted) -> Outgoing:
         """What a transaction writes."""
         notes = {source: json.loads(note) for source, note in noted.notes.items()}
@@ -90,12 +113,13 @@ class PositionTopic:
         return self._read(whole=False)
 
     def _read(self, whole: bool) -> Noted:
-        consumer = Consumer(self._options.consumer_properties(), logger=self._log)
+        settings = {**self._options.consumer_properties(), "isolation.level": "read_committed"}
+        consumer = Consumer(settings, logger=self._log)
         try:
-            first, end = self._find_bounds()
+            first, end = self._find_bounds(whole=whole)
             for offsets in _OFFSETS:
                 start = max(first, end - offsets)
-                found = self._read_between(consumer, start, end if whole else start) if start < end else None
+                found = self._read_between(consumer, start, end) if start < end else None
                 if found is not None or start == first:
                     return NOTHING_NOTED if found is None else self._parse(found)
             return NOTHING_NOTED
@@ -104,13 +128,16 @@ class PositionTopic:
         finally:
             consumer.close()
 
-    def _find_bounds(self) -> tuple[int, int]:
-        """The first offset, and the one behind the last record, which a transaction that is open may have written."""
+    def _find_bounds(self, *, whole: bool) -> tuple[int, int]:
+        """The first offset, and the one behind the last record. whole: which a transaction that is open may have
+        written.
+        """
+        isolation = IsolationLevel.READ_UNCOMMITTED if whole else IsolationLevel.READ_COMMITTED
         admin, partition = AdminClient({**self._options.admin_properties()}), TopicPartition(self._name, 0)
         first, end = (
             admin.list_offsets(
                 {partition: which},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=isolation,
                 request_timeout=self._options.delivery_timeout,
             )[partition].result()
             for which in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -118,7 +145,7 @@ class PositionTopic:
         return int(first.offset), int(end.offset)
 
     def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
-        """The last record's value."""
+        """The last record's value. While another instance writes, a reader comes to no end of the partition."""
         found: bytes | None = None
         consumer.assign([TopicPartition(self._name, 0, start)])
         deadline = time.monotonic() + self._options.delivery_timeout
@@ -129,6 +156,8 @@ class PositionTopic:
             if message.error() is None:
                 found = message.value() if message.key() == self.transactional_id.encode() else found
                 deadline = time.monotonic() + self._options.delivery_timeout
+                if (message.offset() or 0) >= end - 1:
+                    return found
             elif _require_end(message) >= end:
                 return found
         raise SinkUnavailable(

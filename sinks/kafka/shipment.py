@@ -59,6 +59,11 @@ class Shipment:
         """Whether a client has records whose fate is not known."""
         return bool(np.count_nonzero(self._under_way) or self._failed)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a client has said of a record that it failed, and nobody has looked at it yet."""
+        return bool(self._failed)
+
     def places_under_way(self) -> Index:
         """Which records a client was given and has not reported; some of them may be acknowledged."""
         return np.flatnonzero(self._under_way)

@@ -21,12 +21,10 @@ from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
 from sinks.kafka.errors import REJECTED, sink_error
 from sinks.kafka.findings import listed
+from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Failed
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
-
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-"""Another client has initialized the transactional id, or brokers have ended a transaction that took too long."""
 
 _MEMBER_IS_GONE = (
     KafkaError.ILLEGAL_GENERATION,
@@ -38,6 +36,20 @@ _MEMBER_IS_GONE = (
 """The member of the consumer group that has consumed the records does not have their partitions any more."""
 
 
+_ENDED_BY_BROKERS = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+"""The client is not the last one any more that brokers have given the transactional id, or the transaction has taken
+too long: they do not say which.
+"""
+
+_ENDED_REMEDY = 'if transactions take longer than kafka."transaction.timeout.ms", raise it'
+
+_TIMEOUT = "transaction.timeout.ms"
+_SINGLY_TIMEOUT_MS = 900_000
+"""The time for a transaction of one record a request: what brokers allow, unless their transaction.max.timeout.ms says
+otherwise. A request takes milliseconds, and a transaction may have 100,000 records.
+"""
+
+
 class TransactionSpoiled(SinkUnavailable):
     """Kafka rejects a record of the transaction. It is known by now which one it is, or will be with the next attempt:
     the transaction can be written again at once.
@@ -46,6 +58,12 @@ class TransactionSpoiled(SinkUnavailable):
 
 class MemberIsGone(SinkUnavailable):
     """Brokers do not take the offsets of a consumer group, because it has moved on since its member gave them."""
+
+
+class TransactionEnded(SinkUnavailable):
+    """Brokers take nothing more of the client: another one has been given the transactional id, or they have ended the
+    transaction.
+    """
 
 
 class TransactionalDelivery(Delivery):
@@ -61,13 +79,14 @@ class TransactionalDelivery(Delivery):
     ) -> None:
         self._id = transactional_id
         self._singly = self._is_initialized = False
+        self._may_take_long = True
         self._known: set[str] = set()
         super().__init__({**properties, "transactional.id": transactional_id}, delivery_timeout, log)
 
     def initialize(self) -> None:
         """Take over the transactional id, unless this client has it. Nothing is left open behind it."""
         if not self._is_initialized:
-            self._repeat("did not give the transactional id", self._client.init_transactions)
+            self._repeat("did not give the transactional id", self._initialize)
             self._is_initialized = True
 
     @property
@@ -101,10 +120,27 @@ class TransactionalDelivery(Delivery):
         super().abandon()
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
-        properties = {**self._properties, **more, **(ONE_A_REQUEST if self._singly else {})}
+        properties = {**self._properties, **more, **(self._properties_of_singles() if self._singly else {})}
         with self._starting():
             client = self._client = TransactionalProducer(properties, self._complaints.add, self._log)
             return Clients(lambda: client, self._log, most=1)
+
+    def _properties_of_singles(self) -> Mapping[str, str]:
+        if not self._may_take_long:
+            return ONE_A_REQUEST
+        given = int(resolve_properties(self._properties, [_TIMEOUT])[_TIMEOUT])
+        return {**ONE_A_REQUEST, _TIMEOUT: str(max(given, _SINGLY_TIMEOUT_MS))}
+
+    def _initialize(self, seconds: float) -> None:
+        try:
+            self._client.init_transactions(seconds)
+        except KafkaException as raised:
+            refused = raised.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+            if not (refused and self._singly and self._may_take_long):
+                raise
+            self._may_take_long = False
+            self.abandon()
+            self._client.init_transactions(seconds)
 
     def _producer_for(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
         return self._producer
@@ -132,7 +168,7 @@ class TransactionalDelivery(Delivery):
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
             raise self._fatal() or self._describe(shipment, failed)
-        rejected = _find_rejected(failed)
+        rejected = _find_rejected(failed, singly=self._singly)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
         shipment.singly = shipment.singly or not rejected
         raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
@@ -147,10 +183,13 @@ class TransactionalDelivery(Delivery):
         return self._failure(what, reason)
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
+        """Behind a record that failed the client sends nothing of the transaction any more: the rest fails with it."""
         try:
             super()._serve(producer, shipment)
         except SinkError:
             raise self._fatal() or SinkUnavailable("the Kafka client failed for good") from None
+        if shipment.has_failed:
+            shipment.report(producer.give_up() or ())
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """Nothing of the transaction is kept, and its client is not replaced before it has said why."""
@@ -180,24 +219,29 @@ class TransactionalDelivery(Delivery):
     def _explain(self, what: str, error: KafkaError) -> SinkError:
         if error.code() in _MEMBER_IS_GONE:
             return MemberIsGone(f"brokers refused the offsets of the consumer group's member: {error.str()}")
+        if error.code() in _ENDED_BY_BROKERS:
+            return _ended(error)
         return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
 
     def _fatal(self) -> SinkError | None:
         error = self._client.fatal_error
         if error is None:
             return None
-        what = f'the client with transactionalId "{self._id}" has failed'
-        if error.code() in _FENCED:
-            remedy = 'unless another instance has the same, raise kafka."transaction.timeout.ms" if this comes again'
-            return SinkUnavailable(f"{what}: {error.str()}", remedy)
-        return sink_error(what, error)
+        if error.code() in _ENDED_BY_BROKERS:
+            return _ended(error)
+        return sink_error(f'the client with transactionalId "{self._id}" has failed', error)
 
     def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)
 
 
-def _find_rejected(failed: Sequence[Failed]) -> Sequence[Failed]:
-    """Those that are known to be the reason; none where any record of a request may be.
+def _ended(error: KafkaError) -> TransactionEnded:
+    return TransactionEnded(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)
+
+
+def _find_rejected(failed: Sequence[Failed], *, singly: bool) -> Sequence[Failed]:
+    """Those that are known to be the reason; none where any record of a request may be. singly: there is one a request,
+    and several brokers may each have rejected one.
 
     Of a request with invalid records each of them is reported as such, and the others as _INVALID_DIFFERENT_RECORD
     (KIP-467). For other reasons the whole request is rejected.
@@ -206,4 +250,4 @@ def _find_rejected(failed: Sequence[Failed]) -> Sequence[Failed]:
     others = [failure for failure in rejected if failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD]
     if others:
         return [failure for failure in rejected if failure not in others]
-    return rejected if len(rejected) == 1 else []
+    return rejected if singly or len(rejected) == 1 else []

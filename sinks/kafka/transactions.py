@@ -19,23 +19,35 @@ from sinks.kafka.batch_writer import BatchWriter, Unfinished
 from sinks.kafka.position_topic import NOTHING_NOTED, Noted, PositionTopic
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import Topics
-from sinks.kafka.transactional_delivery import MemberIsGone, TransactionalDelivery, TransactionSpoiled
+from sinks.kafka.transactional_delivery import (
+    MemberIsGone,
+    TransactionalDelivery,
+    TransactionEnded,
+    TransactionSpoiled,
+)
 
 _REFUSED_SECONDS = 120.0
 """The time for which brokers may refuse the offsets that a source gives. In a rebalance they do so until the source's
 client has heard of the group's new generation, which takes it a moment."""
+
+_TAKE_OVER_SECONDS = 3.0
+"""The time that another instance gets, between its taking over of the transactional id and the commit of its first
+transaction. Until then this one cannot tell it from brokers that have ended a transaction, and would take over in turn.
+"""
 
 
 @dataclass(slots=True)
 class _Open:
     """A transaction that is not known to be committed. begun: its batches as far as their records were made.
     noted: what it notes. refused_at: when brokers refused a source's offsets for the first time; 0.0: they have not.
+    was_ended: by brokers, who may have given the transactional id to another instance.
     """
 
     transaction: Transaction
     noted: Noted
     begun: list[Unfinished] = field(default_factory=list)
     refused_at: float = 0.0
+    was_ended: bool = False
 
     @property
     def wants_singly(self) -> bool:
@@ -77,7 +89,7 @@ class Transactions:
         self._delivery.initialize()
         mine = self._next(self._topic.read().notes)
         self._delivery.begin()
-        self._delivery.deliver(Shipment(self._topic.to_record(mine)))
+        self._deliver_note(mine)
         self._delivery.commit()
         self._noted = mine
 
@@ -106,6 +118,7 @@ class Transactions:
                 self._delivery.separate(one.wants_singly)
                 self._delivery.initialize()
             except StreamerError as error:
+                one.was_ended = isinstance(error, TransactionEnded)
                 self._give_up(one)
                 if isinstance(error, MemberIsGone):
                     one.note_refusal(error)
@@ -121,12 +134,26 @@ class Transactions:
         for batch in batches[len(one.begun) :]:
             one.begun.append(self._writer.begin(batch))
             self._writer.write(delivery, topics, one.begun[-1])
-        delivery.deliver(Shipment(self._topic.to_record(one.noted)))
+        self._deliver_note(one.noted)
         delivery.send_offsets(one.transaction.consumed())
         delivery.commit()
 
+    def _deliver_note(self, noted: Noted) -> None:
+        """SinkRefused when Kafka rejects the record: without it nothing may be committed."""
+        shipment = Shipment(self._topic.to_record(noted))
+        try:
+            self._delivery.deliver(shipment)
+        except TransactionSpoiled:
+            if not shipment.rejected:
+                raise
+        for error in shipment.rejected.values():
+            raise self._topic.refuse(shipment.records, error)
+
     def _is_committed(self, one: _Open) -> bool:
         """Whether the attempt before was committed without an answer. SinkRefused when another instance was at work."""
+        if one.was_ended:
+            self._delivery.wait(_TAKE_OVER_SECONDS)
+        self._topic.require(self._delivery)
         self._require_own(self._topic.peek(), one)  # before that instance is taken over from
         self._delivery.initialize()
         found = self._topic.read()
@@ -136,6 +163,8 @@ class Transactions:
         return found.token == one.noted.token
 
     def _require_own(self, found: Noted, one: _Open) -> None:
+        if found == NOTHING_NOTED:
+            raise self._topic.miss_notes()
         if found.token not in (self._noted.token, one.noted.token):
             raise SinkRefused(
                 f'another instance has taken over transactionalId "{self._topic.transactional_id}", and writes',

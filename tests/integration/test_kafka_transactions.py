@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Transaction
+from sinks.kafka.position_topic import Noted, PositionTopic
 from sinks.kafka.producer import Producer as SinkProducer
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.transactional_producer import TransactionalProducer
@@ -48,6 +54,18 @@ def noted(sink: KafkaSink, source: str = "db1") -> object:
 
 def committed(bootstrap: str, *topics: str) -> list[Record]:
     return consume(bootstrap, topics, isolation_level="read_committed")
+
+
+@contextmanager
+def ended_by_interrupt(sink: KafkaSink, seconds: float = 30) -> Iterator[None]:
+    """A write that would never end fails."""
+    timer = threading.Timer(seconds, sink.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def write_until_it_works(sink: KafkaSink, one: Transaction) -> None:
@@ -165,6 +183,19 @@ def test_what_kafka_rejects_goes_to_the_dead_letters_once_and_the_rest_of_its_tr
     assert {letter.headers["dead_letter_truncated_from"] for letter in letters} == {b"20002"}
 
 
+def test_a_record_that_kafka_rejects_is_found_though_more_wait_than_the_client_takes(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(2_000_000) if i == 3 else b"value") for i in range(10_000)]
+    with start(kafka, rows, deadLetterTopic=dead, kafka={"queue.buffering.max.messages": 2_000}) as sink:
+        sink.write_transaction(transaction())
+        assert sink.stats()["retries"] == 0
+    assert {record.key for record in committed(kafka, dead)} == {b"3"}
+    assert len(committed(kafka, topic)) == len(rows) - 1
+
+
 def test_records_without_a_key_in_a_compacted_topic_are_found_among_the_others(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
@@ -201,16 +232,51 @@ def test_an_instance_that_was_taken_over_from_stops_and_says_so(kafka: str, topi
     assert [record.value for record in committed(kafka, topic)] == [b"second", b"second"]
 
 
+@pytest.mark.behaviour("K10")
+def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
+    read, ends = PositionTopic.read, []
+
+    def read_slowly(self: PositionTopic) -> Noted:
+        time.sleep(1)
+        return read(self)
+
+    def write() -> None:
+        for number in itertools.count():
+            try:
+                write_until_it_works(first, transaction(number))
+            except SinkRefused as error:
+                ends.append(str(error))
+                return
+
+    with start(kafka, rows) as first:
+        writing = threading.Thread(target=write, daemon=True)
+        writing.start()
+        wait_until(lambda: bool(first.stats()["transactions"] > 10))
+        monkeypatch.setattr(PositionTopic, "read", read_slowly)
+        with start(kafka, rows) as second:
+            number = 0
+            while writing.is_alive():
+                second.write_transaction(transaction(number := number + 1))
+                assert number < 5_000, "it does not stop"
+            assert second.stats()["retries"] == 0
+        writing.join()
+    assert re.match("another instance has taken over", ends[0])
+
+
 def test_a_client_that_brokers_refuse_though_no_other_instance_writes_goes_on(
-    kafka: str, topic_prefix: str, start: Start
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind transaction.timeout.ms: brokers then end the transaction and let the client write no more."""
+    monkeypatch.setattr("sinks.kafka.transactions._TAKE_OVER_SECONDS", 0.1)
     topic = create_topic(kafka, topic_prefix)
     one = transaction(1)
     with start(kafka, [(topic, b"1", b"value")]) as sink:
         fencing = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-once"})
         fencing.init_transactions()
-        with pytest.raises(SinkUnavailable, match=r"transaction\.timeout\.ms"):
+        with pytest.raises(SinkUnavailable, match=r"brokers have ended the transaction.*transaction.timeout.ms"):
             sink.write_transaction(one)
         sink.write_transaction(one)
         sink.write_transaction(transaction(2))
@@ -224,6 +290,55 @@ def test_a_position_topic_with_other_records_is_refused(kafka: str, topic_prefix
     producer.flush()
     with pytest.raises(SinkRefused, match="no position of psql-streamer's"), start(kafka, []):
         pass
+
+
+def test_positions_that_kafka_rejects_stop_the_sink_and_nothing_is_committed_without_them(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    create_topic(kafka, f"{topic_prefix}-once.position", max_message_bytes="2000")
+    with start(kafka, [(topic, b"1", b"value")]) as sink:
+        sink.write_transaction(transaction(1))
+        large = Transaction([replace(BATCH)], {"db1": json.dumps({"number": random_bytes(3_000).hex()}).encode()})
+        with (
+            ended_by_interrupt(sink),
+            pytest.raises(SinkRefused, match=r"positions, of 60\d\d bytes: .*raise the topic's max.message.bytes"),
+        ):
+            sink.write_transaction(large)
+    assert len(committed(kafka, topic)) == 1
+
+
+def test_the_position_topic_that_the_sink_makes_takes_the_shapes_of_a_thousand_tables(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    shapes = random_bytes(3_000_000).hex()
+    with start(kafka, [(create_topic(kafka, topic_prefix), b"1", b"value")]) as sink, ended_by_interrupt(sink):
+        sink.write_transaction(Transaction([replace(BATCH)], {"db1": json.dumps({"number": shapes}).encode()}))
+    with start(kafka, []) as sink:
+        assert noted(sink) == shapes
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_position_topic_that_is_deleted_while_the_sink_runs_stops_it_and_the_next_start_makes_another_one(
+    kafka: str, topic_prefix: str, start: Start, is_made_again: bool
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    rows: list[Row] = [(topic, b"1", b"value")]
+    with start(kafka, rows, timeout="300ms") as sink:
+        sink.write_transaction(transaction(1))
+        admin, name = AdminClient({"bootstrap.servers": kafka}), f"{topic_prefix}-once.position"
+        admin.delete_topics([name])[name].result()
+        one = transaction(2)
+        with pytest.raises(SinkUnavailable, match="does not exist"):
+            sink.write_transaction(one)
+        if is_made_again:
+            create_topic(kafka, name)
+        with pytest.raises(SinkRefused, match=r"does not have the positions any more.*start the service again"):
+            sink.write_transaction(one)
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction(3))
+        assert noted(sink) == 3
+    assert len(committed(kafka, topic)) == 2
 
 
 def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_its_end(
@@ -243,6 +358,48 @@ def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_i
     producer.abort_transaction()
     with start(kafka, rows) as sink:
         assert noted(sink) == 2
+
+
+@pytest.mark.soak
+def test_records_that_are_written_one_by_one_may_take_longer_than_a_transaction_may(
+    kafka: str, topic_prefix: str, start: Start
+) -> None:
+    """Brokers look for transactions that have taken too long every ten seconds."""
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 99_000 else b"v") for i in range(100_000)]
+    with start(kafka, rows, deadLetterTopic=dead, timeout="1s", kafka={"transaction.timeout.ms": 2_000}) as sink:
+        sink.write_transaction(transaction())
+    assert len(committed(kafka, topic)) == len(rows) - 1
+
+
+@pytest.mark.parametrize("allowed", [900_000, 60_000])
+def test_records_that_are_written_one_by_one_have_the_time_that_brokers_allow(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 7 else b"v") for i in range(20)]
+    given: list[int] = []
+
+    class Limited(TransactionalProducer):
+        def __init__(self, properties: Mapping[str, str], *others: Any) -> None:
+            self._asked = int(properties.get("transaction.timeout.ms", 60_000))
+            super().__init__(properties, *others)
+
+        def init_transactions(self, seconds: float) -> None:
+            if self._asked > allowed:
+                raise KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT))
+            super().init_transactions(seconds)
+            given.append(self._asked)
+
+    monkeypatch.setattr("sinks.kafka.transactional_delivery.TransactionalProducer", Limited)
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction())
+        sink.write_transaction(transaction(2))
+    assert {record.key for record in committed(kafka, dead)} == {b"7"}
+    assert given[:2] == [60_000, allowed]
+    assert len(committed(kafka, topic)) == 38
 
 
 @pytest.mark.slow

@@ -76,12 +76,16 @@ def adding(file: Path) -> Iterator[None]:
         writer.join()
 
 
-@pytest.mark.behaviour("P1")
+@pytest.mark.behaviour("P1", "K10")
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kills", "exactly_once"),
+    [(4, False), pytest.param(20, False, marks=pytest.mark.soak), pytest.param(4, True, marks=pytest.mark.soak)],
+)
 def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
-    kafka: str, topic_prefix: str, tmp_path: Path, kills: int
+    kafka: str, topic_prefix: str, tmp_path: Path, kills: int, exactly_once: bool
 ) -> None:
+    once = {"exactlyOnce": True, "transactionalId": topic_prefix} if exactly_once else {}
     file = tmp_path / "shop.sqlite"
     execute(
         file,
@@ -89,7 +93,8 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
         "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)",
         "CREATE TABLE visits (shop TEXT, n INTEGER, PRIMARY KEY (shop, n))",
     )
-    with Service(tmp_path, polled(f"sqlite:///{file}", TABLES) + kafka_section(kafka, topic_prefix)) as service:
+    sink = kafka_section(kafka, topic_prefix, **once)
+    with Service(tmp_path, polled(f"sqlite:///{file}", TABLES) + sink) as service:
         with adding(file):
             kill_again_and_again(service, kills, random.Random(topic_prefix))
         counts = [len(rows(file, table)) for table in ("orders", "visits")]
@@ -107,7 +112,9 @@ def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
     for metric in ("source_rows_total", "source_polls_total", "unsettled_rows", "last_row_age_seconds"):
         assert f'psql_streamer_{metric}{{source="db1"}} ' in metrics
 
-    events = delivered(kafka, [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"], sum(counts))
+    topics = [f"{topic_prefix}.main.orders", f"{topic_prefix}.main.visits"]
+    events = delivered(kafka, topics, sum(counts), "read_committed" if exactly_once else "read_uncommitted")
+    assert not exactly_once or len(events) == sum(counts)
     for table in ("orders", "visits"):
         sent = {tuple(event["Columns"].values()) for event in events if event["Table"] == table}
         assert sent == set(rows(file, table))
@@ -160,9 +167,11 @@ def test_rows_that_commit_out_of_order_are_not_lost_by_kills(
     assert {tuple(event["Columns"].values()) for event in events} == set(there)
 
 
-def delivered(kafka: str, topics: list[str], rows: int) -> list[dict[str, Any]]:
+def delivered(
+    kafka: str, topics: list[str], rows: int, isolation_level: str = "read_uncommitted"
+) -> list[dict[str, Any]]:
     """All events, of so many different rows."""
-    records = consume(kafka, topics, timeout=60)
+    records = consume(kafka, topics, timeout=60, isolation_level=isolation_level)
     events = [json.loads(record.value or b"") for record in records]
     by_uuid: dict[str, set[bytes | None]] = defaultdict(set)
     for event, record in zip(events, records, strict=True):

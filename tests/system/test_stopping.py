@@ -19,8 +19,9 @@ from psycopg2.extensions import parse_dsn
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.pipeline.shutdown import FORCED
 from tests.database import Database
+from tests.kafka_reader import consume
 from tests.log_pipe import LogPipe
-from tests.sections import postgres_section
+from tests.sections import kafka_section, postgres_section
 from tests.service import Service
 from tests.source_at_work import wait_for
 from tests.tcp_proxy import TcpProxy
@@ -164,6 +165,35 @@ def test_a_store_that_refuses_the_last_position_is_told_with_what_is_sent_again(
         said = service.log.read_text()
         assert _SENT_AGAIN.search(said)
         assert said.splitlines()[-1].endswith(f"lmdb: {service.lmdb} is full: raise lmdbMapSize")
+
+
+@pytest.mark.behaviour("K10")
+def test_what_a_transaction_brought_is_not_sent_again_though_the_disk_took_no_position(
+    database: Database, kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    sink = kafka_section(kafka, topic_prefix, "s", exactlyOnce=True, transactionalId=topic_prefix)
+    topic = f"{topic_prefix}.public.t"
+
+    def count() -> int:
+        return len(consume(kafka, [topic], isolation_level="read_committed"))
+
+    with Service(tmp_path, _config(database, sink, 'drainTimeout = "500ms"')) as service:
+        service.start()
+        with _lmdb(service) as file, file.begin(write=True):
+            database.execute("INSERT INTO t VALUES (1)")
+            wait_for(lambda: count() == 1, "the row")
+            assert service.stop() == FORCED
+        said = service.log.read_text()
+        assert re.search(r"was not stored: the next start goes on behind the last transaction of sink\.s", said)
+        assert "stopped; the next start goes on behind the last transaction of sink.s" in said
+        assert not _SENT_AGAIN.search(said)
+        service.start()
+        database.execute("INSERT INTO t VALUES (2)")
+        service.until_durable(database)
+        assert service.stop() == 0
+        assert re.search(r"goes on at .+, as the last transaction of sink\.s says", service.log.read_text())
+    assert count() == 2
 
 
 def test_sigterm_behind_a_network_that_swallows_everything_ends_in_time(database: Database, tmp_path: Path) -> None:

@@ -105,3 +105,13 @@ def descriptions(file: Path) -> dict[str, str]:
     c.fclose(stream)
     columns = [line.split(" | ") for line in file.read_text().splitlines() if line.count(" | ") >= 5]
     return {found[0].strip(): found[-1] for found in columns}
+
+
+def test_a_timeout_that_a_transaction_does_not_have_is_refused() -> None:
+    once = {"exactlyOnce": True, "transactionalId": "shop"}
+    options("localhost:9092", timeout="60s", **once)
+    options("localhost:9092", timeout="70s", kafka={"transaction.timeout.ms": 80_000}, **once)
+    with pytest.raises(ValidationError, match=r"timeout is at most kafka.*which is 60000"):
+        options("localhost:9092", timeout="70s", **once)
+    with pytest.raises(ValidationError, match="must be set <="):
+        options("localhost:9092", kafka={"socket.timeout.ms": 70_000}, **once)

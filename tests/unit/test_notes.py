@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def settled(store: Store, sink: Sink) -> SourceNotes:
     notes = SourceNotes("db1", store, [sink])
-    notes.settle()
+    notes.settle(lambda position, mark: position.data["n"] >= mark.data["n"])
     return notes
 
 
@@ -134,6 +134,18 @@ def test_what_was_noted_before_means_nothing_behind(
     assert store.get("db1") is None
     assert "has written its events up to n=5" in caplog.text
     assert "may be repeated" in caplog.text
+
+
+def test_a_note_of_another_time_is_not_told_of_when_the_store_is_further(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = settled(store, Noting()).make(stored(5), [])
+    store.put_lineage("db1", "")
+    for serial, is_told in ((4, True), (6, False)):
+        store.put("db1", stored(serial))
+        caplog.clear()
+        settled(store, Noting(note))
+        assert ("may be repeated" in caplog.text) == is_told
 
 
 def test_a_source_that_is_sent_elsewhere_begins_a_lineage(store: Store) -> None:
