@@ -11,7 +11,7 @@ from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.item import Item
-from psql_streamer.pipeline.transactions import gather
+from psql_streamer.pipeline.transactions import Described, gather
 
 _LARGE = 5 << 20
 
@@ -65,11 +65,11 @@ def test_each_source_is_noted_as_of_its_last_batch() -> None:
     assert gathered is not None
     offsets = ConsumedOffsets(b"member", [("t", 0, 5, "")])
 
-    def describe(one: Item) -> tuple[bytes, ConsumedOffsets | None]:
-        return b"%d" % one.batch_numbers[-1], offsets if one.batch.source.name == "db2" else None
+    def describe(one: Item) -> Described:
+        return b"%d" % one.batch_numbers[-1], lambda: offsets if one.batch.source.name == "db2" else None
 
     transaction = gathered.to_transaction(describe)
     assert transaction.notes == {"db1": b"2", "db2": b"7"}
-    assert transaction.consumed == [offsets]
+    assert transaction.consumed() == [offsets]
     assert len(transaction.batches) == 4
     assert gathered.source == "db1"
