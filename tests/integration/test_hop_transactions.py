@@ -140,7 +140,7 @@ def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str
         batches = read_rows(source, 5)
         position = batches[-1].position
         assert source._group is not None
-        source._group.fail(SourceUnavailable("the brokers went away"))
+        source._group.state.fail(SourceUnavailable("the brokers went away"))
         again = threading.Thread(target=lambda: source.start(position))
         again.start()
         again.join(SECONDS_OF_POLLS)
