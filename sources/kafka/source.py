@@ -95,6 +95,10 @@ class KafkaSource(Source):
     def serve_transactions(self, writer: TransactionWriter) -> None:
         self._writer = writer
 
+    @property
+    def keeps_place_in_transactions(self) -> bool:
+        return self._writer is not None and self._writer.cluster == self._cluster
+
     def start(self, position: Position | None) -> None:
         committing = self._choose_committing()
         if committing.by_sink and self._group is not None:
@@ -119,11 +123,8 @@ class KafkaSource(Source):
         self._starts += 1
 
     def _choose_committing(self) -> Committing:
-        writer = self._writer
-        if writer is None:
-            return Committing()
-        if writer.cluster != self._cluster:
-            return Committing(writer=writer.name)
+        if not self.keeps_place_in_transactions:
+            return Committing(writer=self._writer.name if self._writer is not None else "")
         if self._settings.kafka.get("isolation.level") == "read_uncommitted":
             raise SourceRefused(
                 "offsets of transactions that are open are seen with isolation.level = read_uncommitted",
