@@ -32,10 +32,6 @@ from sources.kafka.watch import Watch
 _POLL_SECONDS = 0.1
 """How long one poll waits; commits are due at least as often."""
 
-_PAUSE_AFTER_SECONDS = 3.0
-"""The time that the member does without polling while it holds as much as it may. A pause costs fetching anew what the
-client has fetched already."""
-
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +57,6 @@ class GroupMember:
         self._options = options
         self._committing = committing
         self._most_held = 2 * options.batch_bytes
-        self._full_since = 0.0
         topics = SameTopics(options, ids)
         beginnings = Beginnings(options, reached, in_flight, committing)
         self._polling = Polling(name, options, state)
@@ -142,14 +137,12 @@ class GroupMember:
     def _wait_for_room(self, consumer: Consumer) -> bool:
         """Whether there is some. A member that waits long must poll all the same, with its partitions paused."""
         state = self.state
-        if state.wait_for_room(self._most_held, _POLL_SECONDS):
-            return not state.is_stopping
-        self._full_since = self._full_since or time.monotonic()
-        if time.monotonic() - self._full_since < _PAUSE_AFTER_SECONDS:
-            return False
-        with self._pausing.pause(consumer):
-            while not state.has_room(self._most_held):
-                self._look_after(consumer)
-                self._polling.poll_paused(consumer, _POLL_SECONDS)
-        self._full_since = 0.0
-        return True
+        if not state.wait_for_room(self._most_held, _POLL_SECONDS):
+            if not self._pausing.is_due(time.monotonic()):
+                return False
+            with self._pausing.pause(consumer):
+                while not state.has_room(self._most_held):
+                    self._look_after(consumer)
+                    self._polling.poll_paused(consumer, _POLL_SECONDS)
+        self._pausing.note_room()
+        return not state.is_stopping
