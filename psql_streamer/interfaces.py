@@ -206,6 +206,15 @@ class Source(ABC):
         nothing itself, and `consumed_offsets` gives what is to be committed.
         """
 
+    @property
+    def keeps_place_in_transactions(self) -> bool:
+        """Whether it leaves its place to them: then they say where it goes on, and nothing comes again where its
+        position was not stored.
+
+        Asked behind `stream_identity` and `serve_transactions`.
+        """
+        return False
+
     @abstractmethod
     def start(self, position: Position | None) -> None:
         """Start streaming after `position`, or where the server's own memory says when there is none.

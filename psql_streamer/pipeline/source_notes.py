@@ -30,10 +30,10 @@ class SourceNotes:
         """Whether the source's sink writes transactions: what it took since a position was stored is not sent again."""
         return self._sink is not None
 
-    def settle(self, has_reached: Callable[[Position, Position], bool]) -> None:
+    def settle(self, has_reached: Callable[[Position, Position], bool], place_in_transactions: bool) -> None:
         """Store the position that was noted last, if the store has not come so far. Called before the first session.
-        has_reached: see Source.has_reached.
 
+        has_reached, place_in_transactions: Source.has_reached, Source.keeps_place_in_transactions.
         Without a transactional sink, notes that were made once mean nothing from now on.
         """
         self._lineage = self._store.lineage(self._source)
@@ -41,7 +41,7 @@ class SourceNotes:
             if self._lineage:
                 self._store.put_lineage(self._source, "")
             return
-        self._take_over(self._sink, has_reached)
+        self._take_over(self._sink, has_reached, place_in_transactions)
         if not self._lineage:
             self.begin_lineage()
 
@@ -55,7 +55,9 @@ class SourceNotes:
         """What a transaction notes. shapes: of tables, that are new since the last position that was stored."""
         return encode_note(Note(self._lineage, stored, shapes))
 
-    def _take_over(self, sink: Sink, has_reached: Callable[[Position, Position], bool]) -> None:
+    def _take_over(
+        self, sink: Sink, has_reached: Callable[[Position, Position], bool], place_in_transactions: bool
+    ) -> None:
         note = self._find(sink)
         if note is None:
             return
@@ -64,6 +66,14 @@ class SourceNotes:
         if note.counts_for(self._lineage, stored):
             self._store.put(self._source, note.stored, note.shapes)
             log.info("%s: goes on at %s, as the last transaction of sink.%s says", name, place, sink.name)
+        elif note.lineage != self._lineage and place_in_transactions:
+            log.info(
+                "%s: sink.%s has written its events up to %s, of which the position file knows nothing: the offsets "
+                "that its transactions committed say where the source goes on",
+                name,
+                sink.name,
+                place,
+            )
         elif note.lineage != self._lineage and not _is_behind(note, stored, has_reached):
             log.warning(
                 "%s: sink.%s has written its events up to %s, of which the position file knows nothing: events up to "

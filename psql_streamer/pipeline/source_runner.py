@@ -244,7 +244,7 @@ class SourceRunner:
         for sink in self._sinks:
             if (writer := sink.part.find_writer()) is not None:
                 self.part.serve_transactions(writer)
-        self._notes.settle(self.part.has_reached)
+        self._notes.settle(self.part.has_reached, self.part.keeps_place_in_transactions)
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)
         if record is not None:

@@ -95,10 +95,14 @@ class KafkaSource(Source):
     def serve_transactions(self, writer: TransactionWriter) -> None:
         self._writer = writer
 
+    @property
+    def keeps_place_in_transactions(self) -> bool:
+        return self._writer is not None and self._writer.cluster == self._cluster
+
     def start(self, position: Position | None) -> None:
         committing = self._choose_committing()
         if committing.by_sink and self._group is not None:
-            self._group.settle(of_position(position))
+            self._group.state.settle(of_position(position))
         self.stop()
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
@@ -119,11 +123,8 @@ class KafkaSource(Source):
         self._starts += 1
 
     def _choose_committing(self) -> Committing:
-        writer = self._writer
-        if writer is None:
-            return Committing()
-        if writer.cluster != self._cluster:
-            return Committing(writer=writer.name)
+        if not self.keeps_place_in_transactions:
+            return Committing(writer=self._writer.name if self._writer is not None else "")
         if self._settings.kafka.get("isolation.level") == "read_uncommitted":
             raise SourceRefused(
                 "offsets of transactions that are open are seen with isolation.level = read_uncommitted",
@@ -142,7 +143,7 @@ class KafkaSource(Source):
         if self._refusal is not None:
             self._refuse(self._group, self._refusal, timeout)
             return None
-        taken = self._group.take(timeout)
+        taken = self._group.state.take(timeout)
         if taken is None:
             return None
         self._read_taken(self._group, taken)
@@ -152,13 +153,13 @@ class KafkaSource(Source):
 
     def _refuse(self, group: GroupMember, refusal: SourceRefused, timeout: float) -> None:
         """What is in front of the record is delivered, and committed, before the source stops."""
-        if group.is_drained:
+        if group.state.is_drained:
             raise refusal
         time.sleep(min(timeout, _DRAIN_LOOK_SECONDS))
 
     def _read_taken(self, group: GroupMember, taken: Taken) -> None:
         # Where others have read on, or an operator has set the group's offset, positions do not keep what was before.
-        self._offsets = {**self._offsets, **group.take_begun()}
+        self._offsets = {**self._offsets, **group.state.take_begun()}
         received_at, before, messages = time.monotonic(), self._offsets, taken.messages
 
         def behind(count: int) -> Position:
@@ -175,7 +176,7 @@ class KafkaSource(Source):
         self._headers_left_out += read.headers_left_out
         self._ready.extend(read.batches)
         if read.refused and stops:
-            group.give_back(taken, self._offsets)
+            group.state.give_back(taken, self._offsets)
             self._refusal = _refusal(read.refused[0], self._settings.group_id)
         elif read.refused:
             self._refused = read.refused
@@ -205,12 +206,12 @@ class KafkaSource(Source):
 
     @property
     def failure(self) -> SourceError | None:
-        return None if self._group is None else self._group.error
+        return None if self._group is None else self._group.state.error
 
     def confirm(self, position: Position) -> None:
         self._durable = of_position(position)
         if self._group is not None:
-            self._group.confirm(self._durable)
+            self._group.state.confirm(self._durable)
 
     def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:
         if not self._choose_committing().by_sink:
@@ -218,7 +219,7 @@ class KafkaSource(Source):
         group = self._group
         if group is None:
             raise SourceUnavailable(f"source {self.name} is not a member of its group now")
-        return group.offer(of_position(position))
+        return group.state.offer(of_position(position))
 
     def make_capture(self, request: CaptureRequest) -> Source:
         return KafkaCapture(self.name, self._settings, request)
@@ -241,7 +242,7 @@ class KafkaSource(Source):
             return Status(False, "not started")
         if self._letters.problem:
             return Status(False, self._letters.problem)
-        state = group.state
+        state = group.state.summarize()
         if state.problem:
             return Status(False, state.problem)
         if self._refusal is not None:
@@ -254,7 +255,7 @@ class KafkaSource(Source):
 
     def stats(self) -> Stats:
         group = self._group
-        state = group.state if group is not None else None
+        state = group.state.summarize() if group is not None else None
         lags = state.partitions if state else {}
         lag = total_lag(lags)
         return {

@@ -74,6 +74,7 @@ def set_offset(kafka: str, topic: str, offset: int, partition: int = 0) -> None:
 def test_the_transaction_commits_the_offsets_and_the_source_commits_none(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)], 0)
     with sink_of(kafka, topic) as sink, started(joined(kafka, topic, sink)) as source:
+        assert source.keeps_place_in_transactions
         batches = read_rows(source, 5)
         position = batches[-1].position
         source.confirm(position)
@@ -140,7 +141,7 @@ def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str
         batches = read_rows(source, 5)
         position = batches[-1].position
         assert source._group is not None
-        source._group.fail(SourceUnavailable("the brokers went away"))
+        source._group.state.fail(SourceUnavailable("the brokers went away"))
         again = threading.Thread(target=lambda: source.start(position))
         again.start()
         again.join(SECONDS_OF_POLLS)
@@ -231,6 +232,7 @@ def test_with_a_sink_in_another_cluster_the_position_counts_where_nobody_else_ha
     source = source_of(kafka, topic, group=topic)
     source.serve_transactions(TransactionWriter("one", "another cluster"))
     with started(source):
+        assert not source.keeps_place_in_transactions
         batches = read_rows(source, 6)
         assert source.consumed_offsets(batches[-1].position) is None
         source.confirm(Position({topic: {"0": 3}}, ""))

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+from confluent_kafka import Consumer, KafkaError
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
+from sources.kafka import troubles
+from sources.kafka.member_state import MemberState
+from sources.kafka.options import KafkaSourceOptions
 from tests.event_topics import commits, committed, event, read_rows, source_of, write
 from tests.kafka_sinks import create_topic
 from tests.mock_brokers import MockBrokers
 from tests.source_at_work import wait_for
 from tests.started_source import started
+
+PASSED = "the brokers answer again"
+
+
+def troubles_until_they_passed(caplog: pytest.LogCaptureFixture) -> list[list[str]]:
+    """What the log says of trouble with the brokers, without the time that an attempt took. Each list ends where they
+    answer again.
+    """
+    found: list[list[str]] = [[]]
+    for record in caplog.records:
+        if record.name == troubles.__name__:
+            if PASSED in record.getMessage():
+                found.append([])
+            else:
+                found[-1].append(record.getMessage().partition(" (after ")[0])
+    return found
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_read_on(
@@ -17,11 +39,11 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(
 ) -> None:
     create_topic(broker.bootstrap, topic_prefix)
     write(broker.bootstrap, topic_prefix, [event(number) for number in range(1, 6)])
+    caplog.set_level(logging.INFO)
     with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix)) as source:
         first = read_rows(source, 5)
         broker.stop(kill=True)
-        wait_for(lambda: source.read(0.1) is None and not source.status().ok, "word of the broker")
-        assert "127.0.0.1" in source.status().reason
+        wait_for(lambda: source.read(0.1) is None and "127.0.0.1" in source.status().reason, "word of the broker")
         source.confirm(first[-1].position)
         broker.start()
         write(broker.bootstrap, topic_prefix, [event(number) for number in range(6, 10)])
@@ -30,8 +52,34 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(
         source.confirm(second[-1].position)
         wait_for(lambda: source.read(0.1) is None and source.status().ok, "word that all is well")
     assert committed(broker.bootstrap, topic_prefix, topic_prefix) == 9
-    refused = [record for record in caplog.records if "Connection refused" in record.getMessage()]
-    assert 1 <= len(refused) <= 3, "an address each, and not each attempt"
+    logged = troubles_until_they_passed(caplog)
+    assert any("Connection refused" in trouble for one in logged for trouble in one)
+    assert len(logged) > 1, f"the log does not say that {PASSED}"
+    for one in logged:
+        assert len(one) == len(set(one)), "a trouble is logged once until it has passed, and not for each attempt"
+
+
+def test_a_trouble_is_logged_once_until_it_has_passed(caplog: pytest.LogCaptureFixture) -> None:
+    def refused(milliseconds: int) -> KafkaError:
+        reason = f"127.0.0.1:1/1: Connection refused (after {milliseconds}ms in state CONNECT)"
+        return KafkaError(KafkaError._TRANSPORT, reason)
+
+    caplog.set_level(logging.INFO)
+    with MockBrokers() as brokers:
+        given = {"type": "kafka", "hosts": [brokers.bootstrap], "topics": ["orders"], "groupID": "orders"}
+        state = MemberState(KafkaSourceOptions.model_validate(given), {}, "")
+        noted = troubles.Troubles("hop", "orders", state)
+        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "orders"})
+        try:
+            for milliseconds in (1, 2):
+                noted.note(refused(milliseconds))
+            assert "Connection refused" in state.summarize().problem
+            noted.look_whether_passed(consumer)
+            assert not state.summarize().problem
+            noted.note(refused(3))
+        finally:
+            consumer.close()
+    assert [len(one) for one in troubles_until_they_passed(caplog)] == [1, 1]
 
 
 def test_a_partition_that_another_broker_leads_from_now_on_is_read_on() -> None:

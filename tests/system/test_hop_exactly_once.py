@@ -112,6 +112,7 @@ def test_a_service_that_is_killed_again_and_again_copies_each_event_once(
                     service.lmdb.unlink(missing_ok=True)
                 service.start(wait=False)
         _assert_each_is_there_once(kafka, topic_prefix, writer.written)
+        assert "may be repeated" not in service.log.read_text()
         service.until(lambda: service.stats()["source.hop"]["batches_in_flight"] == 0, "the last batch")
         assert service.stop() == 0
 

@@ -68,9 +68,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def settled(store: Store, sink: Sink) -> SourceNotes:
+def settled(store: Store, sink: Sink, place_in_transactions: bool = False) -> SourceNotes:
     notes = SourceNotes("db1", store, [sink])
-    notes.settle(lambda position, mark: position.data["n"] >= mark.data["n"])
+    notes.settle(lambda position, mark: position.data["n"] >= mark.data["n"], place_in_transactions)
     return notes
 
 
@@ -146,6 +146,19 @@ def test_a_note_of_another_time_is_not_told_of_when_the_store_is_further(
         caplog.clear()
         settled(store, Noting(note))
         assert ("may be repeated" in caplog.text) == is_told
+
+
+def test_nothing_is_said_to_be_repeated_where_the_place_is_in_the_transactions(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = settled(store, Noting()).make(stored(5), [])
+    forget(store)
+    with caplog.at_level(logging.INFO):
+        settled(store, Noting(note), place_in_transactions=True)
+    assert store.get("db1") is None
+    assert "has written its events up to n=5" in caplog.text
+    assert "say where the source goes on" in caplog.text
+    assert "may be repeated" not in caplog.text
 
 
 def test_a_source_that_is_sent_elsewhere_begins_a_lineage(store: Store) -> None:

@@ -1,0 +1,69 @@
+"""Commits that a member makes of its group's offsets. Each carries a mark in its metadata. Where an operator has set
+the group's offset there is none, and that offset is followed, also backwards.
+
+Where the sink's transactions commit the offsets, the member commits none: a commit of its own that arrives late would
+set the group's offset back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from sources.kafka.committing import Committing
+from sources.kafka.member_state import MemberState
+from sources.kafka.offsets import Partition
+
+_AGAIN_SECONDS = 1.0
+"""Behind a commit that failed."""
+
+log = logging.getLogger(__name__)
+
+
+class Commits:
+    """name: of the source. For the member's thread."""
+
+    def __init__(self, name: str, committing: Committing, state: MemberState) -> None:
+        self._name = name
+        self._committing = committing
+        self._state = state
+        self._not_before = 0.0
+
+    def send(self, consumer: Consumer) -> None:
+        """Commit what is due, without waiting for the answer. Raises KafkaException."""
+        if time.monotonic() >= self._not_before:
+            self._commit_due(consumer, wait=False)
+
+    def finish(self, consumer: Consumer) -> None:
+        """Commit what is due, and wait for the answer. Offsets that are not committed are told of, and left."""
+        try:
+            self._commit_due(consumer, wait=True)
+        except KafkaException as error:
+            self._tell(error.args[0])
+
+    def note_answer(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        """The client's on_commit. A commit that failed is made again a second later."""
+        if error is None:
+            return
+        self._tell(error)
+        self._not_before = time.monotonic() + _AGAIN_SECONDS
+        self._state.send_again(Partition(one.topic, one.partition) for one in offsets)
+
+    def _commit_due(self, consumer: Consumer, wait: bool) -> None:
+        if self._committing.by_sink:
+            return
+        mark = self._committing.mark
+        due = self._state.take_due()
+        offsets = [TopicPartition(topic, number, offset, mark) for (topic, number), offset in due.items()]
+        if not offsets:
+            return
+        if wait:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        else:
+            consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _tell(self, error: KafkaError) -> None:
+        log.warning("source.%s: offsets were not committed: %s", self._name, error.str())

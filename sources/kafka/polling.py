@@ -1,0 +1,79 @@
+"""What polls of the client bring: records, and errors of single topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, Message
+
+from psql_streamer.errors import PositionRefused
+from psql_streamer.event_reader import parsed
+from sources.kafka.beginnings import gap_remedy
+from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.member_state import MemberState
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import PATTERN_MARK
+from sources.kafka.taken import Taken
+from sources.kafka.unreadable_headers import replace_unreadable
+
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_ENDS = {*REFUSED, *_MISSING}
+"""Errors of a topic behind which there is nothing to wait for in this session."""
+
+log = logging.getLogger(__name__)
+
+
+class Polling:
+    """name: of the source. For the member's thread."""
+
+    def __init__(self, name: str, options: KafkaSourceOptions, state: MemberState) -> None:
+        self._name = name
+        self._options = options
+        self._state = state
+
+    def poll(self, consumer: Consumer, timeout: float) -> None:
+        """Hold what has come, a batch at most. Raises SourceError."""
+        first = consumer.poll(timeout)
+        if first is None:
+            return
+        # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
+        most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._state.size_of_record))
+        self._hold([first, *consumer.consume(most, 0)])
+
+    def poll_paused(self, consumer: Consumer, timeout: float) -> None:
+        """Hold what has come all the same, while partitions are paused. Raises SourceError."""
+        if (message := consumer.poll(timeout)) is not None:
+            self._hold([message])
+
+    def _hold(self, messages: Sequence[Message]) -> None:
+        good = self._read_headers(cast("parsed.Message", one) for one in messages if not self._is_error(one))
+        if good:
+            self._state.hold(Taken.of(good))
+
+    def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
+        """The records, without headers those whose headers cannot be read."""
+        found, bare = replace_unreadable(messages)
+        if bare:
+            what = "source.%s: the headers of %d records are left out, because names of them are not UTF-8; first: %s"
+            log.warning(what, self._name, len(bare), f"{bare[0].topic()}[{bare[0].partition()}]@{bare[0].offset()}")
+            self._state.count_headerless(len(bare))
+        return found
+
+    def _is_error(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise PositionRefused(
+                f"{message.topic()}[{message.partition()}]: {error.str()}", gap_remedy(self._options.group_id)
+            )
+        if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
+            log.info("source.%s: no topic matches %s yet", self._name, message.topic())
+            return True
+        if error.code() in _ENDS:
+            where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"
+            raise source_error(where, error)
+        log.warning("source.%s: %s", self._name, error.str())
+        return True

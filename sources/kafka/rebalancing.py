@@ -1,0 +1,151 @@
+"""What a member does when its group gives it partitions or takes them away. The client calls these functions from
+within a poll, in the member's thread; the rebalance goes on when they return.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from psql_streamer.errors import SourceError
+from sources.kafka.beginnings import Beginnings
+from sources.kafka.commits import Commits
+from sources.kafka.committing import Committing
+from sources.kafka.errors import source_error
+from sources.kafka.member_state import MemberState
+from sources.kafka.membership import find_membership
+from sources.kafka.offsets import Partition, list_partitions, to_position
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.pausing import Pausing
+from sources.kafka.same_topics import SameTopics
+
+_OPEN_TRANSACTION_SECONDS = 120.0
+"""The time for which the group's offsets are waited for in a rebalance; less than max.poll.interval.ms."""
+
+log = logging.getLogger(__name__)
+
+
+class Rebalancing:
+    """name: of the source. beginnings: where partitions are read from."""
+
+    def __init__(
+        self,
+        name: str,
+        options: KafkaSourceOptions,
+        state: MemberState,
+        beginnings: Beginnings,
+        committing: Committing,
+        commits: Commits,
+        topics: SameTopics,
+        pausing: Pausing,
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._state = state
+        self._beginnings = beginnings
+        self._committing = committing
+        self._commits = commits
+        self._topics = topics
+        self._pausing = pausing
+
+    def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The client's on_assign: read these partitions, too."""
+        self._note_membership(consumer)
+        try:
+            self._topics.require({one.topic for one in partitions})
+            self._begin_group(consumer)
+            placed = self._place(consumer, partitions)
+            consumer.incremental_assign(placed)
+            self._pausing.apply(consumer, placed)
+        except KafkaException as error:
+            self._state.fail(source_error("partitions cannot be read", error.args[0]))
+        except SourceError as error:
+            self._state.fail(error)
+
+    def revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The client's on_revoke. Others get these partitions: they must find committed what the sinks have by then."""
+        given_up = _named(partitions)
+        self._note_membership(consumer)
+        self._state.forget(given_up)
+        if not self._state.has_ended:
+            self._state.drain(given_up)
+        self._commits.finish(consumer)
+        self._drop(given_up)
+
+    def lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """The client's on_lost. Others have these partitions already: what was taken of them and is not committed is
+        read again there.
+        """
+        lost = _named(partitions)
+        log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
+        self._state.forget(lost)
+        self._state.note_membership(None)
+        self._drop(lost)
+
+    def _note_membership(self, consumer: Consumer) -> None:
+        if self._committing.by_sink:
+            self._state.note_membership(find_membership(consumer))
+
+    def _begin_group(self, consumer: Consumer) -> None:
+        """Commit where startAt wants a group to begin that has no offsets."""
+        if begun := self._beginnings.begin(consumer):
+            consumer.commit(offsets=list(begun), asynchronous=False)
+            shown = to_position({Partition(one.topic, one.partition): one.offset for one in begun})
+            log.info("source.%s: the group has no offsets, startAt sets %s", self._name, shown)
+
+    def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Where each partition is read from."""
+        placed = []
+        for committed in self._find_committed(consumer, partitions):
+            partition = Partition(committed.topic, committed.partition)
+            start, why = self._beginnings.find(consumer, partition, committed)
+            log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
+            self._state.begin(partition, committed.offset, start, self._beginnings.in_flight)
+            placed.append(TopicPartition(*partition, start))
+        self._state.count_rebalance()
+        return placed
+
+    def _find_committed(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The group's offsets. Brokers give none that an open transaction may change, for as long as it is open."""
+        if not self._committing.by_sink:
+            return consumer.committed(partitions, timeout=self._options.timeout)
+        deadline, waits = time.monotonic() + _OPEN_TRANSACTION_SECONDS, ""
+        while True:
+            try:
+                found = consumer.committed(partitions, timeout=self._options.timeout)
+            except KafkaException as error:
+                late = time.monotonic() > deadline or self._state.has_ended
+                if error.args[0].code() != KafkaError._TIMED_OUT or late:
+                    raise
+                waits = self._note_wait(partitions)
+            else:
+                if self._state.problem == waits:
+                    self._state.set_problem("")
+                return found
+
+    def _note_wait(self, partitions: list[TopicPartition]) -> str:
+        """What /status says then."""
+        problem = (
+            f"waits for the group's offsets of {list_partitions(_named(partitions))}: an instance that had them may "
+            "have left a transaction open, which it ends when it is started again, and brokers after its "
+            "transaction.timeout.ms"
+        )
+        if problem != self._state.problem:
+            log.warning("source.%s: %s", self._name, problem)
+        self._state.set_problem(problem)
+        return problem
+
+    def _drop(self, partitions: set[Partition]) -> None:
+        self._state.drop(partitions)
+        log.info("source.%s: gave up %s", self._name, list_partitions(partitions))
+
+
+def _named(partitions: Sequence[TopicPartition]) -> set[Partition]:
+    return {Partition(one.topic, one.partition) for one in partitions}
+
+
+def _show(offset: int) -> str:
+    return f"offset {offset}" if offset >= 0 else "its oldest record"

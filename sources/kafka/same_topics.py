@@ -1,0 +1,36 @@
+"""Whether topics are those that were read before: one that was deleted and made again has other records at its
+offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from confluent_kafka.admin import AdminClient
+
+from psql_streamer.errors import PositionRefused, SourceUnavailable
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import topic_ids
+
+
+class SameTopics:
+    """ids: of topics that were read, to which those of others are added."""
+
+    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str]) -> None:
+        self._options = options
+        self._ids = ids
+        self._admin = AdminClient(options.client_properties())
+
+    def require(self, topics: Collection[str]) -> None:
+        """Raise PositionRefused if one of these was made anew. Where brokers do not answer, nothing is said of it."""
+        try:
+            found = topic_ids(self._admin, topics, self._options.timeout)
+        except SourceUnavailable:
+            return
+        for topic, one in found.items():
+            if self._ids.setdefault(topic, one) != one:
+                raise PositionRefused(
+                    f"topic {topic} was deleted and made again: its offsets are others",
+                    f"stop every instance, delete the offsets of group {self._options.group_id} for it, and run "
+                    "psql-streamer position forget",
+                )

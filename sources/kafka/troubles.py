@@ -1,0 +1,52 @@
+"""What the client tells of trouble with the brokers, beside its records."""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.member_state import MemberState
+
+_ANSWER_SECONDS = 1.0
+"""The time that brokers get to answer when it is asked whether the trouble has passed."""
+
+_HOW_LONG = " (after "
+"""What follows in the client's errors differs from attempt to attempt."""
+
+log = logging.getLogger(__name__)
+
+
+class Troubles:
+    """An error is logged once until it has passed. name: of the source. group: of the member. For the member's thread,
+    and for the one that starts it.
+    """
+
+    def __init__(self, name: str, group: str, state: MemberState) -> None:
+        self._name = name
+        self._group = group
+        self._state = state
+        self._logged: set[str] = set()
+
+    def note(self, error: KafkaError) -> None:
+        """The client's error_cb: some errors pass, others end the member."""
+        if error.code() in REFUSED:
+            self._state.fail(source_error(f"group {self._group}", error))
+        self._state.set_problem(error.str())
+        what, _, _ = error.str().partition(_HOW_LONG)
+        if what not in self._logged:
+            self._logged.add(what)
+            log.warning("source.%s: %s", self._name, error.str())
+
+    def look_whether_passed(self, consumer: Consumer) -> None:
+        """Ask the brokers, if something was wrong with them."""
+        if not self._state.problem:
+            return
+        try:
+            consumer.list_topics(timeout=_ANSWER_SECONDS)
+        except KafkaException:
+            return
+        self._state.set_problem("")
+        self._logged.clear()
+        log.info("source.%s: the brokers answer again", self._name)
