@@ -28,7 +28,7 @@ demo: $(READY) java
 
 # Files are shared out to workers, each with servers of its own.
 test: $(READY) java
-	$(BIN)/pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
 soak: $(READY) java
 	$(BIN)/pytest -q -m soak

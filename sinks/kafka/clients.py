@@ -32,12 +32,12 @@ _FIRST_METADATA_SECONDS = 2.0
 class Clients:
     """A Producer in all but its number: every method is Producer's, and raises as it does.
 
-    make: a new client. log: for the clients that are added. most: how many there may be.
+    make: a new client. log: for the clients that are added. most: how many there may be; None: MOST_CLIENTS.
     """
 
-    def __init__(self, make: Callable[[], Producer], log: logging.Logger, most: int = MOST_CLIENTS) -> None:
+    def __init__(self, make: Callable[[], Producer], log: logging.Logger, most: int | None = None) -> None:
         self._make = make
-        self._most = most
+        self._most = MOST_CLIENTS if most is None else most
         self._log = log
         self._all = [make()]
         self._topics: list[set[str]] = [set()]
