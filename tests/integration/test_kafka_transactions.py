@@ -31,6 +31,12 @@ from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, st
 Start = Callable[..., AbstractContextManager[KafkaSink]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _transactions_are_known(kafka: str) -> None:
+    """Brokers that are asked for a transactional id for the first time make their log of transactions."""
+    Producer({"bootstrap.servers": kafka, "transactional.id": "first"}).init_transactions(60)
+
+
 @pytest.fixture
 def start(topic_prefix: str) -> Start:
     """Starts a sink that writes rows in transactions."""
@@ -340,7 +346,7 @@ def test_a_position_topic_that_is_deleted_while_the_sink_runs_stops_it_and_the_n
 ) -> None:
     topic = create_topic(kafka, topic_prefix)
     rows: list[Row] = [(topic, b"1", b"value")]
-    with start(kafka, rows, timeout="300ms") as sink:
+    with start(kafka, rows, timeout="1s") as sink:
         sink.write_transaction(transaction(1))
         admin, name = AdminClient({"bootstrap.servers": kafka}), f"{topic_prefix}-once.position"
         admin.delete_topics([name])[name].result()
@@ -369,7 +375,7 @@ def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_i
         producer.produce(f"{topic_prefix}-once.position", b"x", b"x", partition=0)
         producer.flush()
         sink.write_transaction(transaction(2))
-    with pytest.raises(SinkUnavailable, match="transaction that is open"), start(kafka, rows, timeout="300ms"):
+    with pytest.raises(SinkUnavailable, match="transaction that is open"), start(kafka, rows, timeout="1s"):
         pass
     producer.abort_transaction()
     with start(kafka, rows) as sink:
