@@ -7,12 +7,14 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pymysql
 import pytest
 
 from psql_streamer.model import Batch
+from tests.beside import run_beside
 from tests.mariadb import Schema
 from tests.mysql_source import fold, identities, read_all, seen, streaming
 
@@ -53,9 +55,8 @@ def try_again(cursor: Any, statement: str) -> None:
 @contextmanager
 def writing(schema: Schema) -> Iterator[None]:
     """Two sessions that change `orders` all the time, in statements that both shapes understand."""
-    ended = threading.Event()
 
-    def write(seed: int) -> None:
+    def write(seed: int, ended: threading.Event) -> None:
         chance, number = random.Random(seed), seed
         with schema.session() as cursor:
             while not ended.wait(0.001):
@@ -68,15 +69,8 @@ def writing(schema: Schema) -> Iterator[None]:
                 ]
                 try_again(cursor, chance.choice(statements))
 
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in (0, 1)]
-    for thread in threads:
-        thread.start()
-    try:
+    with run_beside(partial(write, 0), partial(write, 1)):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def fill_shadow(schema: Schema, tool: Tool) -> None:

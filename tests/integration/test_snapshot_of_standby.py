@@ -12,6 +12,7 @@ import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest
+from tests.beside import run_beside
 from tests.database import Database
 from tests.integration.test_snapshot import TABLE
 from tests.integration.test_snapshot_races import Consumer, snapshotting
@@ -65,16 +66,9 @@ def test_a_writer_from_before_the_publication_is_waited_for_on_a_standby(
 
 @contextmanager
 def describing_what_runs(primary: Database) -> Iterator[None]:
-    stopping = threading.Event()
-
-    def describe() -> None:
+    def describe(stopping: threading.Event) -> None:
         while not stopping.wait(0.1):
             primary.execute("SELECT pg_log_standby_snapshot()")
 
-    thread = threading.Thread(target=describe)
-    thread.start()
-    try:
+    with run_beside(describe):
         yield
-    finally:
-        stopping.set()
-        thread.join()

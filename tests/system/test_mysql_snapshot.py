@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -15,20 +13,13 @@ from tests.mariadb import Schema
 from tests.sections import mysql_section
 from tests.service import Service
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 _SINK = """
 [sink.nothing]
 type = "stub_discard"
 sources = ["db1"]
 """
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """The commands run in this process: a process for each would take longer than all the rest."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 def _run(service: Service, *arguments: str) -> tuple[int, str]:

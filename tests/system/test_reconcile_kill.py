@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.beside import run_beside
 from tests.database import Database
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import create_topic
@@ -72,9 +73,8 @@ def _fold(records: list[Record]) -> set[int]:
 @contextmanager
 def _writing(database: Database) -> Iterator[None]:
     """Rows that come and go, all over the keys."""
-    ends = threading.Event()
 
-    def write() -> None:
+    def write(ends: threading.Event) -> None:
         chance = random.Random(7)
         with database.session(autocommit=True) as session, session.cursor() as cursor:
             while not ends.wait(0.002):
@@ -84,13 +84,8 @@ def _writing(database: Database) -> Iterator[None]:
                 else:
                     cursor.execute("DELETE FROM t WHERE id BETWEEN %s AND %s", (number, number + 20))
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with run_beside(write):
         yield
-    finally:
-        ends.set()
-        writer.join(30)
 
 
 @contextmanager

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ import pytest
 
 from psql_streamer.cli import main
 from tests.service import Service
+
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -34,15 +34,6 @@ gate = "{gate}"
 type = "stub_discard"
 sources = ["db1"]
 """
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """The commands run in this process: a process for each would take longer than all the rest."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 def run(service: Service, *arguments: str) -> tuple[int, str, str]:

@@ -12,11 +12,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.beside import run_beside
 from tests.database import Database
 from tests.kafka_reader import consume
 from tests.sections import kafka_section
@@ -56,9 +58,8 @@ TABLES = '["orders", { table = "visits", key = ["shop", "n"] }]'
 @contextmanager
 def adding(file: Path) -> Iterator[None]:
     """Rows in both tables, some at once, until the end."""
-    ended = threading.Event()
 
-    def add() -> None:
+    def add(ended: threading.Event) -> None:
         count = 0
         with closing(sqlite3.connect(file, timeout=30)) as connection:
             while not ended.wait(0.003):
@@ -67,13 +68,8 @@ def adding(file: Path) -> Iterator[None]:
                     connection.executemany("INSERT INTO orders (note) VALUES (?)", [(str(count),)] * (count % 40))
                     connection.execute("INSERT INTO visits VALUES ('a', ?)", (count,))
 
-    writer = threading.Thread(target=add)
-    writer.start()
-    try:
+    with run_beside(add):
         yield
-    finally:
-        ended.set()
-        writer.join()
 
 
 @pytest.mark.behaviour("P1", "K10")
@@ -135,19 +131,8 @@ def take_ids_early_and_commit_late(database: Database, seed: str, ended: threadi
 @contextmanager
 def committing_out_of_order(database: Database) -> Iterator[None]:
     """Four writers at once, until the end."""
-    ended = threading.Event()
-    threads = [
-        threading.Thread(target=take_ids_early_and_commit_late, args=(database, str(number), ended))
-        for number in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
+    with run_beside(*(partial(take_ids_early_and_commit_late, database, str(number)) for number in range(4))):
         yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 @pytest.mark.behaviour("P2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,12 @@ from psql_streamer.checkpoint.notes import Note, decode_note, encode_note
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.errors import StoreError
-from psql_streamer.interfaces import Finding, Sink, Status
-from psql_streamer.model import Batch, Position, Relation, ReplicaIdentity, Stats
+from psql_streamer.interfaces import Sink
+from psql_streamer.model import Position, Relation, ReplicaIdentity
 from psql_streamer.options import SinkOptions
 from psql_streamer.pipeline.source_notes import SourceNotes
 from psql_streamer.snapshots import SnapshotRequest, Wanted
+from sinks.stub import StubDiscardSink
 from tests.columns import postgres_column, postgres_table
 
 SHAPE = postgres_table(7, "public", "orders", ReplicaIdentity.FULL, (postgres_column("id", 23, key=True),))
@@ -26,7 +27,7 @@ def stored(serial: int) -> StoredPosition:
     return StoredPosition(Position({"n": serial}, f"n={serial}"), {"slot": "shop"}, "elsewhere", serial)
 
 
-class Noting(Sink):
+class Noting(StubDiscardSink):
     """A sink whose transactions noted what it is told."""
 
     def __init__(self, note: bytes | None = None, is_transactional: bool = True) -> None:
@@ -41,23 +42,6 @@ class Noting(Sink):
     def find_note(self, source: str) -> bytes | None:
         assert source == "db1"
         return self.note
-
-    def check(self) -> Sequence[Finding]:
-        return ()
-
-    def start(self) -> None: ...
-
-    def write(self, batch: Batch) -> None: ...
-
-    def interrupt(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def status(self) -> Status:
-        return Status(True, "well")
-
-    def stats(self) -> Stats:
-        return {}
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,7 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.snapshots import KeysProgress, SnapshotState
 from tests.unit.test_snapshot_command import RUNNING, shown
 
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 def filled(*documents: bytes) -> KeyFile:

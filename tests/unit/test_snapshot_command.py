@@ -6,7 +6,6 @@ import argparse
 import http.server
 import io
 import json
-import logging
 import re
 import socket
 import threading
@@ -41,6 +40,8 @@ from psql_streamer.snapshots import (
     Wanted,
 )
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 TOKEN = "correct-horse-battery-staple"
 NAME = "20261122-203716-ab12"
 A = TableProgress("public.a", TableState.READING, 250, 1000, 5, ("250",))
@@ -50,14 +51,6 @@ BROKEN = TableProgress("public.broken", TableState.FAILED, reason="permission de
 RUNNING = SnapshotProgress(
     *(NAME, SnapshotState.RUNNING, (B, C, A), True, 1795379836.0, 560, 8, 1, 2, 7.5, 120.0, 75.2)
 )
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = before
 
 
 def shown(progress: SnapshotProgress = RUNNING, wanted: Wanted = Wanted.RUN) -> dict[str, Any]:
