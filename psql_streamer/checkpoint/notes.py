@@ -10,9 +10,11 @@ the one before mean nothing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw, Struct
 
 from psql_streamer.checkpoint.store_format import (
     StoredPosition,
@@ -39,24 +41,23 @@ class Note:
 
 def encode_note(note: Note) -> bytes:
     """As a JSON object."""
-    return json.dumps(
-        {
-            "lineage": note.lineage,
-            "stored": json.loads(encode_position(note.stored, None)),
-            "shapes": _as_objects(note.shapes),
-        }
-    ).encode()
+    stored, shapes = encode_position(note.stored, None), [encode_relation(shape, None) for shape in note.shapes]
+    return msgspec.json.encode(_Written(note.lineage, Raw(stored), [Raw(shape) for shape in shapes]))
 
 
 def decode_note(written: bytes) -> Note:
     """Raises ValueError, KeyError or TypeError for what is no note."""
-    fields = json.loads(written)
-    return Note(
-        str(fields["lineage"]),
-        decode_position(json.dumps(fields["stored"]).encode()),
-        [decode_relation(json.dumps(shape).encode()) for shape in fields["shapes"]],
-    )
+    fields = _decode(written)
+    shapes = [decode_relation(bytes(shape)) for shape in fields.shapes]
+    return Note(fields.lineage, decode_position(bytes(fields.stored)), shapes)
 
 
-def _as_objects(shapes: Iterable[Relation]) -> list[object]:
-    return [json.loads(encode_relation(shape, None)) for shape in shapes]
+class _Written(Struct):
+    """What the store writes of the position and of each shape."""
+
+    lineage: str
+    stored: Raw
+    shapes: list[Raw]
+
+
+_decode = msgspec.json.Decoder(_Written).decode

@@ -6,12 +6,12 @@ committed counts. Only one client at a time writes it, the one that has the tran
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     AdminClient,
     OffsetSpec,
 )
+from msgspec import Raw, Struct
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
@@ -96,8 +97,8 @@ class PositionTopic:
 
     def to_record(self, noted: Noted) -> Outgoing:
         """What a transaction writes."""
-        notes = {source: json.loads(note) for source, note in noted.notes.items()}
-        value = json.dumps({"transaction": noted.token, "sources": notes}).encode()
+        notes = {source: Raw(note) for source, note in noted.notes.items()}
+        value = msgspec.json.encode(_Written(noted.token, notes))
         key = self.transactional_id.encode()
         first = np.zeros(1, np.int32)
         return Outgoing((self._name,), first, pa.array([key], pa.binary()), pa.array([value], pa.binary()), first)
@@ -167,14 +168,21 @@ class PositionTopic:
 
     def _parse(self, value: bytes) -> Noted:
         try:
-            fields = json.loads(value)
-            notes = {str(source): json.dumps(note).encode() for source, note in fields["sources"].items()}
-            return Noted(str(fields["transaction"]), notes)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            written = _decode(value)
+        except msgspec.DecodeError:
             raise SinkRefused(
                 f'topic "{self._name}" has a record that is no position of psql-streamer\'s',
                 "give the sink a positionTopic of its own",
             ) from None
+        return Noted(written.transaction, {source: bytes(note) for source, note in written.sources.items()})
+
+
+class _Written(Struct):
+    transaction: str
+    sources: dict[str, Raw]
+
+
+_decode = msgspec.json.Decoder(_Written).decode
 
 
 def _require_end(message: Message) -> int:

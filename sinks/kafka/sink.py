@@ -122,7 +122,7 @@ class KafkaSink(Sink):
         started = time.monotonic()
         with self._telling():
             unfinished = self._begun(batch)
-            self._write(unfinished)
+            self._writer.write(*self._started(), unfinished)
         self._unfinished = None
         self._note_written([unfinished], started)
 
@@ -138,11 +138,7 @@ class KafkaSink(Sink):
             _, topics = self._started()
             if self._transactions is None:
                 raise SinkRefused(f"sink {self.name} writes no transactions", "set exactlyOnce")
-            try:
-                finished = self._transactions.write(transaction, topics)
-            except SinkUnavailable:
-                topics.forget()
-                raise
+            finished = self._transactions.write(transaction, topics)
         self._counts["transactions"] += 1
         self._note_written(finished, started)
 
@@ -212,14 +208,6 @@ class KafkaSink(Sink):
             self._unfinished = self._writer.begin(batch)
         return self._unfinished
 
-    def _write(self, unfinished: Unfinished) -> None:
-        delivery, topics = self._started()
-        try:
-            self._writer.write(delivery, topics, unfinished)
-        except SinkUnavailable:
-            topics.forget()
-            raise
-
     def _started(self) -> tuple[Delivery, Topics]:
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
@@ -227,11 +215,14 @@ class KafkaSink(Sink):
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Failures show in the status."""
+        """Failures show in the status. Behind one that may pass, topics are looked up anew."""
         try:
             yield
         except StreamerError as error:
-            self._counts["retries"] += isinstance(error, SinkUnavailable)
+            if isinstance(error, SinkUnavailable):
+                self._counts["retries"] += 1
+                if self._topics is not None:
+                    self._topics.forget()
             self._state = Status(False, str(error))
             raise
 
