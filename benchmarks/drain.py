@@ -67,10 +67,8 @@ class Drain:
                 else:
                     ended = topics.wait_for(rows, service.require_running)
                 used = service.used()
-            if topics is not None and self.setup.is_transactional:
-                topics.require_committed(rows)
-            elif topics is not None:
-                topics.require(rows)
+            if topics is not None:
+                topics.require(rows, committed=self.setup.is_transactional)
             limit = drain(stage.binaries, backlogs, slots("limit"), started.options)
         seconds = ended - started.at
         rates = {"rate": rows / seconds, "limit": rows / limit, "part": limit / seconds}

@@ -82,10 +82,7 @@ class Steady:
                 latencies = _latencies(consumer, count - unmeasured)
             used, passed, ended = service.used(), service.stages(), time.monotonic()
             consumer.close()
-            if self.setup.is_transactional:
-                topics.require_committed(count)
-            else:
-                topics.require(count)
+            topics.require(count, committed=self.setup.is_transactional)
         cpu = used.cpu_since(before)
         seconds = ended - began
         shares = {**_stage_figures(stages, passed, seconds), "core": sum(cpu.values()) / seconds}
