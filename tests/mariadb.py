@@ -62,13 +62,19 @@ class Schema:
             yield cursor
 
 
+def new_schema(host: str, port: int, version: tuple[int, int], name: str) -> Schema:
+    """A schema that did not exist. It is not dropped: DROP DATABASE refuses one with files that a crash has left."""
+    with pymysql.connect(host=host, port=port, user="root", autocommit=True) as server, server.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    return Schema(name, host, port, version)
+
+
 @contextmanager
 def fresh_schema(host: str, port: int, version: tuple[int, int], name: str) -> Iterator[Schema]:
     """A schema that did not exist; afterwards it is dropped."""
-    with pymysql.connect(host=host, port=port, user="root", autocommit=True) as server, server.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    made = new_schema(host, port, version, name)
     try:
-        yield Schema(name, host, port, version)
+        yield made
     finally:
         with pymysql.connect(host=host, port=port, user="root", autocommit=True) as server, server.cursor() as cursor:
             cursor.execute(f"DROP DATABASE `{name}`")

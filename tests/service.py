@@ -72,6 +72,17 @@ class ServiceProcess:
         database.execute("SELECT pg_logical_emit_message(true, 'psql-streamer test', '')")
         self.until(lambda: self.stats().get(f"source.{source}", {}).get("stored_lsn", 0) > mark, f"LSN {mark}")
 
+    def until_it_gets_on(self, source: str = "db1") -> None:
+        """Wait until it stores a position that it had not stored when this was called; changes have to come in."""
+
+        def stored() -> str | None:
+            found: str | None = self.stats().get(f"source.{source}", {}).get("stored_position")
+            return found
+
+        self.until(lambda: stored() is not None, "a stored position")
+        first = stored()
+        self.until(lambda: stored() not in (first, None), f"a stored position behind {first}")
+
     def wait(self, timeout: float = 60.0) -> int:
         """The exit code, when it ends by itself."""
         assert self._process is not None

@@ -9,7 +9,7 @@ import pytest
 from psql_streamer.embedded import mariadb_binaries
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.errors import StreamerError
-from tests.mariadb import Schema, fresh_schema
+from tests.mariadb import Schema, fresh_schema, new_schema
 
 
 def test_the_binary_log_is_ready_to_be_streamed(schema: Schema) -> None:
@@ -19,10 +19,10 @@ def test_the_binary_log_is_ready_to_be_streamed(schema: Schema) -> None:
 
 def test_what_was_committed_survives_a_crash(own_mariadb: EmbeddedMariadb) -> None:
     server = own_mariadb
-    with fresh_schema(server.host, server.port, server.version, "kept") as schema:
-        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-        server.restart(kill=True)
-        assert schema.query("SELECT id FROM t") == [(1,)]
+    schema = new_schema(server.host, server.port, server.version, "kept")
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    server.restart(kill=True)
+    assert schema.query("SELECT id FROM t") == [(1,)]
 
 
 def test_settings_hold_from_the_next_start_on(own_mariadb: EmbeddedMariadb) -> None:

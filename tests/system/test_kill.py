@@ -54,7 +54,7 @@ def _stored(service: Service) -> Lsn | None:
 @pytest.mark.behaviour("K1", "K2", "K10", "R2", "R3")
 @pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", [False, True])
-@pytest.mark.parametrize(("kills", "steps"), [(8, 1), pytest.param(20, 5, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the_order(
     database: Database,
     kafka: str,
@@ -62,7 +62,6 @@ def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kills: int,
-    steps: int,
     exactly_once: bool,
 ) -> None:
     mark = uuid.uuid4().hex
@@ -76,13 +75,17 @@ def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the
     with Service(tmp_path, config) as service:
         began = time.monotonic()
         service.start()
-        longest = max(3.0, 1.5 * (time.monotonic() - began))  # a slow machine must get to streaming, too
+        longest = 1.5 * (time.monotonic() - began)
         with WriteLoad(database) as load:
             large = {kills // 6: 3_000, kills // 2: 50_000}
             for kill in range(kills):
                 if kill in large:
                     load.large_transaction(large[kill])
-                time.sleep(moments.uniform(0.3, longest))
+                if kill % 2:
+                    service.until_it_gets_on()
+                    time.sleep(moments.uniform(0, 0.5))
+                else:
+                    time.sleep(moments.uniform(0.3, longest))
                 service.kill()
                 wait_for(lambda: not _readers(mark), "the reader process to end by itself", 30)
                 wait_for(lambda: _slot_is_free(database), "the slot to become free", 30)
@@ -95,7 +98,7 @@ def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the
         assert service.stop() == 0
 
     assert stored == sorted(stored, key=lambda lsn: lsn or 0), "the position never goes back"
-    assert len(set(stored)) > steps, "it got on between the kills"
+    assert len(set(stored)) > kills // 2
     isolation = "read_committed" if exactly_once else "read_uncommitted"
     topics = [f"{topic_prefix}.{table}" for table in TABLES]
     records = consume(kafka, topics, timeout=60, isolation_level=isolation)

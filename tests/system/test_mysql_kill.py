@@ -18,7 +18,7 @@ from tests.delivered import (
     repeats,
 )
 from tests.kafka_reader import consume
-from tests.mariadb import Schema, fresh_schema
+from tests.mariadb import Schema, new_schema
 from tests.mysql_load import TABLES, MysqlLoad, contents, make_tables
 from tests.sections import kafka_section, mysql_section
 from tests.service import Service
@@ -39,34 +39,36 @@ def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_orde
     own_mariadb: EmbeddedMariadb, kafka: str, topic_prefix: str, tmp_path: Path, exactly_once: bool
 ) -> None:
     server, moments = own_mariadb, random.Random(topic_prefix)
-    with fresh_schema(server.host, server.port, server.version, "shop") as schema:
-        make_tables(schema)
-        once = {"exactlyOnce": True, "transactionalId": topic_prefix} if exactly_once else {}
-        config = mysql_section(schema, startRetryInterval="100ms", batchSize=2000)
-        config += kafka_section(kafka, topic_prefix, **once)
-        with Service(tmp_path, config) as service:
-            service.start()
-            with MysqlLoad(schema) as load:
-                for kill in range(_KILLS):
-                    if kill in (3, 10):
-                        load.large_transaction(50_000 if kill == 10 else 3_000)
-                    time.sleep(moments.uniform(0.2, 1.2))
-                    if kill in (5, 12):
-                        server.restart(kill=kill == 12)
-                    if kill in (7, 14):
-                        schema.execute("FLUSH BINARY LOGS")
-                    service.kill()
-                    service.start(wait=False)
-                load.stop()
-            service.until(lambda: service.status()[0] == 200, "the service to be well")
-            _until_durable(service, schema)
-            assert re.search(r'psql_streamer_lag_bytes{source="db1"} \d', service.text("/metrics"))
-            assert 'psql_streamer_lag_seconds{source="db1"} 0.0' in service.text("/metrics")
-            assert service.stop() == 0
-        topics = [f"{topic_prefix}.{schema.name}.{table}" for table in TABLES]
-        isolation = "read_committed" if exactly_once else "read_uncommitted"
-        records = consume(kafka, topics, timeout=60, isolation_level=isolation)
-        assert_tables(records, contents(schema))
+    schema = new_schema(server.host, server.port, server.version, "shop")
+    make_tables(schema)
+    once = {"exactlyOnce": True, "transactionalId": topic_prefix} if exactly_once else {}
+    config = mysql_section(schema, startRetryInterval="100ms", batchSize=2000)
+    config += kafka_section(kafka, topic_prefix, **once)
+    with Service(tmp_path, config) as service:
+        service.start()
+        with MysqlLoad(schema) as load:
+            for kill in range(_KILLS):
+                if kill in (3, 10):
+                    load.large_transaction(50_000 if kill == 10 else 3_000)
+                if kill % 4 == 3:
+                    service.until_it_gets_on()
+                time.sleep(moments.uniform(0.2, 1.2))
+                if kill in (5, 12):
+                    server.restart(kill=kill == 12)
+                if kill in (7, 14):
+                    schema.execute("FLUSH BINARY LOGS")
+                service.kill()
+                service.start(wait=False)
+            load.stop()
+        service.until(lambda: service.status()[0] == 200, "the service to be well")
+        _until_durable(service, schema)
+        assert re.search(r'psql_streamer_lag_bytes{source="db1"} \d', service.text("/metrics"))
+        assert 'psql_streamer_lag_seconds{source="db1"} 0.0' in service.text("/metrics")
+        assert service.stop() == 0
+    topics = [f"{topic_prefix}.{schema.name}.{table}" for table in TABLES]
+    isolation = "read_committed" if exactly_once else "read_uncommitted"
+    records = consume(kafka, topics, timeout=60, isolation_level=isolation)
+    assert_tables(records, contents(schema))
     assert_order_per_key(records)
     assert_repeats_are_the_same(records)
     assert bool(repeats(records)) != exactly_once, "some of the kills came between delivery and storing"
