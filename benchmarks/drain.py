@@ -96,11 +96,13 @@ def main() -> int:
     parser.add_argument("--rule", default="", help='Spark SQL for all tables, as "SELECT * FROM changes"')
     parser.add_argument("--sources", type=int, default=1, help="so many slots of so many databases in one service")
     parser.add_argument("--exactly-once", action="store_true", help="in transactions")
+    parser.add_argument("--timestamps", default="", help="which ones records get, as commit")
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     tables = own_shapes(arguments.tables) if arguments.own_shapes else one_shape(arguments.tables)
     load = Load(tables, arguments.rows, arguments.rows_per_transaction, arguments.updates)
     sink = (TOPIC_PER_TABLE if arguments.topics else ONE_TOPIC) + (EXACTLY_ONCE if arguments.exactly_once else "")
+    sink += f'\ntimestamps = "{arguments.timestamps}"' if arguments.timestamps else ""
     setup = with_rule(arguments.rule, sink) if arguments.rule else Setup(sink)
     return measure_alone(Drain(load, arguments.rows, setup, arguments.sources), runs=arguments.runs)
 

@@ -40,6 +40,9 @@ Made = TypeVar("Made")
 NO_PLACE, UNCOUNTED, NO_UUID, UNPARTED = np.uint64(2**64 - 1), -1, b"", np.zeros((), PART)[()]
 """In place of a row's place, of its table_seq, of its UUID, and of its part, where others of the table have them."""
 
+NO_RECORD_TIME = -1
+"""In place of a row's record_time, where others of the table have one. Kafka means by it that there is none."""
+
 _NO_CELLS = pa.array([], pa.binary())
 
 
@@ -197,6 +200,7 @@ class CellTable(Tabular):
     table_seq: Index | None = None
     uuid: NDArray[np.bytes_] | None = None
     part: NDArray[np.void] | None = None
+    record_time: Index | None = None
 
     @property
     def cells(self) -> CellTable:
@@ -296,6 +300,7 @@ class CellTable(Tabular):
             known(self.table_seq, rows, UNCOUNTED),
             known(self.uuid, rows, NO_UUID),
             known(self.part, rows, UNPARTED),
+            known(self.record_time, rows, NO_RECORD_TIME),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
@@ -345,7 +350,7 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part")
+_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part", "record_time")
 """The fields of CellTable that hold an element a row."""
 
 _TABLE_OBJECTS = 8192
@@ -407,6 +412,7 @@ _UNKNOWN: dict[str, Any] = {
     "table_seq": np.int64(UNCOUNTED),
     "uuid": np.bytes_(NO_UUID),
     "part": UNPARTED,
+    "record_time": np.int64(NO_RECORD_TIME),
 }
 
 

@@ -340,6 +340,8 @@ class Changes:
     uuid: the UUID that each row has already, 36 characters, empty for one that has none; None: nobody gave any.
     part: of type PART, where several rows were made of a change; with the identity of the change it is that of the row.
         Those that a handler made stand together. None: each row is a change.
+    record_time: the timestamp of the Kafka record that each row was read from, milliseconds since 1970-01-01 UTC, -1
+        for none; None: no row was read from one that has a timestamp.
     after: new rows of inserts and updates. before: old rows of deletes and (where the replica identity
         gives them) updates; Image.rows says which.
     columns: what the images' arrays are. The relation's own, unless a handler made others.
@@ -357,6 +359,7 @@ class Changes:
     table_seq: NDArray[np.int64] | None = None
     uuid: NDArray[np.bytes_] | None = None
     part: NDArray[np.void] | None = None
+    record_time: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -399,7 +402,7 @@ class Changes:
         return replace(self, **chosen)
 
 
-_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part")
+_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part", "record_time")
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it lies in Kafka; value None is a tombstone."""
+    """One record as it lies in Kafka; value None is a tombstone. timestamp: in milliseconds."""
 
     topic: str
     partition: int
@@ -20,6 +20,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: dict[str, str | bytes | None]
+    timestamp: int = field(default=-1, compare=False)
 
 
 def consume(
@@ -81,7 +82,8 @@ def _record(message: Message) -> Record:
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    return Record(topic, partition, offset, message.key(), message.value(), dict(message.headers() or ()))
+    headers, (_, timestamp) = dict(message.headers() or ()), message.timestamp()
+    return Record(topic, partition, offset, message.key(), message.value(), headers, timestamp)
 
 
 def _assign_new(consumer: Consumer, wanted: set[str], assigned: set[tuple[str, int]]) -> set[tuple[str, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_PLACE, CellTable
+from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, CellTable
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.addresses import AddressesByRow
 from psql_streamer.event_reader.alike import Alike
@@ -23,6 +23,7 @@ from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, id
 from psql_streamer.model import (
     PART,
     Batch,
+    Index,
     LogicalMessage,
     Marker,
     Position,
@@ -53,6 +54,7 @@ class Part:
         self._tx: list[int] = []
         self._place: list[int] = []
         self._uuid: list[bytes] = []
+        self._record_time: list[int] = []
         self._parts: dict[int, tuple[int, int]] = {}
         self._after, self._before = Images(), Images()
         self._held: kinds.Held | None = None
@@ -104,6 +106,7 @@ class Part:
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
+        self._record_time += map(_timestamp_of, [message])
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -111,13 +114,14 @@ class Part:
         """Put these changes behind the others. False, and the part is of no use, for rows that are not whole."""
         if not self._add_alike(plain, messages) and not self._add_each(plain, messages):
             return False
-        self._addresses.add_headers(self.count, messages)
-        self._note(plain.notes)
+        self._note(plain.notes, messages)
         return True
 
-    def _note(self, rows: RowNotes) -> None:
+    def _note(self, rows: RowNotes, messages: Sequence[Message]) -> None:
         """What is said of rows beside their values."""
         count = len(rows.op)
+        self._addresses.add_headers(self.count, messages)
+        self._record_time += map(_timestamp_of, messages)
         self._order += range(self.count, self.count + count)
         self._op += rows.op
         self._seq += rows.seq
@@ -141,8 +145,7 @@ class Part:
             return False
         self._after.add_cells(len(self._of_rows), alike.cells, layout)
         self._of_rows += [layout.table] * len(messages)
-        self._addresses.add_headers(self.count, messages)
-        self._note(alike.notes)
+        self._note(alike.notes, messages)
         return True
 
     def _add_alike(self, plain: Plain, messages: Sequence[Message]) -> bool:
@@ -263,6 +266,7 @@ class Part:
             place=_places(self._place),
             uuid=_uuids(self._uuid),
             part=_parts(self._parts, len(of_rows)),
+            record_time=_times(self._record_time),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
@@ -314,6 +318,11 @@ def _of_table(truncate: Truncate, table: Table) -> Truncate:
     return replace(truncate, relation=table.relation)
 
 
+def _timestamp_of(message: Message) -> int:
+    kind, milliseconds = message.timestamp()
+    return milliseconds if kind else NO_RECORD_TIME
+
+
 def _commit(parsed: Parsed, message: Message) -> int:
     return message.offset() if parsed.commit is None else parsed.commit
 
@@ -335,6 +344,11 @@ def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
 
 def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
     return np.array(given, "S36") if any(given) else None
+
+
+def _times(given: Sequence[int]) -> Index | None:
+    times = np.array(given, np.int64)
+    return None if (times == NO_RECORD_TIME).all() else times
 
 
 def _parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.cells import NO_RECORD_TIME
 from psql_streamer.events.records import WHOLE, Records
 from psql_streamer.model import Index, Kind, Marker, RowOp, SourceInfo
 
@@ -38,8 +39,8 @@ def is_ours(header: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Records on their way into Records. topics, tables: indexes into the names. snapshot, part: of all of them, as
-    Records has them. addressed: whether rows say where they go.
+    """Records on their way into Records. topics, tables: indexes into the names. snapshot, part, timestamps: of all of
+    them, as Records has them. addressed: whether rows say where they go.
     """
 
     topic_names: Sequence[str]
@@ -55,6 +56,7 @@ class Encoded:
     headers: Mapping[str, pa.Array]
     snapshot: pa.Array | None = None
     part: Index | None = None
+    timestamps: Index | None = None
     addressed: bool = False
 
     def take(self, at: Index) -> Encoded:
@@ -74,6 +76,7 @@ class Encoded:
             headers={name: texts.take(arrow) for name, texts in self.headers.items()},
             snapshot=None if self.snapshot is None else self.snapshot.take(arrow),
             part=None if self.part is None else self.part[at],
+            timestamps=None if self.timestamps is None else self.timestamps[at],
         )
 
 
@@ -115,7 +118,8 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
     sizes = [len(part.batch_order) for part in parts]
     batch_order = _concat([part.batch_order for part in parts], np.int64)
-    part = _all_parts(parts)
+    part = _joined([one.part for one in parts], sizes, WHOLE)
+    timestamps = _joined([one.timestamps for one in parts], sizes, NO_RECORD_TIME)
     order = _order(parts, batch_order, part)
     held = {header for part in parts for header in part.headers}
     headers = in_header_order(held)
@@ -139,13 +143,16 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
         },
         snapshot=_sorted_arrow([_snapshot_of(part) for part in parts], order) if of_snapshots else None,
         part=None if part is None else _sorted(part, order),
+        timestamps=None if timestamps is None else _sorted(timestamps, order),
     )
 
 
-def _all_parts(parts: Sequence[Encoded]) -> Index | None:
-    if all(one.part is None for one in parts):
+def _joined(arrays: Sequence[Index | None], sizes: Sequence[int], unknown: int) -> Index | None:
+    """One behind the other, each with its size; None if there is none."""
+    if all(array is None for array in arrays):
         return None
-    return _concat([np.full(len(one.batch_order), WHOLE) if one.part is None else one.part for one in parts], np.int64)
+    filled = [np.full(size, unknown) if array is None else array for array, size in zip(arrays, sizes, strict=True)]
+    return _concat(filled, np.int64)
 
 
 def _order(parts: Sequence[Encoded], batch_order: Index, part: Index | None) -> Index | None:

@@ -29,6 +29,7 @@ from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Keys, Rows, split, take
 from psql_streamer.events.schema_change import schema_change_json, schema_change_key
 from psql_streamer.events.source_fields import SourceFields, fields_of
+from psql_streamer.events.timestamps import Timestamps, timestamps_of
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import (
@@ -62,7 +63,7 @@ class Encoder:
     identity's, as KeyColumns takes it. headers: whether every record carries its identity as headers, too.
     unchanged: what becomes of TOASTed values that an update left alone. transaction_topic: where the records go that
     say where transactions begin and end, in a format that has them. schema_topic: where new shapes of tables go. In
-    both topics `{source}` stands for the source's name.
+    both topics `{source}` stands for the source's name. timestamps: which ones records get.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Encoder:
         unchanged: Unchanged | None = None,
         transaction_topic: str = "",
         schema_topic: str = "",
+        timestamps: Timestamps = "write",
     ) -> None:
         self._format = format
         self._router = router
@@ -81,8 +83,9 @@ class Encoder:
         self._headers = headers or format.headers
         self._transaction_topic = SourceTopic("transactionTopic", transaction_topic) if transaction_topic else None
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
+        self._timestamps = timestamps
         own = vars(type(format)).get("row_by_row", False)
-        self._row_by_row = own and not (format.tombstones or transaction_topic)
+        self._row_by_row = own and timestamps == "write" and not (format.tombstones or transaction_topic)
         self._json = RowJson()
         self._plans: dict[str, SourcePlans] = {}
         policy = unchanged or Unchanged()
@@ -151,6 +154,7 @@ class Encoder:
                 records.seq,
                 records.op,
                 headers if self._headers else {},
+                timestamps=timestamps_of(self._timestamps, transactions.commit_ts[tx]),
             )
 
     def _rows(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Iterable[Encoded]:
@@ -258,6 +262,7 @@ class Encoder:
             headers if addresses is None else {**headers_of(addresses), **headers},
             _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None,
             None if rows.part is None else rows.part["number"],
+            timestamps_of(self._timestamps, form.batch.transactions.commit_ts[rows.tx], rows.record_time),
             addresses is not None,
         )
 
@@ -314,7 +319,8 @@ class Encoder:
         relation, transactions, tx = what.relation, batch.transactions, what.tx
         headers = {**_headers_of_one(batch, tx), "schema": relation.schema, "table": relation.table}
         one = Single(topic, str(relation), what.batch_order, int(transactions.commit[tx]), what.seq, op)
-        return one.encoded(key, value, headers if self._headers else None)
+        encoded = one.encoded(key, value, headers if self._headers else None)
+        return replace(encoded, timestamps=timestamps_of(self._timestamps, transactions.commit_ts[[tx]]))
 
     def _messages(self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[Encoded]:
         for message in messages:
@@ -326,7 +332,9 @@ class Encoder:
             headers = form.fields.headers_outside(commit) if tx < 0 else _headers_of_one(form.batch, tx)
             key, value = form.message_key(message), form.message(message)
             one = Single(topic, shown(message.prefix), message.batch_order, commit, message.seq, Marker.MESSAGE)
-            yield one.encoded(key, value, headers if self._headers else None)
+            encoded = one.encoded(key, value, headers if self._headers else None)
+            moment = message.moment if tx < 0 else int(form.batch.transactions.commit_ts[tx])
+            yield replace(encoded, timestamps=timestamps_of(self._timestamps, np.array([moment])))
 
 
 def _is_addressed(table: CellTable) -> bool:

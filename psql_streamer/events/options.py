@@ -24,6 +24,7 @@ from psql_streamer.events.format import Format, FormatOptions
 from psql_streamer.events.formats import format_class
 from psql_streamer.events.key_columns import ANY_TABLE, KeyColumns
 from psql_streamer.events.routing import Route, Router, SourceTopic
+from psql_streamer.events.timestamps import Timestamps
 from psql_streamer.events.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from psql_streamer.options import UNKNOWN_NAME, PartOptions, SinkOptions
 
@@ -107,8 +108,10 @@ class EventOptions(SinkOptions):
             return cls
         return cls if options is FormatOptions else _add_format_options(cls, options)
 
-    def make_encoder(self) -> Encoder:
-        """The encoder that this section describes. Does no I/O."""
+    def make_encoder(self, timestamps: Timestamps = "write") -> Encoder:
+        """The encoder that this section describes. timestamps: which ones records get, if the sink writes them. Does no
+        I/O.
+        """
         return Encoder(
             self.make_format(),
             self.router(),
@@ -117,6 +120,7 @@ class EventOptions(SinkOptions):
             self.unchanged_policy(),
             self.transactions_to,
             self.schema_topic,
+            timestamps,
         )
 
     def make_format(self) -> Format:

@@ -31,6 +31,7 @@ class Records:
     nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
         the column cannot hold them. An array counts once, however many of its elements are null.
     part: which part of its change each record's row is, WHOLE for others; None: none of them is one.
+    timestamps: milliseconds since 1970-01-01 UTC, NO_RECORD_TIME for the time of writing; None: all have that one.
     """
 
     source: SourceInfo
@@ -50,6 +51,7 @@ class Records:
     nulled: Mapping[str, int] = field(default_factory=dict)
     snapshot: pa.BinaryArray | None = None
     part: Index | None = None
+    timestamps: Index | None = None
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -76,6 +78,7 @@ class Records:
             headers={name: column.take(stay) for name, column in self.headers.items()},
             snapshot=None if self.snapshot is None else self.snapshot.take(stay),
             part=None if self.part is None else self.part[stay],
+            timestamps=None if self.timestamps is None else self.timestamps[stay],
         )
 
     def table_of(self, index: int) -> str:

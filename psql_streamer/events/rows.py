@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import (
     NO_PLACE,
+    NO_RECORD_TIME,
     NO_UUID,
     UNCOUNTED,
     UNPARTED,
@@ -99,8 +100,8 @@ class Rows:
     unchanged: for each cell of `new` whether the row lacks a TOASTed value because the update left it alone: it is
     absent or marked; None: nowhere. marker: the text that stands for such a value where it is marked.
     key_change: these rows are half of an update that changed the key. other: the image of its other half.
-    place, table_seq, uuid, part: as Changes has them; part is None for rows that are changes. of_snapshot: whether a
-    snapshot gave them, and so no transaction.
+    place, table_seq, uuid, part, record_time: as Changes has them; part is None for rows that are changes.
+    of_snapshot: whether a snapshot gave them, and so no transaction.
     """
 
     shapes: Sequence[Shape]
@@ -120,6 +121,7 @@ class Rows:
     table_seq: Index | None = None
     uuid: NDArray[np.bytes_] | None = None
     part: NDArray[np.void] | None = None
+    record_time: Index | None = None
     of_snapshot: bool = False
     only: int | None = field(init=False)
     """The shape of all rows, if they have one."""
@@ -283,6 +285,7 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         table_seq=known(table.table_seq, at, UNCOUNTED),
         uuid=known(table.uuid, at, NO_UUID),
         part=known(table.part, at, UNPARTED),
+        record_time=known(table.record_time, at, NO_RECORD_TIME),
     )
 
 
@@ -435,6 +438,7 @@ def take(rows: Rows, at: Index) -> Rows:
         table_seq=None if rows.table_seq is None else rows.table_seq[at],
         uuid=None if rows.uuid is None else rows.uuid[at],
         part=None if rows.part is None else rows.part[at],
+        record_time=None if rows.record_time is None else rows.record_time[at],
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
         other=rows.other and rows.other.take(at),

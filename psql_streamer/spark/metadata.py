@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import join_addresses
+from psql_streamer.cells import NO_RECORD_TIME, join_addresses
 from psql_streamer.model import ADDRESS, Changes, Relation, RowOp, Transactions
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking
@@ -78,6 +78,14 @@ def _own(images: Images, name: str) -> pa.Array:
     return pa.nulls(len(images.rows), ADDRESS.field(name).type) if joined is None else pc.struct_field(joined, name)
 
 
+def _record_timestamps(images: Images) -> pa.Array:
+    given = images.changes.record_time
+    if given is None:
+        return pa.nulls(len(images.rows), pa.timestamp("us", "UTC"))
+    times = given[images.rows]
+    return pa.array(times * 1000, pa.timestamp("us", "UTC"), mask=times == NO_RECORD_TIME)
+
+
 def _record_headers(images: Images) -> pa.Array:
     return _own(images, "headers").cast(_HEADERS)
 
@@ -106,6 +114,7 @@ METADATA: Mapping[str, Metadata] = {
     ),
     "_schema": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.schema)),
     "_table": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.table)),
+    "_record_timestamp": Metadata(pa.timestamp("us", "UTC"), _record_timestamps),
     "_record_key": Metadata(pa.binary(), lambda images: _own(images, "key")),
     RECORD_HEADERS: Metadata(_HEADERS, _record_headers),
     UNCHANGED: Metadata(pa.list_(pa.string()), _unchanged),

@@ -88,6 +88,7 @@ def receive(
         return Received(None, images)
     addresses = _addresses(given, said, came)
     place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
+    record_time = sent.changes.record_time
     return Received(
         replace(
             sent.changes,
@@ -100,6 +101,7 @@ def receive(
             table_seq=None if table_seq is None else table_seq[kept.rows],
             uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
             part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
+            record_time=None if record_time is None else record_time[kept.rows],
             after=_image(given, survivors, addresses, kept.after, kept.after_rows),
             before=_image(given, survivors, addresses, kept.before, kept.before_rows),
         ),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from psql_streamer.cells import NO_PLACE, NO_UUID, UNCOUNTED
+from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, NO_UUID, UNCOUNTED
 from psql_streamer.errors import StreamerError
 from psql_streamer.model import Batch, Changes, Image, Relation, RowOp, SourceInfo, Transactions
 from psql_streamer.trial.type_json import type_to_json
@@ -136,6 +136,8 @@ def _particulars(changes: Changes, row: int) -> Line:
         found["table_seq"] = int(changes.table_seq[row])
     if changes.uuid is not None and changes.uuid[row] != NO_UUID:
         found["uuid"] = bytes(changes.uuid[row]).decode()
+    if changes.record_time is not None and changes.record_time[row] != NO_RECORD_TIME:
+        found["record_time"] = int(changes.record_time[row])
     return found
 
 

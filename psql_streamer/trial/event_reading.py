@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.cells import NO_PLACE, UNCOUNTED
+from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, UNCOUNTED
 from psql_streamer.model import (
     POSTGRESQL,
     Batch,
@@ -237,6 +237,7 @@ def _changes(relation: Relation, every: Sequence[_Change], orders: Sequence[int]
         place=_given([change.line.get("place") for change in chosen], NO_PLACE),
         table_seq=_given([change.line.get("table_seq") for change in chosen], np.int64(UNCOUNTED)),
         uuid=np.array(uuids, "S36") if any(uuids) else None,
+        record_time=_given([change.line.get("record_time") for change in chosen], np.int64(NO_RECORD_TIME)),
     )
 
 

@@ -153,7 +153,15 @@ class BatchWriter:
 def to_outgoing(records: Records) -> Outgoing:
     """The records, not directed to any partition yet."""
     undirected = np.full(len(records), NO_PARTITION, np.int32)
-    return Outgoing(records.topic_names, records.topics, records.keys, records.values, undirected, records.headers)
+    return Outgoing(
+        records.topic_names,
+        records.topics,
+        records.keys,
+        records.values,
+        undirected,
+        records.headers,
+        records.timestamps,
+    )
 
 
 def _messages_to(topic: str, records: Records) -> Counter[str]:

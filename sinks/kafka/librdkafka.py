@@ -47,7 +47,7 @@ FIELD = np.dtype(
 )
 """rd_kafka_vu_t, one argument of rd_kafka_produceva: a header has a name, a value and a size, memory the first two."""
 
-FIELD_TOPIC, FIELD_PARTITION, FIELD_VALUE, FIELD_KEY, FIELD_OPAQUE, FIELD_HEADER = 2, 3, 4, 5, 6, 9
+FIELD_TOPIC, FIELD_PARTITION, FIELD_VALUE, FIELD_KEY, FIELD_OPAQUE, FIELD_TIMESTAMP, FIELD_HEADER = 2, 3, 4, 5, 6, 8, 9
 
 
 class Message(ctypes.Structure):

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
 from psql_streamer.events.options import EventOptions, require_items
 from psql_streamer.events.routing import check_topic
+from psql_streamer.events.timestamps import Timestamps
 from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
 from psql_streamer.redaction import is_secret
 from sinks.kafka.librdkafka import resolve_properties
@@ -73,6 +74,7 @@ class KafkaSinkOptions(EventOptions):
     hosts: Hosts
     handlers: Handlers = ("spark",)
 
+    timestamps: Timestamps = "write"
     dead_letter_topic: str = ""
     create_topics: CreateTopics | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ class Outgoing:
     """Records on their way to Kafka; all arrays have one element a record.
 
     topics: index into topic_names. keys, values: binary, may be null. partitions: -1 leaves it to the client.
-    headers: name -> binary array (null: this record lacks the header).
+    headers: name -> binary array (null: this record lacks the header). timestamps: as Records has them.
     """
 
     topic_names: tuple[str, ...]
@@ -33,13 +33,14 @@ class Outgoing:
     values: pa.BinaryArray
     partitions: NDArray[np.int32]
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+    timestamps: Index | None = None
 
     def __len__(self) -> int:
         return len(self.topics)
 
     def directed(self, partitions: NDArray[np.int32]) -> Outgoing:
         """The same records, to these partitions."""
-        return Outgoing(self.topic_names, self.topics, self.keys, self.values, partitions, self.headers)
+        return replace(self, partitions=partitions)
 
 
 def runs(records: Outgoing, at: Index) -> Iterator[Run]:
@@ -67,15 +68,18 @@ def lay_out_fields(
     """rd_kafka_produceva's arguments, a row a record. topics: rd_kafka_topic_t by the topic's number. header_names:
     where in memory each stands.
     """
-    fields = np.zeros((len(at), 5 + len(header_names)), FIELD)
-    to_topic, to_partition, value, key, opaque = fields.T[:5]
+    fields = np.zeros((len(at), 6 + len(header_names)), FIELD)
+    to_topic, to_partition, value, key, opaque, timestamp = fields.T[:6]
     partition = records.partitions[at].astype(np.int64).view(np.uint64)
     to_topic["kind"], to_topic["pointer"] = librdkafka.FIELD_TOPIC, topics[records.topics[at]]
     to_partition["kind"], to_partition["pointer"] = librdkafka.FIELD_PARTITION, partition
     value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, _memory(records.values, at)
     key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, _memory(records.keys, at)
     opaque["kind"], opaque["pointer"] = librdkafka.FIELD_OPAQUE, at
-    for header, (name, address) in zip(fields.T[5:], header_names.items(), strict=True):
+    # 0 is the time of the call (rd_kafka_msg_new0).
+    timestamp["kind"] = librdkafka.FIELD_TIMESTAMP
+    timestamp["pointer"] = 0 if records.timestamps is None else np.maximum(records.timestamps[at], 0)
+    for header, (name, address) in zip(fields.T[6:], header_names.items(), strict=True):
         there, size = _memory(records.headers[name], at)
         held = there != 0
         # A row that lacks the header says once more where it goes, which changes nothing.

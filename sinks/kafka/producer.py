@@ -23,7 +23,7 @@ from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSA
 from sinks.kafka.outgoing import Outgoing, Run, lay_out, lay_out_fields, runs
 
 _LAID_OUT_RECORDS = 1000
-"""How many records with headers are laid out together; the arguments of each take 72 bytes a header."""
+"""How many records with headers or timestamps are laid out together; the arguments of each take 72 bytes a header."""
 
 _GIL_HELD_RECORDS = 100
 """Up to this many records a call keeps the interpreter's lock: it is over before another thread could have run."""
@@ -125,8 +125,8 @@ class Producer:
             pieces = list(runs(records, at))
             topics = {number: self._topic(records.topic_names[number]) for number, _, _ in pieces}
             self._lent += (records.keys, records.values)
-            if records.headers:
-                return self._produce_with_headers(topics, records, at)
+            if records.headers or records.timestamps is not None:
+                return self._produce_one_by_one(topics, records, at)
             return self._produce_together(topics, pieces, records, at)
 
     def flush(self, seconds: float) -> list[Report]:
@@ -263,8 +263,8 @@ class Producer:
         self._miscounted += int(np.count_nonzero(np.isin(errors, _MISCOUNTED)))
         return bool(errors[-1] == KafkaError._QUEUE_FULL)
 
-    def _produce_with_headers(self, topics: Topics, records: Outgoing, at: Index) -> NDArray[np.int32]:
-        """One call a record: librdkafka has none that takes a batch with headers."""
+    def _produce_one_by_one(self, topics: Topics, records: Outgoing, at: Index) -> NDArray[np.int32]:
+        """One call a record: librdkafka has none that takes a batch with headers or timestamps."""
         errors = np.zeros(len(at), np.int32)
         names = {name: ctypes.create_string_buffer(name.encode()) for name in records.headers}
         addresses = {name: ctypes.addressof(text) for name, text in names.items()}

@@ -58,7 +58,7 @@ class KafkaSink(Sink):
     def __init__(self, name: str, options: KafkaSinkOptions, encoder: Encoder | None = None) -> None:
         super().__init__(name, options)
         self._options = options
-        self._encoder = encoder or options.make_encoder()
+        self._encoder = encoder or options.make_encoder(options.timestamps)
         self._check = KafkaCheck(name, options)
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None

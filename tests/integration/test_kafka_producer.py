@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,19 @@ def test_null_is_no_empty_value_in_arrays_with_and_without_bytes(
     assert finish(producer) == []
     found = [(r.key, r.value) for r in consume(kafka, [topic_prefix])]
     assert sorted(map(repr, found)) == sorted(map(repr, rows + rows[:3]))
+
+
+def test_records_have_the_timestamps_that_are_given_or_that_of_their_writing(
+    kafka: str, topic_prefix: str, producer: Producer
+) -> None:
+    given = [1_700_000_000_123, -1, 1, 1_600_000_000_000]
+    records = outgoing(topic_prefix, [(b"k", b"%d" % at) for at in range(4)])
+    before = round(time.time() * 1000)
+    assert not producer.produce(replace(records, timestamps=np.array(given)), everything(records)).any()
+    assert finish(producer) == []
+    found = [record.timestamp for record in consume(kafka, [topic_prefix])]
+    assert before <= found[1] <= time.time() * 1000 + 1
+    assert [found[0], found[2], found[3]] == [given[0], given[2], given[3]]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)

@@ -22,6 +22,7 @@ from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, event, read_rows, source_of, write, write_with_header
 from tests.kafka_reader import consume
 from tests.kafka_sinks import create_topic, options
+from tests.kafka_sinks import started as started_sink
 from tests.snapshots import INITIAL, ON_DEMAND, chunk
 from tests.source_at_work import wait_for
 from tests.started_source import started
@@ -248,6 +249,23 @@ def test_headers_go_out_with_their_rows_and_a_name_that_is_no_text_is_told(
     assert f"the headers of 1 records are left out, because names of them are not UTF-8; first: {topic}[0]@1" in (
         caplog.text
     )
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("count", [2, 60])
+def test_the_timestamps_of_records_go_out_with_their_rows(kafka: str, topic: str, count: int) -> None:
+    copy, times = f"{topic}-copy", [1_700_000_000_000 + 60_000 * number for number in range(count)]
+    producer = Producer({"bootstrap.servers": kafka})
+    for number, moment in enumerate(times):
+        producer.produce(topic, json.dumps(event(number + 1)).encode(), b'{"id": %d}' % (number + 1), timestamp=moment)
+    assert producer.flush(30) == 0
+    with (
+        started(source_of(kafka, topic)) as source,
+        started_sink(kafka, None, timestamps="record", topicFallback=copy) as sink,
+    ):
+        for batch in read_rows(source, count):
+            sink.write(batch)
+    assert [record.timestamp for record in consume(kafka, [copy])] == times
 
 
 def test_a_dead_letter_whose_headers_cannot_be_read_has_its_origin(kafka: str, topic: str) -> None:

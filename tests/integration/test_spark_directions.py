@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psql_streamer.errors import HandlerRefused
@@ -97,6 +99,17 @@ def test_a_rule_reads_the_key_and_the_headers_that_a_record_had(spark: Any) -> N
     assert [dict(one or ()).get(b"again") for one in said(made.after, "headers")] == [None, b"7", b"7"]
     plain = only(spark(orders={"sql": "SELECT id, _record_key IS NULL AS no FROM changes"}).handle(batch(shop())))
     assert values(plain, "no") == [b"t", b"t", b"t"]
+
+
+def test_a_rule_reads_the_timestamp_of_a_record_and_its_rows_keep_it(spark: Any) -> None:
+    times = np.array([1_700_000_000_123, -1, 1_700_000_001_000, 1_700_000_002_000])
+    rule = "SELECT id, unix_millis(_record_timestamp) AS seen FROM changes WHERE id <> 2 OR id IS NULL"
+    made = only(spark(orders={"sql": rule}).handle(batch(replace(shop(), record_time=times))))
+    assert values(made, "seen") == [b"1700000000123", b"1700000002000"]
+    assert made.record_time is not None
+    assert made.record_time.tolist() == [1_700_000_000_123, 1_700_000_001_000, 1_700_000_002_000]
+    plain = only(spark(orders={"sql": "SELECT id, _record_timestamp AS seen FROM changes"}).handle(batch(shop())))
+    assert values(plain, "seen") == [None, None, None]
 
 
 def test_a_key_of_several_columns_is_a_json_object(spark: Any) -> None:

@@ -64,7 +64,7 @@ def require_same(one: Changes, other: Changes) -> None:
     """All but batch_order and tx, which number what is in a batch."""
     assert one.relation == other.relation
     assert [column.type for column in one.columns] == [column.type for column in other.columns]
-    for name in ("op", "seq", "place", "table_seq", "uuid"):
+    for name in ("op", "seq", "place", "table_seq", "uuid", "record_time"):
         given, found = getattr(one, name), getattr(other, name)
         assert (given is None) == (found is None), name
         assert given is None or given.tolist() == found.tolist(), name
@@ -92,7 +92,10 @@ def test_what_a_server_sent_comes_back_from_lines_without_loss(path: Path) -> No
 
 def test_rows_of_snapshots_and_changes_of_several_sources_come_back() -> None:
     other = replace(mixed_batch(), source=replace(SOURCE, name="other", server_id=7))
-    batches = [snapshot_batch(), other, snapshot_batch(commit=3)]
+    timed = snapshot_batch()
+    times = np.arange(len(timed.changes[0])) - 1
+    timed = replace(timed, changes=tuple(replace(one, record_time=times[: len(one)]) for one in timed.changes))
+    batches = [timed, other, snapshot_batch(commit=3)]
     found = read(lines_of(*batches))
     assert [one.source.name for one in found] == ["test", "other", "test"]
     for given, one in zip(batches, found, strict=True):

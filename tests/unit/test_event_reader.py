@@ -55,6 +55,7 @@ class Record:
     of: str = "orders"
     part: int = 0
     given_headers: Headers | None = None
+    time: tuple[int, int] = (1, 1_795_000_000_000)
 
     def __len__(self) -> int:
         return len(self.value_bytes or b"")
@@ -69,7 +70,7 @@ class Record:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 1_795_000_000_000
+        return self.time
 
     def key(self) -> bytes | None:
         return self.key_bytes
@@ -418,6 +419,20 @@ def test_headers_that_others_gave_a_record_go_out_with_its_row(count: int, form:
         for one in out
     ] == expected
     assert again == ("seq" in dict(out[0].given_headers or ()))
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+@pytest.mark.parametrize("count", [1, 40])
+def test_rows_have_the_timestamps_of_their_records(count: int, form: str) -> None:
+    (record,) = written(form, changed(changes([INSERT], {0: [b"1", b"2"]}, {}, TWO)))
+    times = [(1, 1_700_000_000_000), (0, -1), (2, 1_700_000_000_999)] * count
+    (batch,) = read([replace(record, at=at, time=time) for at, time in enumerate(times)]).batches
+    (made,) = batch.changes
+    assert made.record_time is not None
+    assert made.record_time.tolist() == [1_700_000_000_000, -1, 1_700_000_000_999] * count
+    (plain,) = read([replace(record, at=at, time=(0, -1)) for at in range(3 * count)]).batches
+    assert plain.changes[0].record_time is None
 
 
 def test_a_delete_and_an_old_row_keep_the_headers_of_their_record() -> None:

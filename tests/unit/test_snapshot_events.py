@@ -240,6 +240,9 @@ class Message:
     def offset(self) -> int:
         return self.at
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_795_000_000_000
+
     def key(self) -> bytes | None:
         return self.key_bytes
 
