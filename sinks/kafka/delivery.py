@@ -17,6 +17,8 @@ from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
+from sinks.kafka.rejections import find_rejected
+from sinks.kafka.request_size import RequestSize
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.standstill import describe_troubles, lacks_partition
 
@@ -57,6 +59,7 @@ class Delivery:
         self._interrupted = threading.Event()
         self._complaints = _Complaints(log)
         self._standstills = 0
+        self._size = RequestSize(properties, log)
         self._producer = self._make_producer({})
         self._single: Clients | None = None
 
@@ -72,6 +75,7 @@ class Delivery:
             self._judge(producer, shipment)
             if shipment.singly and not shipment.waiting:
                 self._close_single()
+        self._settle_size(shipment)
         return shipment.rejected
 
     def settle(self, shipment: Shipment) -> None:
@@ -124,6 +128,8 @@ class Delivery:
         if shipment.client is not None:
             return shipment.client
         if not shipment.singly:
+            if self._has_other_size:
+                self.abandon()
             return self._producer
         if self._single is None:
             self._single = self._make_producer(ONE_A_REQUEST)
@@ -209,7 +215,7 @@ class Delivery:
 
         One bad record fails its whole request (KIP-467; a request larger than the topic allows fails likewise), and
         requests behind it were taken. Writing everything from there on once more, one record a request, finds the
-        culprits and leaves the others in order.
+        culprits and leaves the others in order. Where the size of requests is the reason, smaller ones are tried first.
         """
         failed = self._sort(shipment)
         others = [failure for failure in failed if failure.error.code() not in REJECTED]
@@ -217,6 +223,8 @@ class Delivery:
             self.abandon()
         if others:
             raise self._not_delivered(shipment, others)
+        if failed and not shipment.singly and self._size.lower(failed, shipment):
+            return
         if failed:
             shipment.singly = True
             self._log.warning("writing %d records one by one to find those that Kafka rejects", shipment.waiting)
@@ -228,13 +236,12 @@ class Delivery:
         self._complaints.settle()
 
     def _sort(self, shipment: Shipment) -> list[Failed]:
-        """Reject what was alone in a rejected request. The other failures wait again; they are returned."""
+        """Reject what is known to be why its request was rejected. The other failures wait again; they are returned."""
         failed = shipment.land()
         if not failed:
             return failed
-        own = {
-            failure.place: failure.error for failure in failed if shipment.singly and failure.error.code() in REJECTED
-        }
+        found = find_rejected(failed, shipment.records, self._bytes, singly=shipment.singly)
+        own = {failure.place: failure.error for failure in found}
         shipment.rejected.update(own)
         left = [failure for failure in failed if failure.place not in own]
         shipment.repeat(failure.place for failure in left)
@@ -254,9 +261,20 @@ class Delivery:
             return sink_error(what, complaint)
         return sink_error(what, error) if error is not None else SinkUnavailable(what)
 
+    def _settle_size(self, shipment: Shipment) -> None:
+        self._size.settle([shipment])
+
+    @property
+    def _has_other_size(self) -> bool:
+        """Whether the client makes requests of another size than it should."""
+        return self._bytes != self._size.bytes
+
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
+        properties = {**self._properties, **self._size.properties, **more}
+        if not more:
+            self._bytes = self._size.bytes
         with self._starting():
-            return Clients(lambda: Producer({**self._properties, **more}, self._complaints.add, self._log), self._log)
+            return Clients(lambda: Producer(properties, self._complaints.add, self._log), self._log)
 
     @contextmanager
     def _starting(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from sinks.kafka.errors import REJECTED, sink_error
 from sinks.kafka.findings import listed
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Failed
+from sinks.kafka.rejections import find_rejected
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
 
@@ -81,6 +82,7 @@ class TransactionalDelivery(Delivery):
         self._singly = self._is_initialized = False
         self._may_take_long = True
         self._known: set[str] = set()
+        self._delivered: list[Shipment] = []
         super().__init__({**properties, "transactional.id": transactional_id}, delivery_timeout, log)
 
     def initialize(self) -> None:
@@ -96,7 +98,7 @@ class TransactionalDelivery(Delivery):
 
     def separate(self, singly: bool) -> None:
         """Write one record a request from now on, to find those that Kafka rejects, or not; with a new client."""
-        if singly != self._singly:
+        if singly != self._singly or self._has_other_size:
             self._singly = singly
             self.abandon()
 
@@ -113,14 +115,19 @@ class TransactionalDelivery(Delivery):
     def commit(self) -> None:
         """Make what was delivered since `begin` visible. After an error it may be visible or not."""
         self._repeat("did not commit the transaction", self._client.commit_transaction)
+        self._size.settle(self._delivered)
+        self._delivered.clear()
 
     def abandon(self) -> None:
         self._is_initialized = False
         self._known.clear()
+        self._delivered.clear()
         super().abandon()
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
-        properties = {**self._properties, **more, **(self._properties_of_singles() if self._singly else {})}
+        of_singles = self._properties_of_singles() if self._singly else {}
+        properties = {**self._properties, **self._size.properties, **more, **of_singles}
+        self._bytes = self._size.bytes
         with self._starting():
             client = self._client = TransactionalProducer(properties, self._complaints.add, self._log)
             return Clients(lambda: client, self._log, most=1)
@@ -168,10 +175,17 @@ class TransactionalDelivery(Delivery):
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
             raise self._fatal() or self._describe(shipment, failed)
-        rejected = _find_rejected(failed, singly=self._singly)
+        rejected = find_rejected(failed, shipment.records, self._bytes, singly=self._singly)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
+        if not rejected and self._size.lower(failed, shipment):
+            raise TransactionSpoiled("Kafka takes no request of this size")
         shipment.singly = shipment.singly or not rejected
         raise TransactionSpoiled(f"Kafka rejects {len(rejected) or 'some'} of the records, and the transaction with it")
+
+    def _settle_size(self, shipment: Shipment) -> None:
+        """When the transaction has been committed: its client is not replaced before."""
+        if shipment.rejected:
+            self._delivered.append(shipment)
 
     def _describe(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
         reason = self._client.transaction_error
@@ -237,17 +251,3 @@ class TransactionalDelivery(Delivery):
 
 def _ended(error: KafkaError) -> TransactionEnded:
     return TransactionEnded(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)
-
-
-def _find_rejected(failed: Sequence[Failed], *, singly: bool) -> Sequence[Failed]:
-    """Those that are known to be the reason; none where any record of a request may be. singly: there is one a request,
-    and several brokers may each have rejected one.
-
-    Of a request with invalid records each of them is reported as such, and the others as _INVALID_DIFFERENT_RECORD
-    (KIP-467). For other reasons the whole request is rejected.
-    """
-    rejected = [failure for failure in failed if failure.error.code() in REJECTED]
-    others = [failure for failure in rejected if failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD]
-    if others:
-        return [failure for failure in rejected if failure not in others]
-    return rejected if singly or len(rejected) == 1 else []

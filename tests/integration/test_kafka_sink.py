@@ -174,6 +174,40 @@ def test_a_record_too_large_goes_to_the_dead_letter_topic_and_its_neighbours_to_
     }
 
 
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("large", [(), (300, 1_900)], ids=["none too large", "two too large"])
+def test_a_topic_that_takes_small_requests_alone_gets_them_from_the_second_batch_on(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture, large: tuple[int, ...], acks: int
+) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", partitions=3, max_message_bytes="20000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    noise = random_bytes(150 * 2_000)
+    rows: list[Row] = [(topic, b"%d" % (i % 50), b"%d " % i + noise[150 * i : 150 * i + 150]) for i in range(2_000)]
+    for at in large:
+        rows[at] = (topic, rows[at][1], b"%d " % at + random_bytes(25_000))
+    with started(kafka, Canned(rows), deadLetterTopic=dead, requiredAcks=acks) as sink:
+        sink.write(BATCH)
+        assert 'set "batch.size" = 15625' in caplog.text
+        caplog.clear()
+        before = len(consume(kafka, [topic]))
+        sink.write(BATCH)
+        assert sink.stats()["dead_lettered"] == 2 * len(large)
+    said = {record.getMessage() for record in caplog.records}
+    assert said == ({f"2 records went to topic {dead}"} if large else set())
+    found = consume(kafka, [topic])
+    kept = [value for at, (_, _, value) in enumerate(rows) if at not in large]
+    assert len(found) - before == len(kept), "the second batch was written once"
+    for records in by_partition(found).values():
+        mine = {record.value for record in records}
+        values = [record.value for record in records]
+        written = [value for value in kept if value in mine]
+        assert values[-len(written) :] == written
+        first = values[: -len(written)]
+        assert list(dict.fromkeys(reversed(first))) == written[::-1], "the last repeat of each stands in order"
+    letters = [(r.value or b"")[:10].split()[0] for r in consume(kafka, [dead])]
+    assert sorted(letters) == sorted([b"%d" % at for at in large] * 2)
+
+
 def test_a_record_too_large_for_the_dead_letter_topic_as_well_is_cut_and_says_so(kafka: str, topic_prefix: str) -> None:
     topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="2000")
     dead = create_topic(kafka, f"{topic_prefix}.dead", max_message_bytes="2000")

@@ -382,15 +382,39 @@ def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_i
         assert noted(sink) == 2
 
 
+def test_a_topic_that_takes_small_requests_alone_gets_them(
+    kafka: str, topic_prefix: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="20000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead")
+    noise = random_bytes(150 * 2_000)
+    rows: list[Row] = [(topic, b"%d" % i, noise[150 * i : 150 * (i + 1)]) for i in range(2_000)]
+    rows[1_500] = (topic, b"1500", random_bytes(25_000))
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction())
+        assert 'set "batch.size" = 15625' in caplog.text
+        spoiled = sink.stats()["transactions_written_again"]
+        sink.write_transaction(transaction(2))
+        assert sink.stats()["transactions_written_again"] == spoiled + 1, "for the large record alone"
+    assert [record.key for record in committed(kafka, dead)] == [b"1500"] * 2
+    expected = [key for _, key, _ in rows if key != b"1500"] * 2
+    assert [record.key for record in committed(kafka, topic)] == expected
+
+
+SMALL_REQUESTS = {"batch.size": 4096}
+"""So small that which of a request's records is too large is found by writing them one by one."""
+
+
 @pytest.mark.soak
 def test_records_that_are_written_one_by_one_may_take_longer_than_a_transaction_may(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:
     """Brokers look for transactions that have taken too long every ten seconds."""
-    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="2000")
     dead = create_topic(kafka, f"{topic_prefix}-dead")
-    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 99_000 else b"v") for i in range(100_000)]
-    with start(kafka, rows, deadLetterTopic=dead, timeout="1s", kafka={"transaction.timeout.ms": 2_000}) as sink:
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(3_000) if i == 99_000 else b"v") for i in range(100_000)]
+    short = {**SMALL_REQUESTS, "transaction.timeout.ms": 2_000}
+    with start(kafka, rows, deadLetterTopic=dead, timeout="1s", kafka=short) as sink:
         sink.write_transaction(transaction())
     assert len(committed(kafka, topic)) == len(rows) - 1
 
@@ -399,9 +423,9 @@ def test_records_that_are_written_one_by_one_may_take_longer_than_a_transaction_
 def test_records_that_are_written_one_by_one_have_the_time_that_brokers_allow(
     kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
-    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="2000")
     dead = create_topic(kafka, f"{topic_prefix}-dead")
-    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i == 7 else b"v") for i in range(20)]
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(3_000) if i == 7 else b"v") for i in range(20)]
     given: list[int] = []
 
     class Limited(TransactionalProducer):
@@ -416,7 +440,7 @@ def test_records_that_are_written_one_by_one_have_the_time_that_brokers_allow(
             given.append(self._asked)
 
     monkeypatch.setattr("sinks.kafka.transactional_delivery.TransactionalProducer", Limited)
-    with start(kafka, rows, deadLetterTopic=dead) as sink:
+    with start(kafka, rows, deadLetterTopic=dead, kafka=SMALL_REQUESTS) as sink:
         sink.write_transaction(transaction())
         sink.write_transaction(transaction(2))
     assert {record.key for record in committed(kafka, dead)} == {b"7"}

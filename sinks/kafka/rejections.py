@@ -1,0 +1,62 @@
+"""Which records Kafka rejects, as far as its answers tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from confluent_kafka import KafkaError
+
+from psql_streamer.binary_columns import offsets
+from psql_streamer.model import Index
+from sinks.kafka.errors import REJECTED
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.producer import Failed
+
+Place = tuple[int, int]
+"""A topic's number, and a partition."""
+
+
+_TOLD_APART = (KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP)
+"""Errors that brokers report of some records of a request (KIP-467)."""
+
+
+def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: int, *, singly: bool) -> Sequence[Failed]:
+    """Those that are known to be why their requests were rejected. request_bytes: batch.size of the client. singly: it
+    made a request of each record.
+
+    All records of a request that is rejected are reported. Of one with invalid records these are told from the others,
+    which are _INVALID_DIFFERENT_RECORD (KIP-467). For other reasons a record is known if it was alone: as the only one
+    of its partition, or because it is so large that the client put no other one beside it.
+    """
+    rejected = [failure for failure in failed if failure.error.code() in REJECTED]
+    if singly or not rejected:
+        return rejected
+    of_partition = Counter(_place(failure, records) for failure in rejected)
+    told = {_place(failure, records) for failure in rejected if _shared_with_another(failure)}
+    sizes = sizes_of(records, np.array([failure.place for failure in rejected])).tolist()
+    return [
+        failure
+        for failure, size in zip(rejected, sizes, strict=True)
+        if not _shared_with_another(failure)
+        and (
+            ((place := _place(failure, records)) in told and failure.error.code() in _TOLD_APART)
+            or of_partition[place] == 1
+            or (size >= request_bytes and failure.error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        )
+    ]
+
+
+def sizes_of(records: Outgoing, at: Index) -> Index:
+    """Bytes of keys and values."""
+    found: Index = (np.diff(offsets(records.values))[at] + np.diff(offsets(records.keys))[at]).astype(np.int64)
+    return found
+
+
+def _place(failure: Failed, records: Outgoing) -> Place:
+    return int(records.topics[failure.place]), int(records.partitions[failure.place])
+
+
+def _shared_with_another(failure: Failed) -> bool:
+    return bool(failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD)

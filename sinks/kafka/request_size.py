@@ -1,0 +1,114 @@
+"""How large requests are: smaller than the client makes them, where a topic takes none of that size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from psql_streamer.model import Index
+from sinks.kafka.errors import REJECTED
+from sinks.kafka.librdkafka import resolve_properties
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.producer import Failed
+from sinks.kafka.rejections import sizes_of
+from sinks.kafka.shipment import Shipment
+
+_NAME = "batch.size"
+
+_PART = 4
+"""A request that is too large is this many times as large as the next ones: a few steps reach any topic's size."""
+
+_SMALLEST_BYTES = 4 << 10
+"""Below it, writing record by record costs little more."""
+
+_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+
+
+class RequestSize:
+    """For one thread. properties: librdkafka's. log: for what changes.
+
+    A request is rejected for its size if it is larger than the topic's max.message.bytes. That may be the request's
+    fault, or that of one record in it. Smaller requests tell: what is still too large when it is alone in a request
+    explains why the larger request with it was rejected. What no such record explains was the request's fault, and
+    requests stay as small as that needs.
+    """
+
+    def __init__(self, properties: Mapping[str, str], log: logging.Logger) -> None:
+        self._given = self.bytes = int(resolve_properties(properties, [_NAME])[_NAME])
+        self._steps: list[_Step] = []
+        self._log = log
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What a client has in place of its own."""
+        return {} if self.bytes == self._given else {_NAME: str(self.bytes)}
+
+    def lower(self, failed: Sequence[Failed], shipment: Shipment) -> bool:
+        """Whether smaller requests may help, which those from now on are. failed: some of the shipment's records."""
+        codes = {failure.error.code() for failure in failed if failure.error.code() in REJECTED}
+        if codes != {_TOO_LARGE} or self.bytes <= _SMALLEST_BYTES:
+            return False
+        at = np.array([failure.place for failure in failed if failure.error.code() == _TOO_LARGE])
+        step = _Step.of(shipment.records, at, self.bytes)
+        if max(map(len, step.parts)) == 1:
+            return False
+        self._steps.append(step)
+        topic = shipment.records.topic_names[shipment.records.topics[at[0]]]
+        smaller = self.bytes // _PART
+        self._log.warning(
+            'topic "%s" rejects requests of up to %d bytes: writing with up to %d', topic, self.bytes, smaller
+        )
+        self.bytes = smaller
+        return True
+
+    def settle(self, shipments: Iterable[Shipment]) -> None:
+        """All records of these are written, but for those that are rejected."""
+        if not self._steps:
+            return
+        rejected = [
+            (shipment.records.values, [at for at, error in shipment.rejected.items() if error.code() == _TOO_LARGE])
+            for shipment in shipments
+        ]
+        guilty = [step.size for step in self._steps if not step.is_explained_by(rejected)]
+        if guilty:
+            self.bytes = min(guilty) // _PART
+            self._log.warning(
+                'requests have up to %d bytes from now on: set "%s" = %d under the sink\'s kafka, or raise the '
+                "topic's max.message.bytes",
+                *(self.bytes, _NAME, self.bytes),
+            )
+        else:
+            self.bytes = self._steps[0].size
+        self._steps.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Requests of up to `size` bytes that were rejected. values: by which their shipment is known again. parts: the
+    places of their records, by topic and partition; requests: of how many requests each part was, about.
+    """
+
+    size: int
+    values: pa.Array
+    parts: Sequence[Index]
+    requests: Sequence[int]
+
+    @classmethod
+    def of(cls, records: Outgoing, at: Index, size: int) -> _Step:
+        order = np.lexsort((at, records.partitions[at], records.topics[at]))
+        at = at[order]
+        place = np.stack((records.topics[at], records.partitions[at]))
+        parts = np.split(at, np.flatnonzero((place[:, 1:] != place[:, :-1]).any(0)) + 1)
+        requests = [max(1, int(sizes_of(records, part).sum()) // size) for part in parts]
+        return cls(size, records.values, parts, requests)
+
+    def is_explained_by(self, rejected: Iterable[tuple[pa.Array, Sequence[int]]]) -> bool:
+        """Whether each request had a record that is too large by itself. rejected: places by values of shipments."""
+        alone = [at for values, places in rejected if values is self.values for at in places]
+        counts = (int(np.isin(part, alone).sum()) for part in self.parts)
+        return all(count >= requests for count, requests in zip(counts, self.requests, strict=True))

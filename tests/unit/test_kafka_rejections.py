@@ -1,0 +1,143 @@
+"""Which records of rejected requests are known to be why, and how small requests become."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError
+
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.producer import Failed
+from sinks.kafka.rejections import find_rejected
+from sinks.kafka.request_size import RequestSize
+from sinks.kafka.shipment import Shipment
+
+LOG = logging.getLogger(__name__)
+LARGE, INVALID, OTHER, PURGED, POLICY = (
+    KafkaError(code)
+    for code in (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+        KafkaError._PURGE_QUEUE,
+        KafkaError.POLICY_VIOLATION,
+    )
+)
+
+
+def outgoing(sizes: Sequence[int], partitions: Sequence[int] = ()) -> Outgoing:
+    count = len(sizes)
+    return Outgoing(
+        ("a",),
+        np.zeros(count, np.int32),
+        pa.nulls(count, pa.binary()),
+        pa.array([b"x" * size for size in sizes], pa.binary()),
+        np.array(partitions or [0] * count, np.int32),
+    )
+
+
+def failures(*errors: KafkaError | None) -> list[Failed]:
+    return [Failed(at, error) for at, error in enumerate(errors) if error is not None]
+
+
+@pytest.mark.parametrize(
+    ("errors", "partitions", "found"),
+    [
+        ([None, LARGE, None], [0, 0, 0], [1]),  # the only one of its partition was alone
+        ([LARGE, LARGE, None], [0, 0, 0], []),  # either of them
+        ([LARGE, LARGE, None], [0, 1, 0], [0, 1]),
+        ([LARGE, PURGED, PURGED], [0, 0, 0], [0]),  # the rest of a transaction says nothing of the request
+        ([OTHER, INVALID, OTHER], [0, 0, 0], [1]),  # brokers say which
+        ([INVALID, INVALID, INVALID], [0, 0, 0], []),  # brokers before KIP-467 do not
+        ([OTHER, INVALID, LARGE], [0, 0, 0], [1]),
+        ([POLICY, POLICY, None], [0, 0, 0], []),
+        ([PURGED, PURGED, None], [0, 0, 0], []),
+    ],
+)
+def test_a_record_is_rejected_if_it_was_alone_or_brokers_say_so(
+    errors: list[KafkaError | None], partitions: list[int], found: list[int]
+) -> None:
+    records, failed = outgoing([1, 1, 1], partitions), failures(*errors)
+    assert [one.place for one in find_rejected(failed, records, 100, singly=False)] == found
+    whole = [one.place for one in find_rejected(failed, records, 100, singly=True)]
+    assert whole == [one.place for one in failed if one.error is not PURGED]
+
+
+def test_a_record_as_large_as_a_request_was_alone_in_it() -> None:
+    records, failed = outgoing([100, 5, 101, 99]), failures(LARGE, LARGE, LARGE, LARGE)
+    assert [one.place for one in find_rejected(failed, records, 100, singly=False)] == [0, 2]
+    assert find_rejected(failures(POLICY, None, POLICY), records, 100, singly=False) == []
+
+
+def shipped(records: Outgoing, *rejected: int) -> Shipment:
+    made = Shipment(records)
+    for place in rejected:
+        made.reject(place, LARGE)
+    return made
+
+
+def lowered(size: RequestSize, shipment: Shipment, *places: int) -> bool:
+    return size.lower([Failed(place, LARGE) for place in places], shipment)
+
+
+def test_requests_stay_as_small_as_the_topic_needs() -> None:
+    size = RequestSize({}, LOG)
+    assert size.properties == {}
+    shipment = shipped(outgoing([300_000] * 8))
+    assert lowered(size, shipment, 0, 1, 2)
+    assert size.properties == {"batch.size": "250000"}
+    size.settle([shipment])
+    assert size.bytes == 250_000
+    size.settle([shipped(outgoing([1]), 0)])
+    assert size.bytes == 250_000, "a record that is rejected later says nothing of it"
+
+
+def test_requests_are_as_large_as_before_when_a_record_was_why() -> None:
+    size = RequestSize({"batch.size": "200000"}, LOG)
+    records = outgoing([10, 60_000, 10])
+    assert lowered(size, shipped(records), 0, 1, 2)
+    assert size.bytes == 50_000
+    size.settle([shipped(outgoing([5])), shipped(records, 1)])
+    assert size.bytes == 200_000
+    assert size.properties == {}
+
+
+def test_a_record_explains_one_request_and_only_its_own() -> None:
+    size = RequestSize({}, LOG)
+    records = outgoing([400_000] * 5 + [10], [0, 0, 0, 0, 0, 1])
+    assert lowered(size, shipped(records), 0, 1, 2, 3, 4)  # two requests
+    size.settle([shipped(records, 1)])
+    assert size.bytes == 250_000
+    assert lowered(size, shipped(records), 0, 1)
+    size.settle([shipped(records, 4)])
+    assert size.bytes == 62_500
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        failures(LARGE),
+        failures(LARGE, POLICY),
+        failures(PURGED, PURGED),
+        failures(POLICY, POLICY),
+        failures(LARGE, PURGED),
+    ],
+)
+def test_smaller_requests_help_where_several_records_together_are_too_large_and_nowhere_else(
+    failed: list[Failed],
+) -> None:
+    size = RequestSize({}, LOG)
+    assert not size.lower(failed, shipped(outgoing([1, 1])))
+    assert size.bytes == 1_000_000
+
+
+def test_there_is_a_smallest_size() -> None:
+    size, shipment = RequestSize({}, LOG), shipped(outgoing([1, 1]))
+    steps = 0
+    while lowered(size, shipment, 0, 1):
+        steps += 1
+    assert (steps, size.bytes) == (4, 3906)
