@@ -50,15 +50,20 @@ def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(
     broker: EmbeddedKafka, topic_prefix: str
 ) -> None:
     topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
-    rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(20_000)]
+    rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(100_000)]
     section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
     with started(broker.bootstrap, Canned(rows), **section) as sink:
         pid = broker.pid
-        stop = threading.Timer(0.05, os.kill, (pid, signal.SIGSTOP))
+        stop = threading.Timer(
+            0.05, os.kill, (pid, signal.SIGSTOP)
+        )  # the batch has 200 turns of a millisecond and more
         stop.start()
-        with pytest.raises(SinkUnavailable, match="not acknowledged"):
-            sink.write(BATCH)
-        os.kill(pid, signal.SIGCONT)
+        try:
+            with pytest.raises(SinkUnavailable, match="not acknowledged"):
+                sink.write(BATCH)
+        finally:
+            stop.join()
+            os.kill(pid, signal.SIGCONT)
         write_until_it_works(sink)
     values = Counter(record.value for record in consume(broker.bootstrap, [topic]))
     assert values == {value: 1 for _, _, value in rows}
