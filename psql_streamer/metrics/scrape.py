@@ -153,6 +153,13 @@ _PART_STATS = (
         "Transactions that were given up and written again.",
     ),
     _PartStat("sink", "excluded", CounterMetricFamily, "sink_excluded", "Changes of tables that the sink leaves out."),
+    _PartStat(
+        "sink",
+        "request_bytes",
+        GaugeMetricFamily,
+        "sink_request_bytes",
+        "The most bytes of a request, where a topic takes no larger ones.",
+    ),
     _PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
     _PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "The limit of queue_bytes."),
     _PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records in the dead-letter topic."),

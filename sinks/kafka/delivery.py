@@ -100,6 +100,11 @@ class Delivery:
         if self._interrupted.wait(seconds):
             raise SinkUnavailable("interrupted before every record was acknowledged")
 
+    @property
+    def lowered_request_bytes(self) -> int | None:
+        """The most that a request has; None where it is what the properties say. From any thread."""
+        return self._size.bytes if self._size.properties else None
+
     def interrupt(self) -> None:
         """Make whatever waits raise SinkUnavailable soon. From any thread, for good."""
         self._interrupted.set()

@@ -177,7 +177,8 @@ class KafkaSink(Sink):
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, retries; with exactlyOnce transactions and
         transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it was wanted or for
-        want of a rule; nulled: values that the format cannot hold, by column.
+        want of a rule; nulled: values that the format cannot hold, by column; request_bytes: the most that a request
+        has, where a topic takes no larger ones.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
@@ -185,7 +186,10 @@ class KafkaSink(Sink):
         transactions = self._transactions
         given_up = {} if transactions is None else {"transactions_written_again": transactions.given_up}
         skipped = self._skipped.snapshot() | messages
-        return {**self._counts, **given_up, "skipped": skipped, "nulled": self._nulled.snapshot()}
+        delivery = self._delivery
+        smaller = None if delivery is None else delivery.lowered_request_bytes
+        lowered = {} if smaller is None else {"request_bytes": smaller}
+        return {**self._counts, **given_up, **lowered, "skipped": skipped, "nulled": self._nulled.snapshot()}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""

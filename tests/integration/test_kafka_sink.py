@@ -157,6 +157,7 @@ def test_a_record_too_large_goes_to_the_dead_letter_topic_and_its_neighbours_to_
     with started(kafka, Canned(rows), compression="none", deadLetterTopic=dead) as sink:
         sink.write(BATCH)
         assert sink.stats()["dead_lettered"] == 2
+        assert "request_bytes" not in sink.stats()
         assert sink.stats()["events"] == 198
     found = consume(kafka, [topic, dead])
     values = [r.value for r in found if r.topic == topic]
@@ -188,6 +189,7 @@ def test_a_topic_that_takes_small_requests_alone_gets_them_from_the_second_batch
     with started(kafka, Canned(rows), deadLetterTopic=dead, requiredAcks=acks) as sink:
         sink.write(BATCH)
         assert 'set "batch.size" = 15625' in caplog.text
+        assert sink.stats()["request_bytes"] == 15_625
         caplog.clear()
         before = len(consume(kafka, [topic]))
         sink.write(BATCH)
