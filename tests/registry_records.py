@@ -81,6 +81,7 @@ def envelope(number: int, op: str = "c", **columns: Any) -> dict[str, Any]:
     """The change of the row with this id, as both the Avro and the JSON of it say. A delete has the key alone."""
     given = {"name": None, "price": None, "photo": None, "paid": None, "changed": None} | columns
     row = {"id": number, **given}
+    place = number % 1_000_000 * 8
     return {
         "before": row if op == "d" else None,
         "after": None if op == "d" else row,
@@ -88,14 +89,14 @@ def envelope(number: int, op: str = "c", **columns: Any) -> dict[str, Any]:
             "version": "3.3.0.Final",
             "connector": "postgresql",
             "name": "shop",
-            "ts_ms": 1_795_000_000_000 + number,
+            "ts_ms": 1_795_000_000_000 + place,
             "snapshot": "false",
             "db": "shop",
-            "sequence": f'["{number * 8}","{number * 8 + 1}"]',
+            "sequence": f'["{place}","{place + 1}"]',
             "schema": "public",
             "table": "orders",
-            "txId": number + 700,
-            "lsn": number * 8 + 1,
+            "txId": place + 700,
+            "lsn": place + 1,
             "xmin": None,
         },
         "op": op,
