@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import fastavro
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from psql_streamer.registry.proto_files import read_proto_files
 
 
 def _optional(kind: Any) -> dict[str, Any]:
@@ -77,6 +82,33 @@ KEY: dict[str, Any] = {
 DECIMAL = _DECIMAL
 
 
+PROTO_ROW = """
+syntax = "proto3"; package shop.orders;
+message Value {
+  int64 id = 1;
+  optional string name = 2;
+  optional double price = 3;
+  optional bytes photo = 4;
+  optional bool paid = 5;
+  optional int64 changed = 6;
+}
+"""
+PROTO_ENVELOPE = """
+syntax = "proto3"; package shop.orders;
+import "shop/orders/value.proto";
+message Envelope {
+  message Source {
+    string version = 1; string connector = 2; string name = 3; int64 ts_ms = 4; optional string snapshot = 5;
+    string db = 6; optional string sequence = 7; string schema = 8; string table = 9; optional int64 txId = 10;
+    optional int64 lsn = 11; optional int64 xmin = 12;
+  }
+  Value before = 1; Value after = 2; Source source = 3; string op = 4; optional int64 ts_ms = 5;
+  optional string transaction = 6;
+}
+"""
+PROTO_FILE = "shop/orders/value.proto"
+
+
 def envelope(number: int, op: str = "c", **columns: Any) -> dict[str, Any]:
     """The change of the row with this id, as both the Avro and the JSON of it say. A delete has the key alone."""
     given = {"name": None, "price": None, "photo": None, "paid": None, "changed": None} | columns
@@ -110,6 +142,15 @@ def avro(schema: Any, value: Any) -> bytes:
     file = io.BytesIO()
     fastavro.schemaless_writer(file, fastavro.parse_schema(schema), value)
     return file.getvalue()
+
+
+def protobuf(value: Mapping[str, Any]) -> bytes:
+    """A message Envelope, with the index in front of it that says that it is the first message of its file."""
+    pool = DescriptorPool()
+    for file in read_proto_files(PROTO_ENVELOPE, {PROTO_FILE: PROTO_ROW}):
+        pool.AddSerializedFile(file.SerializeToString())
+    made: bytes = GetMessageClass(pool.FindMessageTypeByName("shop.orders.Envelope"))(**value).SerializeToString()
+    return b"\0" + made
 
 
 def framed(schema: int, payload: bytes) -> bytes:

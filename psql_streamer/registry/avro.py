@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from psql_streamer.registry.errors import NotOfSchemaError, SchemaError
-from psql_streamer.registry.numbers import decimal_number, double_value, float_value
+from psql_streamer.registry.numbers import MOST_SCALE, decimal_number, double_value, float_value
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value that begins at a place, and says where it ends. Raises one of _BROKEN."""
@@ -147,11 +147,8 @@ def _null_in(branches: Sequence[Any]) -> int | None:
 def _decimal_scale(schema: Mapping[str, Any]) -> int | None:
     """None for bytes that are no decimal; a logical type that is not as Avro has it counts for nothing there."""
     scale = schema.get("scale", 0)
-    is_decimal = schema.get("logicalType") == "decimal" and isinstance(scale, int) and abs(scale) <= _MOST_SCALE
+    is_decimal = schema.get("logicalType") == "decimal" and isinstance(scale, int) and abs(scale) <= MOST_SCALE
     return scale if is_decimal else None
-
-
-_MOST_SCALE = 100_000
 
 
 def _read_null(_: bytes, at: int) -> tuple[None, int]:

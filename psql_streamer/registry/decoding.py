@@ -8,8 +8,8 @@ from typing import Any
 
 from psql_streamer.registry.avro import make_avro_decoder
 from psql_streamer.registry.client import RegistryClient
-from psql_streamer.registry.errors import SchemaError
-from psql_streamer.registry.schemas import AVRO, JSON, Schema, fetch_schema
+from psql_streamer.registry.errors import RegistryRefused, SchemaError
+from psql_streamer.registry.schemas import AVRO, JSON, PROTOBUF, Schema, fetch_schema
 
 Decode = Callable[[bytes], bytes]
 """Payload to JSON. Raises NotOfSchemaError."""
@@ -61,7 +61,21 @@ def _make_decoder(schema: Schema) -> Decode:
             return make_avro_decoder(schema.text, list(schema.references.values()))
         case kind if kind == JSON:
             return _as_it_is
+        case kind if kind == PROTOBUF:
+            return _make_protobuf_decoder(schema)
     raise SchemaError(f"it is of a kind that is not known here: {schema.kind}")
+
+
+def _make_protobuf_decoder(schema: Schema) -> Decode:
+    """Its modules and packages are loaded with the first such schema."""
+    try:
+        from psql_streamer.registry.protobuf import make_protobuf_decoder
+    except ImportError as error:
+        raise RegistryRefused(
+            f"records in Protobuf need a package that is not installed ({error.name})",
+            "pip install protobuf grpcio-tools beside psql-streamer (the extra registry)",
+        ) from None
+    return make_protobuf_decoder(schema.text, schema.references)
 
 
 def _as_it_is(payload: bytes) -> bytes:

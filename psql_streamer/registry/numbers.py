@@ -12,10 +12,14 @@ _FEW_BYTES = 1_000
 """Of an integer that Python turns into text. It refuses to do so for more than 4,300 digits."""
 
 
+MOST_SCALE = 100_000
+"""A decimal with a larger scale than this has as many digits, whatever its bytes are."""
+
+
 def decimal_number(unscaled: bytes, scale: int) -> Raw:
-    """An exact JSON number. unscaled: an integer in two's complement, big endian. Raises ValueError if it is empty."""
-    if not unscaled:
-        raise ValueError("a decimal has no bytes")
+    """An exact JSON number. unscaled: an integer in two's complement, big endian. ValueError where there is none."""
+    if not unscaled or abs(scale) > MOST_SCALE:
+        raise ValueError("a decimal has no bytes, or too large a scale")
     number = int.from_bytes(unscaled, "big", signed=True)
     digits = str(abs(number)) if len(unscaled) < _FEW_BYTES else str(Decimal(abs(number)))
     if scale > 0:

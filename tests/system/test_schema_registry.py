@@ -19,7 +19,18 @@ from tests.apicurio import ApicurioRegistry
 from tests.event_topics import read_rows, source_of
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import create_topic
-from tests.registry_records import DECIMAL, ENVELOPE, KEY, avro, envelope, framed
+from tests.registry_records import (
+    DECIMAL,
+    ENVELOPE,
+    KEY,
+    PROTO_ENVELOPE,
+    PROTO_FILE,
+    PROTO_ROW,
+    avro,
+    envelope,
+    framed,
+    protobuf,
+)
 from tests.sections import kafka_section, topics_section
 from tests.service import Service
 from tests.started_source import started
@@ -231,6 +242,24 @@ def test_a_decimal_is_an_exact_number_and_comes_out_as_one(kafka: str, topic: st
     with started(source_of(kafka, topic, registry={"url": registry.url})) as source:
         [batch] = read_rows(source, 1)
     assert column_of(batch, "price") == [b"1234567890123456789012.30"]
+
+
+@pytest.mark.behaviour("G7")
+def test_records_in_protobuf_give_the_rows_that_the_same_records_in_json_give(
+    kafka: str, topic: str, registry: ApicurioRegistry
+) -> None:
+    registry.register(f"{topic}-row", PROTO_ROW, "PROTOBUF")
+    of_row = {"name": PROTO_FILE, "subject": f"{topic}-row", "version": 1}
+    number = registry.register(f"{topic}-value", PROTO_ENVELOPE, "PROTOBUF", [of_row])
+    row = envelope(1, name="Zoë 🦆", price=0.1, photo=b"\0\xff", paid=False)
+    key, value = in_json([row])[0]
+    produce(kafka, topic, [(key, framed(number, protobuf(row))), (key, value)])
+    with started(source_of(kafka, topic, registry={"url": registry.url})) as source:
+        batches = read_rows(source, 2)
+    assert ids_and_keys(batches) == ([b"1", b"1"], {"id"})
+    for name in row["after"]:
+        first, second = [one for batch in batches for one in column_of(batch, name)]
+        assert first == second
 
 
 def test_records_of_json_schema_lose_their_frame_alone(kafka: str, topic: str, registry: ApicurioRegistry) -> None:
