@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ class RegistryServer:
     an object, or the status and the body. fault: answers all questions, if it is set; may wait for as long as it likes.
     """
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, scheme: str) -> None:
+        self.url = f"{scheme}://127.0.0.1:{port}"
         self.asked: list[str] = []
         self.logins: list[str | None] = []
         self.answers: dict[str, Any] = {"/schemas/types": ["AVRO", "JSON", "PROTOBUF"]}
@@ -42,7 +43,9 @@ class RegistryServer:
 
 
 @contextmanager
-def registry_server(answers: Mapping[str, Any] | None = None) -> Iterator[RegistryServer]:
+def registry_server(
+    answers: Mapping[str, Any] | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[RegistryServer]:
     """One that runs."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,7 +61,11 @@ def registry_server(answers: Mapping[str, Any] | None = None) -> Iterator[Regist
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    registry = RegistryServer(server.server_port)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that go away are no error here
+    if tls is not None:
+        # Threads shake hands, each with its client, when they first read.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    registry = RegistryServer(server.server_port, "http" if tls is None else "https")
     registry.answers |= answers or {}
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
