@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -55,11 +56,11 @@ class FramedRecords:
         """There are no records that wait."""
         self.problem = ""
 
-    def decode(self, messages: Sequence[Message]) -> list[Message]:
+    def decode(self, messages: Sequence[Message], most_bytes: int) -> list[Message]:
         """The records, of which those are decoded that are framed, up to the first one whose schema is not known and
-        for which the registry does not answer.
+        for which the registry does not answer. most_bytes: of their JSON, but for a single record; the others are left.
         """
-        found, error = self._decode_some(messages)
+        found, error = self._decode_some(messages, most_bytes)
         if error is None:
             if self.problem:
                 log.info("source.%s: the schema registry answers again", self._name)
@@ -75,17 +76,22 @@ class FramedRecords:
 
     def decode_all(self, messages: Sequence[Message]) -> list[Message]:
         """The same for records that nobody can wait for. Raises SourceError."""
-        found, error = self._decode_some(messages)
+        found, error = self._decode_some(messages, sys.maxsize)
         if error is not None:
             raise error
         return found
 
-    def _decode_some(self, messages: Sequence[Message]) -> tuple[list[Message], SourceError | None]:
+    def _decode_some(self, messages: Sequence[Message], most: int) -> tuple[list[Message], SourceError | None]:
         found: list[Message] = []
+        size = 0
         try:
             find = self._connect().find
             for message in messages:
-                found.append(self._decode(message, find))  # noqa: PERF401 - those in front of an error count
+                if size > most:
+                    break
+                decoded = self._decode(message, find)
+                found.append(decoded)
+                size += len(decoded.value() or b"") + len(decoded.key() or b"")
         except RegistryError as error:
             self._failures += 1
             return found, to_source_error(error)

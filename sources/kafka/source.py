@@ -171,8 +171,10 @@ class KafkaSource(Source):
         time.sleep(min(timeout, _DRAIN_LOOK_SECONDS))
 
     def _decode(self, framed: FramedRecords, group: GroupMember, taken: Taken) -> Taken:
-        """What can be read of these. The others go back: while the registry is away, another instance may get them."""
-        decoded = framed.decode(taken.messages)
+        """What can be read of these, as far as its JSON is about a batch. The others go back: while the registry is
+        away, another instance may get them.
+        """
+        decoded = framed.decode(taken.messages, self._settings.batch_bytes)
         first, rest = Taken.of(taken.messages[: len(decoded)]), taken.messages[len(decoded) :]
         if rest:
             self._offsets = {**self._offsets, **group.state.take_begun()}

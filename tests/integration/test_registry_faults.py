@@ -112,6 +112,25 @@ def test_a_registry_that_refuses_the_client_stops_the_source_behind_what_is_in_f
         wait_for(lambda: committed(kafka, topic, topic) == 2, "the commit of what is in front")
 
 
+def test_a_batch_has_no_more_json_than_batch_bytes_and_nothing_is_left_out(
+    kafka: str, topic: str, server: RegistryServer
+) -> None:
+    write(kafka, topic, range(1, 201))
+    with started(reading(kafka, topic, server, batchBytes="10kB")) as source:
+        batches = read_rows(source, 200)
+    assert rows(batches) == list(range(1, 201))
+    json_bytes = len(json.dumps(envelope(200), separators=(",", ":")))
+    assert max(map(len, batches)) <= 10 * 1024 // json_bytes + 1
+    assert len(server.asked) == 2
+
+
+def test_check_tells_of_the_registry(kafka: str, topic: str, server: RegistryServer) -> None:
+    assert [str(one) for one in reading(kafka, topic, server).check()] == []
+    server.fault = lambda: (403, b"")
+    [found] = reading(kafka, topic, server).check()
+    assert str(found).startswith(f"error: the schema registry {server.url} refuses this client (403): look at user")
+
+
 def test_schemas_that_headers_name_are_read_and_the_headers_do_not_go_out(
     kafka: str, topic: str, server: RegistryServer
 ) -> None:
