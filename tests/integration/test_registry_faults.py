@@ -40,11 +40,13 @@ def topic(kafka: str, topic_prefix: str) -> str:
     return create_topic(kafka, topic_prefix)
 
 
-def write(kafka: str, topic: str, numbers: Sequence[int], schema: int = VALUE_ID, partition: int = 0) -> None:
+def write(
+    kafka: str, topic: str, numbers: Sequence[int], schema: int = VALUE_ID, partition: int = 0, name: str = ""
+) -> None:
     """Inserts of rows with these ids."""
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
     for number in numbers:
-        key, value = avro(KEY, {"id": number}), avro(ENVELOPE, envelope(number))
+        key, value = avro(KEY, {"id": number}), avro(ENVELOPE, envelope(number, name=name))
         producer.produce(topic, framed(schema, value), framed(KEY_ID, key), partition=partition)
     assert producer.flush(30) == 0
 
@@ -115,11 +117,12 @@ def test_a_registry_that_refuses_the_client_stops_the_source_behind_what_is_in_f
 def test_a_batch_has_no_more_json_than_batch_bytes_and_nothing_is_left_out(
     kafka: str, topic: str, server: RegistryServer
 ) -> None:
-    write(kafka, topic, range(1, 201))
+    name = "\1" * 500  # a byte in Avro, and six in JSON
+    write(kafka, topic, range(1, 201), name=name)
     with started(reading(kafka, topic, server, batchBytes="10kB")) as source:
         batches = read_rows(source, 200)
     assert rows(batches) == list(range(1, 201))
-    json_bytes = len(json.dumps(envelope(200), separators=(",", ":")))
+    json_bytes = len(json.dumps(envelope(200, name=name), separators=(",", ":")))
     assert max(map(len, batches)) <= 10 * 1024 // json_bytes + 1
     assert len(server.asked) == 2
 
