@@ -140,6 +140,7 @@ def _read(part: str, frame: Frame, find: Callable[[int | str], Decode]) -> bytes
     try:
         return find(frame.schema)(frame.payload)
     except SchemaError as error:
-        raise _UnreadableError(f"schema {frame.schema} of its {part}: {error}") from None
+        more = "; keys = false leaves keys as they are" if part == "key" else ""
+        raise _UnreadableError(f"schema {frame.schema} of its {part}: {error}{more}") from None
     except NotOfSchemaError as error:
         raise _UnreadableError(f"its {part} is not of schema {frame.schema}: {error}") from None

@@ -98,10 +98,13 @@ class MemberState:
             self._progress.give_back(taken.offsets, offsets)
 
     def put_back(self, taken: Taken, offsets: Offsets) -> None:
-        """Hold records again that were taken, in front of the others. offsets: as give_back has them."""
+        """Hold records again that were taken, in front of the others, but those of partitions that others got
+        meanwhile. offsets: as give_back has them.
+        """
         with self._lock:
-            self._progress.give_back(taken.offsets, offsets)
-            self._held.put_first(taken.without(taken.offsets.keys() - self._progress.lags.keys()))
+            kept = taken.without(taken.offsets.keys() - self._progress.lags.keys())
+            self._progress.give_back(kept.offsets, offsets)
+            self._held.put_first(kept)
             self._lock.notify_all()
 
     def confirm(self, offsets: Offsets) -> None:

@@ -196,7 +196,7 @@ def test_a_record_that_no_schema_reads_is_put_aside_as_it_came(
         "its value is not of schema": (key, value[:-3]),
         "bytes are left over": (key, value + b"\0"),
         "its key is not of schema": (key + b"\0", value),
-        "schema 888888 of its key": (framed(888_888, b"x"), None),
+        "schema 888888 of its key: the registry does not have it (40403); keys = false": (framed(888_888, b"x"), None),
     }
     produce(kafka, topic, [(key, value), *broken.values(), (key, value)], {"trace": b"1"})
     dead = f"{topic}-dead"

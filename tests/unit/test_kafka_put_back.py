@@ -52,6 +52,14 @@ def test_nothing_is_waited_for_but_what_is_in_front_of_them() -> None:
     assert state.is_drained
 
 
+def test_those_of_a_partition_that_is_gone_are_not_waited_for() -> None:
+    state = state_with(record(5), record(6))
+    taken = take(state)
+    state.drop({FIRST})
+    state.put_back(taken, {FIRST: 5})
+    assert state.is_drained
+
+
 def test_those_of_a_partition_that_goes_meanwhile_are_not_given_again() -> None:
     state = state_with(record(0), record(0, SECOND))
     taken = take(state)
