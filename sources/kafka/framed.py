@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class FramedRecords:
-    """name: of the source. problem: why records wait; empty: none do.
-    refusal: what ends the source, if the registry has refused it. For the source's thread; the others may look.
+    """name: of the source. problem: why records wait; empty: none do. refusal: what ends the source, if the registry
+    refuses it. For the source's thread; others may look.
     """
 
     def __init__(self, name: str, options: SourceRegistryOptions) -> None:
@@ -61,18 +61,18 @@ class FramedRecords:
         for which the registry does not answer. most_bytes: of their JSON, but for a single record; the others are left.
         """
         found, error = self._decode_some(messages, most_bytes)
-        if error is None:
-            if self.problem:
-                log.info("source.%s: the schema registry answers again", self._name)
-            self.problem = ""
-        elif isinstance(error, SourceRefused):
-            self.refusal = error
-        else:
-            if str(error) != self.problem:
-                log.warning("source.%s: records wait: %s", self._name, error)
-            self.problem = str(error)
-            self._again = time.monotonic() + _AGAIN_SECONDS
+        self.refusal = error if isinstance(error, SourceRefused) else None
+        self._note("" if error is None or self.refusal is not None else str(error))
         return found
+
+    def _note(self, problem: str) -> None:
+        """What is waited for from now on; empty: nothing."""
+        if problem and problem != self.problem:
+            log.warning("source.%s: records wait: %s", self._name, problem)
+        elif self.problem and not problem:
+            log.info("source.%s: the schema registry answers again", self._name)
+        self.problem = problem
+        self._again = time.monotonic() + _AGAIN_SECONDS if problem else 0.0
 
     def decode_all(self, messages: Sequence[Message]) -> list[Message]:
         """The same for records that nobody can wait for. Raises SourceError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
@@ -19,7 +20,8 @@ from psql_streamer.registry.client import RegistryClient
 from psql_streamer.registry.decoding import Decoders
 from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable, SchemaError
 from psql_streamer.registry.options import RegistryOptions
-from tests.registry_records import avro
+from psql_streamer.registry.proto_files import read_proto_files
+from tests.registry_records import PROTO_ENVELOPE, PROTO_FILE, PROTO_ROW, avro, envelope, protobuf
 from tests.registry_server import MISSING, RegistryServer, registry_server
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
@@ -71,6 +73,22 @@ def test_references_are_followed_each_once_and_in_front_of_who_needs_them(server
     written = avro("string", "Ulm") + avro("string", "Bonn")
     assert decoders(server.url).find(1)(written) == b'{"home":{"city":{"name":"Ulm"}},"city":{"name":"Bonn"}}'
     assert len(server.asked) == 3
+
+
+def test_protobuf_is_asked_for_as_descriptors_with_what_it_imports(server: RegistryServer) -> None:
+    files = read_proto_files(PROTO_ENVELOPE, {PROTO_FILE: PROTO_ROW})
+    of_row, described = (base64.b64encode(file.SerializeToString()).decode() for file in files)
+    reference = {"name": PROTO_FILE, "subject": "row", "version": 4}
+    server.add(1, PROTO_ENVELOPE, schemaType="PROTOBUF", references=[reference])
+    server.answers["/schemas/ids/1?format=serialized"] = {"schema": described, "references": [reference]}
+    server.answers["/subjects/row/versions/4?format=serialized"] = {"schema": of_row}
+    found = json.loads(decoders(server.url).find(1)(protobuf(envelope(3, name="n"))))
+    assert found == envelope(3, name="n")
+    assert server.asked == [
+        "/schemas/ids/1",
+        "/schemas/ids/1?format=serialized",
+        "/subjects/row/versions/4?format=serialized",
+    ]
 
 
 def test_references_in_a_circle_end(server: RegistryServer) -> None:
