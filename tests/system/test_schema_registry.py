@@ -97,10 +97,12 @@ def in_json(some: Iterable[Mapping[str, Any]]) -> list[Pair]:
     return records
 
 
-def section(kafka: str, topic: str, registry: ApicurioRegistry | None, **more: Any) -> str:
-    """A service that copies the topic in the format event."""
+def section(
+    kafka: str, topic: str, registry: ApicurioRegistry | None, sink: Mapping[str, Any] = {}, **more: Any
+) -> str:
+    """A service that copies the topic in the format event. sink: keys of its sink. more: keys of its source."""
     block = {} if registry is None else {"registry": {"url": registry.url, "timeout": "500ms"}}
-    copy = kafka_section(kafka, f"{topic}-copy", sources=["hop"], format="event")
+    copy = kafka_section(kafka, f"{topic}-copy", sources=["hop"], format="event", **sink)
     return topics_section(kafka, [topic], topic, **block, **more) + copy
 
 
@@ -143,9 +145,13 @@ def test_records_in_avro_give_the_events_that_the_same_records_in_json_give(
     (tmp_path / "avro").mkdir()
     (tmp_path / "json").mkdir()
     found = []
-    for folder, name, asked in (("avro", topic, registry), ("json", plain, None)):
-        with Service(tmp_path / folder, section(kafka, name, asked)) as service:
-            service.start()
+    with (
+        Service(tmp_path / "avro", section(kafka, topic, registry)) as decoding,
+        Service(tmp_path / "json", section(kafka, plain, None)) as other,
+    ):
+        for service in (decoding, other):
+            service.start(wait=False)
+        for service, name in ((decoding, topic), (other, plain)):
             found.append([without_place(one) for one in copies(kafka, name, len(changes()))])
             stats = service.stats()["source.hop"]
             assert (stats["tombstones"], stats["tombstone_deletes"]) == (1, 0)
@@ -182,6 +188,36 @@ def test_while_the_registry_is_away_records_of_new_schemas_wait_aloud_and_others
         log = service.tail()
         assert log.count("records wait: ") == 1
         assert "the schema registry answers again" in log
+
+
+@pytest.mark.soak
+def test_while_registry_and_service_are_killed_each_event_is_committed_once(
+    kafka: str, topic: str, registry: ApicurioRegistry, tmp_path: Path
+) -> None:
+    sink = {"exactlyOnce": True, "transactionalId": topic}
+    first, *_ = known = in_avro(registry, topic, [envelope(number) for number in range(1, 6)])
+    wider = json.loads(json.dumps(ENVELOPE).replace('"paid"', '"settled"'))
+    number = registry.register(f"{topic}-value", wider)
+    news = []
+    for one in range(6, 9):
+        changed = envelope(one, settled=True)
+        del changed["after"]["paid"]
+        news.append((b'{"id":%d}' % one, framed(number, avro(wider, changed))))
+    with Service(tmp_path, section(kafka, topic, registry, sink, instanceId="one")) as service:
+        service.start()
+        produce(kafka, topic, known)
+        copies(kafka, topic, 5)
+        registry.stop(kill=True)
+        produce(kafka, topic, [first, *news])
+        service.until(lambda: service.status()[0] != 200, "word of the registry")
+        service.kill()
+        service.start(wait=False)
+        service.until(lambda: "no answer from the schema registry" in json.dumps(service.status()[1]), "the same word")
+        registry.start()
+        service.until(lambda: service.stats().get("source.hop", {}).get("lag_records") == 0, "the end of the topic")
+        assert service.stop() == 0
+    found = consume(kafka, [copy_of(topic)], isolation_level="read_committed")
+    assert [json.loads(one.value or b"")["Columns"]["id"] for one in found] == [1, 2, 3, 4, 5, 1, 6, 7, 8]
 
 
 @pytest.mark.behaviour("G7")
