@@ -18,9 +18,10 @@ WORKDIR /build
 # The libraries come first, in a layer of their own: it stays in the cache until their versions change.
 COPY requirements.lock pyproject.toml ./
 RUN pip install --constraint requirements.lock setuptools \
-    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.all \
+    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['registry'], sep='\n')" > requirements.all \
     && if [ "${SPARK:-yes}" = no ]; then grep -v '^pyspark' requirements.all > requirements.in; else cp requirements.all requirements.in; fi \
-    && pip wheel --no-build-isolation --wheel-dir /wheels --constraint requirements.lock --requirement requirements.in
+    && pip wheel --no-build-isolation --wheel-dir /wheels --constraint requirements.lock --requirement requirements.in \
+    && rm -f /wheels/setuptools-*.whl
 
 COPY README.md LICENSE ./
 COPY psql_streamer psql_streamer

@@ -22,6 +22,7 @@ from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.embedded.mysql_binaries import mysql_binaries
 from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from psql_streamer.errors import StreamerError
+from tests.apicurio import ApicurioRegistry
 from tests.database import Database, fresh_database
 from tests.mariadb import Schema, fresh_schema
 from tests.shared_stream import SharedStream
@@ -223,6 +224,25 @@ def mock_kafka() -> Iterator[MockKafka]:
     """librdkafka's mock cluster, one broker, of this test alone: for faults."""
     with MockKafka() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def registry_to_stop() -> Iterator[ApicurioRegistry]:
+    """What `registry` hands out."""
+    try:
+        server = ApicurioRegistry()
+    except StreamerError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def registry(registry_to_stop: ApicurioRegistry) -> ApicurioRegistry:
+    """A real schema registry, running, to be stopped and killed at will. Tests of one file have it: it starts once."""
+    if not registry_to_stop.running:
+        registry_to_stop.start()
+    return registry_to_stop
 
 
 @pytest.fixture

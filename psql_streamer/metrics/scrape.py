@@ -81,6 +81,16 @@ _PART_STATS = (
         "source_dead_lettered",
         "Records that were no events and were put aside.",
     ),
+    _PartStat(
+        "source", "registry_lookups", CounterMetricFamily, "registry_lookups", "Answers of a source's schema registry."
+    ),
+    _PartStat(
+        "source",
+        "registry_failures",
+        CounterMetricFamily,
+        "registry_failures",
+        "Attempts to ask a source's schema registry that had no answer.",
+    ),
     _PartStat("source", "rebalances", CounterMetricFamily, "rebalances", "Rebalances that gave or took partitions."),
     _PartStat("source", "reconnects", CounterMetricFamily, "reconnects", "Reconnections to the server."),
     _PartStat("source", "rows", CounterMetricFamily, "source_rows", "Rows that a source found by polling."),

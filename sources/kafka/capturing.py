@@ -16,6 +16,7 @@ from psql_streamer.event_reader.reader import EventReader
 from psql_streamer.interfaces import CaptureRequest, Finding, Source
 from psql_streamer.model import Batch, Position
 from sources.kafka.errors import source_error
+from sources.kafka.framing import make_framed_records
 from sources.kafka.offsets import Offsets, Partition, advance, has_reached, of_position, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed
@@ -34,6 +35,7 @@ class KafkaCapture(Source):
         self._settings = options
         self._request = request
         self._reader = EventReader(name)
+        self._framed = make_framed_records(name, options)
         self._consumer: Consumer | None = None
         self._offsets: Offsets = {}
         self._unread: set[Partition] = set()
@@ -80,7 +82,7 @@ class KafkaCapture(Source):
             return None
         messages = [first, *self._consumer.consume(self._settings.batch_size, 0)]
         records, _ = replace_unreadable(cast("parsed.Message", one) for one in messages if not self._is_end(one))
-        self._read(records)
+        self._read(records if self._framed is None else self._framed.decode_all(records))
         return self._ready.popleft() if self._ready else None
 
     @property

@@ -31,7 +31,11 @@ def make_administrator(options: KafkaSourceOptions) -> Administrator:
 
 
 def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
-    """Findings about the brokers, the topics, and the group's offsets."""
+    """Findings about the schema registry, the brokers, the topics, and the group's offsets."""
+    if options.registry is not None:
+        from psql_streamer.registry.checking import find_problems
+
+        yield from find_problems(options.registry)
     administrator = make_administrator(options)
     admin = administrator.client
     try:

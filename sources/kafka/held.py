@@ -33,6 +33,11 @@ class HeldRecords:
         self._chunks.extend(records.cut(self._most_bytes))
         self.size += records.size
 
+    def put_first(self, records: Taken) -> None:
+        """In front of the others: they were taken, and come back."""
+        self._chunks.extendleft(reversed(list(records.cut(self._most_bytes))))
+        self.size += records.size
+
     def take(self) -> Taken:
         """At least one chunk, and more while they fit into a batch."""
         taken = self._chunks.popleft()

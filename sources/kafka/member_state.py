@@ -97,6 +97,16 @@ class MemberState:
         with self._lock:
             self._progress.give_back(taken.offsets, offsets)
 
+    def put_back(self, taken: Taken, offsets: Offsets) -> None:
+        """Hold records again that were taken, in front of the others, but those of partitions that others got
+        meanwhile. offsets: as give_back has them.
+        """
+        with self._lock:
+            kept = taken.without(taken.offsets.keys() - self._progress.lags.keys())
+            self._progress.give_back(kept.offsets, offsets)
+            self._held.put_first(kept)
+            self._lock.notify_all()
+
     def confirm(self, offsets: Offsets) -> None:
         """Every sink has what lies in front of these."""
         with self._lock:
@@ -291,6 +301,7 @@ class MemberState:
             if not self._stopping.is_set():
                 self._stop_if_undelivered(partitions)
             self._progress.drop(partitions)
+            self._held.forget(partitions)  # what was put back while the sinks were waited for
             self._rebalances += 1
 
     def _stop_if_undelivered(self, partitions: Iterable[Partition]) -> None:

@@ -15,6 +15,7 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
+from psql_streamer.registry.options import RegistryOptions
 from sinks.kafka.options import Hosts, Property
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.offsets import Offsets, Partition
@@ -103,13 +104,20 @@ Topics = Annotated[
 ]
 
 
+class SourceRegistryOptions(RegistryOptions):
+    """[source.NAME.registry]. keys: whether keys that begin as framed ones do are read by their schema, too."""
+
+    keys: bool = True
+
+
 class KafkaSourceOptions(SourceOptions):
     """[source.NAME] type = "kafka".
 
     topics: names, or regular expressions that begin with ^. batch_size, batch_bytes: upper bounds of a micro-batch in
     records and bytes. batch_flush_interval: the longest wait of a record for more of them. instance_id: a name of this
     instance in its group that stays over restarts. start_at: where partitions are read from if the group has no offsets
-    yet; a mapping holds the offsets of some. drain_timeout: how long a rebalance waits for the sinks.
+    yet; a mapping holds the offsets of some. drain_timeout: how long a rebalance waits for the sinks. registry: where
+    the schemas of records are that have the frame of a schema registry.
     """
 
     hosts: Hosts
@@ -124,6 +132,7 @@ class KafkaSourceOptions(SourceOptions):
     timeout: Annotated[PositiveDuration, no_longer_than("5m", "librdkafka")] = 10.0
     drain_timeout: Annotated[PositiveDuration, no_longer_than("4m", "max.poll.interval.ms")] = 60.0
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
+    registry: SourceRegistryOptions | None = None
 
     def client_properties(self) -> dict[str, Property]:
         """librdkafka's configuration of every client: a consumer, and what asks the brokers."""

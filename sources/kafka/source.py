@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from confluent_kafka import KafkaException
 
@@ -21,12 +21,17 @@ from sources.kafka.check import findings, make_administrator
 from sources.kafka.committing import Committing
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
+from sources.kafka.framing import make_framed_records
 from sources.kafka.group import GroupMember
 from sources.kafka.look_back import LookBack
 from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.refusals import as_it_came, refusal
 from sources.kafka.subscribed import subscribed, topic_ids
 from sources.kafka.taken import Taken
+
+if TYPE_CHECKING:
+    from sources.kafka.framed import FramedRecords
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +65,7 @@ class KafkaSource(Source):
         self._group: GroupMember | None = None
         self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
         self._before = LookBack(options)
+        self._framed = make_framed_records(name, options)
         self._refused: Sequence[Refused] = ()
         self._ready: deque[Batch] = deque()
         self._refusal: SourceRefused | None = None
@@ -143,8 +149,15 @@ class KafkaSource(Source):
         if self._refusal is not None:
             self._refuse(self._group, self._refusal, timeout)
             return None
+        if self._framed is not None and self._framed.waits(timeout):
+            return None
         taken = self._group.state.take(timeout)
-        if taken is None:
+        if self._framed is not None:
+            if taken is None:
+                self._framed.wait_for_none()
+            else:
+                taken = self._decode(self._framed, self._group, taken)
+        if taken is None or not taken.messages:
             return None
         self._read_taken(self._group, taken)
         if self._refused and not self._put_aside(timeout):
@@ -157,6 +170,22 @@ class KafkaSource(Source):
             raise refusal
         time.sleep(min(timeout, _DRAIN_LOOK_SECONDS))
 
+    def _decode(self, framed: FramedRecords, group: GroupMember, taken: Taken) -> Taken:
+        """What can be read of these, as far as its JSON is about a batch. The others go back: while the registry is
+        away, another instance may get them.
+        """
+        decoded = framed.decode(taken.messages, self._settings.batch_bytes)
+        first, rest = Taken.of(taken.messages[: len(decoded)]), taken.messages[len(decoded) :]
+        if rest:
+            self._offsets = {**self._offsets, **group.state.take_begun()}
+            group.state.put_back(Taken.of(rest), {**self._offsets, **first.offsets})
+            self._refusal = framed.refusal
+        return Taken(decoded, first.size, first.offsets)
+
+    def _records_before(self, message: Message) -> Sequence[Message]:
+        found = self._before.records_before(message)
+        return found if self._framed is None else self._framed.decode_all(found)
+
     def _read_taken(self, group: GroupMember, taken: Taken) -> None:
         # Where others have read on, or an operator has set the group's offset, positions do not keep what was before.
         self._offsets = {**self._offsets, **group.state.take_begun()}
@@ -167,20 +196,20 @@ class KafkaSource(Source):
             return to_position(self._offsets)
 
         stops = not self._settings.dead_letter_topic
-        look_back = self._before.records_before
-        read = self._reader.read(messages, to_position(before), behind, received_at, stops, look_back)
+        read = self._reader.read(messages, to_position(before), behind, received_at, stops, self._records_before)
+        refused = [as_it_came(one, self.name, self._framed is not None) for one in read.refused]
         self._records += read.records
         self._tombstones += read.tombstones
         self._tombstone_deletes += read.tombstone_deletes
         self._leave_out(read.unknown_tombstones)
         self._headers_left_out += read.headers_left_out
         self._ready.extend(read.batches)
-        if read.refused and stops:
+        if refused and stops:
             group.state.give_back(taken, self._offsets)
-            self._refusal = _refusal(read.refused[0], self._settings.group_id)
-        elif read.refused:
-            self._refused = read.refused
-            self._letters.add(read.refused)
+            self._refusal = refusal(refused[0], self._settings.group_id)
+        elif refused:
+            self._refused = refused
+            self._letters.add(refused)
 
     def _leave_out(self, unknown: Sequence[Message]) -> None:
         if unknown:
@@ -245,6 +274,8 @@ class KafkaSource(Source):
         state = group.state.summarize()
         if state.problem:
             return Status(False, state.problem)
+        if self._framed is not None and self._framed.problem:
+            return Status(False, f"records wait: {self._framed.problem}")
         if self._refusal is not None:
             return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
         if not state.partitions:
@@ -269,12 +300,5 @@ class KafkaSource(Source):
             "rebalances": state.rebalances if state else 0,
             "reconnects": max(0, self._starts - 1),
             **({} if lag is None else {"lag_records": lag}),
+            **({} if self._framed is None else self._framed.stats()),
         }
-
-
-def _refusal(refused: Refused, group: str) -> SourceRefused:
-    message = refused.message
-    return SourceRefused(
-        f"the record {message.topic()}[{message.partition()}]@{message.offset()} is no event: {refused.reason}",
-        f"set deadLetterTopic, or set the offset of group {group} behind it",
-    )

@@ -11,34 +11,11 @@ from itertools import islice
 from operator import methodcaller
 
 from psql_streamer.event_reader.parsed import Message
+from sources.kafka.wrapped import Wrapped
 
 
-class Headerless(Message):
+class Headerless(Wrapped):
     """A record as if it had no headers."""
-
-    def __init__(self, message: Message) -> None:
-        self._message = message
-
-    def __len__(self) -> int:
-        return len(self._message)
-
-    def topic(self) -> str:
-        return self._message.topic()
-
-    def partition(self) -> int:
-        return self._message.partition()
-
-    def offset(self) -> int:
-        return self._message.offset()
-
-    def timestamp(self) -> tuple[int, int]:
-        return self._message.timestamp()
-
-    def key(self) -> bytes | None:
-        return self._message.key()
-
-    def value(self) -> bytes | None:
-        return self._message.value()
 
     def headers(self) -> None:
         return None

@@ -55,6 +55,7 @@ TIERS = [
         "psql_streamer.interfaces",
         "psql_streamer.launcher",
         "psql_streamer.metrics",
+        "psql_streamer.registry",
         "psql_streamer.review",
     },
     {"psql_streamer.spark", "sources", "sinks"},

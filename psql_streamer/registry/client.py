@@ -1,0 +1,162 @@
+"""Questions to a schema registry over HTTP. It speaks the protocol of Confluent's, as most others do, too."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import SplitResult
+
+from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable, SchemaError
+from psql_streamer.registry.options import RegistryOptions
+
+_MOST_BYTES = 32 << 20
+"""Of an answer."""
+
+_PIECE_BYTES = 1 << 16
+
+_MISSING = range(40400, 40500)
+"""Error codes that registries give with the status 404. A proxy, or a registry at another path, gives none."""
+
+LOOK_AT_URL = "look at url, and whether the registry runs there"
+_LOG_IN = "look at user and password, or token, and at what the registry lets this user read"
+
+
+class RegistryClient:
+    """Asks the servers in turns, beginning with the one that answered last. For one thread.
+
+    answers: how many there were.
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self.answers = 0
+        self._timeout = options.timeout
+        self._addresses = list(options.addresses)
+        self._headers = _headers(options)
+        self._tls = _tls(options) if any(url.scheme == "https" for url in options.addresses) else None
+
+    def get(self, path: str) -> Mapping[str, Any]:
+        """The object that the registry has at a path. Raises RegistryError, or SchemaError if it has none there."""
+        problems = []
+        for _ in range(len(self._addresses)):
+            try:
+                found = self._ask(self._addresses[0], path)
+                if not isinstance(found, dict):
+                    raise _Silent("its answer is no JSON object")
+            except _Silent as problem:
+                problems.append(f"{self._addresses[0].geturl()}: {problem}")
+                self._addresses.append(self._addresses.pop(0))
+            else:
+                return found
+        raise RegistryUnavailable(f"no answer from the schema registry {'; '.join(problems)}", LOOK_AT_URL)
+
+    def find_problems(self) -> Sequence[str]:
+        """What is wrong with each of the servers. Raises RegistryRefused."""
+        problems = []
+        for address in self._addresses:
+            try:
+                self._ask(address, "/schemas/types")
+            except _Silent as problem:
+                problems.append(f"{address.geturl()}: {problem}")
+            except SchemaError as error:
+                problems.append(f"{address.geturl()}: {error}")
+        return problems
+
+    def _ask(self, address: SplitResult, path: str) -> Any:
+        status, body = self._exchange(address, path)
+        if status in (401, 403):
+            raise RegistryRefused(f"the schema registry {address.geturl()} refuses this client ({status})", _LOG_IN)
+        if status not in (200, 404):
+            raise _Silent(f"it answers with the status {status}")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if status == 404:
+            code = found.get("error_code") if isinstance(found, dict) else None
+            if code not in _MISSING:
+                raise _Silent("it has nothing at this path (status 404), so it may be no schema registry")
+            self.answers += 1
+            raise SchemaError(f"the registry does not have it ({code})")
+        if found is None:
+            raise _Silent("its answer is no JSON")
+        self.answers += 1
+        return found
+
+    def _exchange(self, address: SplitResult, path: str) -> tuple[int, bytes]:
+        connection = self._connect(address)
+        try:
+            connection.request("GET", address.path + path, headers=self._headers)
+            response = connection.getresponse()
+            return response.status, _read(response, time.monotonic() + self._timeout)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Silent(_reason(error)) from None
+        finally:
+            connection.close()
+
+    def _connect(self, address: SplitResult) -> http.client.HTTPConnection:
+        host = address.hostname or ""
+        if address.scheme == "https":
+            return http.client.HTTPSConnection(host, address.port, timeout=self._timeout, context=self._tls)
+        return http.client.HTTPConnection(host, address.port, timeout=self._timeout)
+
+
+class _Silent(Exception):
+    """One server gave no answer, and another one may."""
+
+
+def _headers(options: RegistryOptions) -> dict[str, str]:
+    headers = {
+        "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+        "User-Agent": "psql-streamer",
+        "Connection": "close",
+    }
+    token = options.token.get_secret_value()
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    elif options.user:
+        login = f"{options.user}:{options.password.get_secret_value()}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+    return headers
+
+
+def _tls(options: RegistryOptions) -> ssl.SSLContext:
+    file = options.ca
+    try:
+        context = ssl.create_default_context(cafile=options.ca or None)
+        if options.certificate:
+            file = f"{options.certificate} or {options.key}" if options.key else options.certificate
+            # A key with a password would otherwise ask for it on the terminal.
+            context.load_cert_chain(options.certificate, options.key or None, password="")
+    except (OSError, ValueError) as error:
+        raise RegistryRefused(
+            f"the file {file} cannot be used for TLS with the schema registry ({_reason(error)})",
+            "look at ca, certificate and key: files in the form PEM, and a key without a password",
+        ) from None
+    return context
+
+
+def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """All of the answer. A server that sends a byte now and then is as good as silent."""
+    pieces = []
+    size = 0
+    while piece := response.read1(_PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise _Silent(f"its answer has more than {_MOST_BYTES >> 20} MB")
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer takes too long")
+    return b"".join(pieces)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or 'the handshake failed'}"
+    return getattr(error, "strerror", None) or type(error).__name__
