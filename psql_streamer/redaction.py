@@ -14,15 +14,16 @@ _SHORTEST_PIECE = 4
 _LONG = 6
 
 _SECRET_KEY = re.compile(
-    r"dsn|passw|passphrase|secret|token|credential|jaas|user\.?info|private|(?:ssl|tls)\.?key(?!\.?location|store\.?location)",
+    r"dsn|passw|pwd|passphrase|secret|token|credential|jaas|user\.?info|private|(?:ssl|tls)\.?key(?!\.?location|store\.?location)",
     re.IGNORECASE,
 )
 # user:password@ of a URL. The password runs to the last @ before a space: people forget to encode one.
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*):\S*@", re.IGNORECASE)
-# password=x of libpq and JAAS strings and of URL queries, "password": "x" of JSON, PGPASSWORD=x of shells.
+_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+._-]*://[^\s:/@]*):\S*@", re.IGNORECASE)
+# password=x of libpq and JAAS strings and of URL queries, "password": "x" of JSON, PGPASSWORD=x of shells, PWD=x of
+# ODBC strings, which in a URL are PWD%3Dx.
 _ASSIGNED_PASSWORD = re.compile(
-    r"""(\b[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|jaas\.config)[\w.-]*["']?\s*(?:=>?|:)\s*)"""
-    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|[^\s,;&]+)""",
+    r"""(\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?\s*(?:=>?|:|%3D)\s*)"""
+    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|[^\s,;&]+)""",
     re.IGNORECASE | re.DOTALL,
 )
 

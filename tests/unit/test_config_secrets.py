@@ -277,6 +277,14 @@ def test_the_repr_of_a_configuration_shows_no_secret(tmp_path: Path) -> None:
         ('{"sasl.password": "p w", "x": 1}', '{"sasl.password": ***, "x": 1}'),
         ("ssl.key.password=pw,a=b", "ssl.key.password=***,a=b"),
         ("PGPASSWORD=pw psql", "PGPASSWORD=*** psql"),
+        ("at postgresql+psycopg_async://me:pw@host/db now", "at postgresql+psycopg_async://me:***@host/db now"),
+        ("ibm_db_sa://me:p@w@host", "ibm_db_sa://me:***@host"),
+        ("mssql+pyodbc://h/x?UID=u&PWD=pw&Encrypt=no", "mssql+pyodbc://h/x?UID=u&PWD=***&Encrypt=no"),
+        ("DRIVER={A B};UID=u;PWD={p w;x}}y};Encrypt=no", "DRIVER={A B};UID=u;PWD=***;Encrypt=no"),
+        (
+            "mssql+pyodbc:///?odbc_connect=UID%3Du%3BPWD%3Dp%20w&x=1",
+            "mssql+pyodbc:///?odbc_connect=UID%3Du%3BPWD%3D***&x=1",
+        ),
         ('FATAL: password authentication failed for user "x"', 'FATAL: password authentication failed for user "x"'),
     ],
 )
