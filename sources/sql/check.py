@@ -11,6 +11,7 @@ from psql_streamer.interfaces import Finding, Severity
 from sources.sql.database import Database
 from sources.sql.options import SqlOptions
 from sources.sql.polled_table import PolledTable
+from sources.sql.watched_table import SETTLE_REMEDY, are_writers_told, unsettled_warning
 
 
 def findings(options: SqlOptions, database: Database) -> Iterator[Finding]:
@@ -71,6 +72,8 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
             "that is added with a smaller key than the last one that was read is not seen",
             "nothing to do if the keys ascend; random ones, such as UUIDs, do not: name other columns as its key",
         )
+    if options.settle == 0 and database.kind.settle_seconds and not are_writers_told(database.kind, table, connection):
+        yield Finding(Severity.WARNING, unsettled_warning(table.id), SETTLE_REMEDY)
     if not table.has_index(connection):
         yield Finding(
             Severity.WARNING,

@@ -21,9 +21,25 @@ _PACKAGES = {
     "psycopg": "psycopg[binary]",
     "MySQLdb": "mysqlclient",
     "mysql": "mysql-connector-python",
-    "duckdb_engine": "duckdb-engine",
 }
 """Module of a driver -> the package that has it, where that is called otherwise."""
+
+_DIALECTS = {
+    "bigquery": "sqlalchemy-bigquery",
+    "clickhouse": "clickhouse-sqlalchemy",
+    "cockroachdb": "sqlalchemy-cockroachdb",
+    "databricks": "databricks-sqlalchemy",
+    "db2": "ibm_db_sa",
+    "duckdb": "duckdb-engine",
+    "firebird": "sqlalchemy-firebird",
+    "hana": "sqlalchemy-hana",
+    "ibm_db_sa": "ibm_db_sa",
+    "redshift": "sqlalchemy-redshift",
+    "snowflake": "snowflake-sqlalchemy",
+    "teradatasql": "teradatasqlalchemy",
+    "trino": "trino[sqlalchemy]",
+}
+"""Dialect that SQLAlchemy does not have itself -> the package that brings it."""
 
 _INCLUDED = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql": "postgresql+psycopg2"}
 """Dialects whose driver comes with the service."""
@@ -62,9 +78,10 @@ def _require_driver(url: URL) -> None:
         dialect = url.get_dialect()
         dialect.import_dbapi()
     except sa.exc.NoSuchModuleError:
+        package = _DIALECTS.get(url.get_backend_name())
         raise ValueError(
-            f"names a dialect that SQLAlchemy does not know: {url.drivername}; install the package that brings it, for "
-            f"example pip install {_PACKAGES['duckdb_engine']}"
+            f"names a dialect that SQLAlchemy does not know: {url.drivername}; "
+            + (f"pip install {package}" if package else "install the package that brings it, if there is one")
         ) from None
     except ImportError as error:
         module = (error.name or url.get_driver_name()).partition(".")[0]

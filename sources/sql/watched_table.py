@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 
@@ -9,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from sources.sql.database import ColumnsDiffer, Database
+from sources.sql.engines.engine import AnyEngine
 from sources.sql.options import BEGINNING, NOW, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
 from sources.sql.progress import PIECE_ROWS, Piece
@@ -28,6 +30,21 @@ _MOST_NAMED = 5
 
 _UNKNOWN_SECONDS = 5.0
 """The time after which it is said that the server does not say who writes."""
+
+
+SETTLE_REMEDY = "set settle to more than the longest transaction takes"
+
+log = logging.getLogger(__name__)
+
+
+def are_writers_told(kind: AnyEngine, table: PolledTable, connection: Connection) -> bool:
+    """Whether the server says which transactions write to the table."""
+    return not table.is_query and kind.writers(connection, table.name, table.key) is not None
+
+
+def unsettled_warning(table: str) -> str:
+    """What a table is not safe from with settle = 0, where the server does not say who writes."""
+    return f"rows of {table} that are committed later with smaller keys than others are left out (settle = 0)"
 
 
 class WatchedTable:
@@ -55,9 +72,13 @@ class WatchedTable:
     @property
     def by_time(self) -> str:
         """How long rows are watched, where nothing else decides; in words."""
-        if self._settling.by_writers or not self._settling.seconds:
+        if self._settling.by_writers:
             return ""
         seconds = self._settling.seconds
+        if not seconds and self._database.kind.settle_seconds:
+            return unsettled_warning(self.id)
+        if not seconds:
+            return ""
         return f"rows of {self.id} are read {seconds:g} s after they were seen: the server does not say who writes"
 
     @property
@@ -155,12 +176,13 @@ class WatchedTable:
 
     def _make_settling(self) -> Settling:
         kind, seconds, table = self._database.kind, self._settings.settle, self.table
-        told = not table.is_query and self._database.look(
-            lambda connection: kind.writers(connection, table.name, table.key) is not None,
-            f"asking who writes to {self.id}",
+        told = self._database.look(
+            lambda connection: are_writers_told(kind, table, connection), f"asking who writes to {self.id}"
         )
         if seconds is None:
             seconds = 0.0 if told else kind.settle_seconds
+        elif not seconds and not told and kind.settle_seconds:
+            log.warning("source.%s: %s: %s", self._source, unsettled_warning(self.id), SETTLE_REMEDY)
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:

@@ -286,6 +286,19 @@ def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
     assert database.query(scans)[0][0] == before[0]
 
 
+@pytest.mark.parametrize(("settle", "is_told"), [("0s", True), ("1ms", False), ("auto", False)])
+def test_a_view_that_is_read_without_settling_is_told_to_leave_rows_out(
+    orders: Database, caplog: pytest.LogCaptureFixture, settle: str, is_told: bool
+) -> None:
+    orders.execute("CREATE VIEW seen AS SELECT * FROM orders")
+    left_out = "rows of public.seen that are committed later with smaller keys than others are left out (settle = 0)"
+    entries = "orders", {"table": "seen", "key": "id"}
+    assert (left_out in findings(sql_source(url_of(orders), *entries, settle=settle))) == is_told
+    with polling(orders, *entries, settle=settle) as source:
+        assert (left_out in source.status().reason) == (left_out in caplog.text) == is_told
+        assert "rows of public.orders" not in source.status().reason, "writers of tables are told"
+
+
 def test_check_recommends_the_wal_and_names_what_is_missing(orders: Database) -> None:
     orders.execute("CREATE TABLE loose (a int, b text); CREATE TABLE old (at timestamptz NOT NULL, id int PRIMARY KEY)")
     entries = ["orders", "nowhere", "loose", {"table": "old", "key": ["at", "id"]}]

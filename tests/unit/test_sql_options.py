@@ -48,7 +48,12 @@ def options(**given: Any) -> SqlOptions:
         ("postgresql://me:hunter2@host/shop", "pip install psycopg[binary], or write postgresql+psycopg2://"),
         ("sqlite://", "is a SQLite database in memory"),
         ("sqlite:///:memory:", "is a SQLite database in memory"),
-        ("nothing://me:hunter2@host/shop", "names a dialect that SQLAlchemy does not know: nothing"),
+        (
+            "nothing://me:hunter2@host/shop",
+            "names a dialect that SQLAlchemy does not know: nothing; install the package",
+        ),
+        ("clickhouse://me:hunter2@host/shop", "does not know: clickhouse; pip install clickhouse-sqlalchemy"),
+        ("db2+ibm_db://me:hunter2@host/shop", "does not know: db2+ibm_db; pip install ibm_db_sa"),
         ("oracle+oracledb://me:hunter2@host/shop", "needs a driver that is not installed: pip install oracledb"),
         ("mysql+mysqldb://me:hunter2@host/shop", "needs a driver that is not installed: pip install mysqlclient"),
         ("mssql+pyodbc://me:hunter2@host/shop", "needs a driver that is not installed: pip install pyodbc"),
