@@ -244,14 +244,21 @@ class _Loader:
         sources: Mapping[str, tuple[Any, Section[SourceOptions]]],
         sinks: Mapping[str, tuple[Any, Section[SinkOptions]]],
     ) -> None:
-        """A sink does not write what its source reads."""
+        """A sink does not write what its source reads. The Go service lets it, and its own example does: a file of that
+        service gets a warning.
+        """
+        is_of_go_service = "boltdb" in self._document.tree
         for name, (_, sink) in sinks.items():
             for source in sink.strings("sources") if sink.options is not None else ():
                 of_source = sources[source][1].options if source in sources else None
                 for place in () if of_source is None else of_source.reads():
                     if sink.options is not None and sink.options.may_write(place):
                         circle = f"may write to {place}, which source.{source} reads: its events would never end"
-                        self._problems.add((Kind.SINK.value, name), f"{circle}; give the topics other names")
+                        advice = f"{circle}; give the topics other names"
+                        if is_of_go_service:
+                            self._warnings.append(f"{self._document.where((Kind.SINK.value, name))}: {advice}")
+                        else:
+                            self._problems.add((Kind.SINK.value, name), advice)
 
     def _warn_of_unused(
         self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]

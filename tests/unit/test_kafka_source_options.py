@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from psql_streamer.config import load
+from psql_streamer.config.model import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Position
 from sources.kafka.offsets import Partition, has_reached, of_position, to_position, total_lag
@@ -102,11 +103,11 @@ CIRCLES = {
 }
 
 
-def config_of(folder: Path, sink: str, topics: list[str], hosts: str = "k:9092") -> None:
+def config_of(folder: Path, sink: str, topics: list[str], hosts: str = "k:9092", store: str = "lmdb") -> Config:
     quoted = ", ".join(f'"{topic}"' for topic in topics)
     text = f"""
         http = ":8080"
-        lmdb = "/x"
+        {store} = "/x"
         [source.hop]
         type = "kafka"
         hosts = ["{hosts}"]
@@ -118,7 +119,7 @@ def config_of(folder: Path, sink: str, topics: list[str], hosts: str = "k:9092")
         hosts = ["k:9092"]
         {sink}
         """
-    load(written(folder, text), {})
+    return load(written(folder, text), {})
 
 
 @pytest.mark.parametrize("name", CIRCLES)
@@ -128,6 +129,12 @@ def test_a_sink_that_may_write_what_its_source_reads_is_refused(tmp_path: Path, 
         config_of(tmp_path, sink, topics)
     config_of(tmp_path, sink, topics, hosts="other:9092")
     config_of(tmp_path, sink, ["another"])
+
+
+def test_a_file_of_the_go_service_may_write_what_it_reads_and_is_warned(tmp_path: Path) -> None:
+    sink, topics = CIRCLES["its own topic"]
+    [warning] = [one for one in config_of(tmp_path, sink, topics, store="boltdb").warnings if "never end" in one]
+    assert "sink.k: may write to k:9092/orders, which source.hop reads: its events would never end" in warning
 
 
 def test_a_topic_is_read_once_in_a_group(tmp_path: Path) -> None:
