@@ -242,6 +242,18 @@ def test_columns_that_come_and_go_are_followed(orders: Schema) -> None:
     assert rows_of(batches)[1:] == [{"id": "2", "note": "b", "more": "7"}, {"id": "3", "more": "8"}]
 
 
+@pytest.mark.behaviour("P6")
+def test_no_transaction_is_open_between_polls(every_orders: Schema) -> None:
+    every_orders.execute("INSERT INTO orders (note) VALUES ('a')")
+    sessions = f"SELECT id FROM information_schema.processlist WHERE db = '{every_orders.name}' AND command = 'Sleep'"
+    open_ones = f"SELECT count(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id IN ({sessions})"
+    with polling(every_orders, pollInterval="1h") as source:
+        read_rows(source, 1)
+        read_quiet(source, 0.1)
+        assert every_orders.value(f"SELECT count(*) FROM ({sessions}) AS one") > 0
+        assert every_orders.value(open_ones) == 0
+
+
 def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(every_orders: Schema) -> None:
     with polling(every_orders) as source:
         require_that_deletions_do_not_matter(source, every_orders.execute)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,7 +21,17 @@ from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import SnapshotRequest
 from tests.database import Database
 from tests.encoding import encoder_of
-from tests.sql_sources import execute, identities_of, read, read_quiet, read_rows, rows_of, sql_source, url_of
+from tests.sql_sources import (
+    execute,
+    identities_of,
+    read,
+    read_beside_writers,
+    read_quiet,
+    read_rows,
+    rows_of,
+    sql_source,
+    url_of,
+)
 from tests.started_source import started
 
 
@@ -580,6 +592,33 @@ def test_writers_of_sqlite_are_not_held_up_and_lose_nothing(file: Path) -> None:
         count = sum(at % 5 + 1 for at in range(60))
         batches += read(source, lambda more: sum(map(len, batches + more)) >= count)
     assert [row["id"] for row in rows_of(batches)] == [str(key) for key in range(1, count + 1)]
+
+
+@pytest.mark.behaviour("P2")
+def test_rows_of_sqlites_writers_who_take_turns_come_all_and_in_the_order_of_their_keys(file: Path) -> None:
+    shop = sqlite_shop(file)
+    shop.run(f"CREATE TABLE orders (id {shop.serial}, note text)")
+
+    def write(seed: int, ended: threading.Event) -> None:
+        moments = random.Random(seed)
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
+            while not ended.is_set():
+                connection.execute("BEGIN IMMEDIATE")
+                for _ in range(moments.randint(1, 4)):
+                    connection.execute("INSERT INTO orders (note) VALUES ('n')")
+                time.sleep(moments.uniform(0, 0.005))
+                connection.rollback() if moments.random() < 0.2 else connection.commit()
+                time.sleep(moments.uniform(0, 0.005))
+
+    def keys() -> list[int]:
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
+            return [key for (key,) in connection.execute("SELECT id FROM orders ORDER BY id")]
+
+    with started(shop.source(pollInterval="5ms", batchSize=7)) as source:
+        batches = read_beside_writers(source, write, lambda: len(keys()), 0.1)
+    found = [int(row["id"] or 0) for row in rows_of(batches)]
+    assert len(found) > 50
+    assert found == keys()
 
 
 def test_check_warns_of_keys_that_are_given_again(file: Path) -> None:
