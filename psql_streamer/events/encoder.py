@@ -18,6 +18,7 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.events.addresses import Topics, headers_of, keyed_by, topics_of
 from psql_streamer.events.assembling import Encoded, Single, assemble
 from psql_streamer.events.digits import to_digits
+from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, key_left_out
 from psql_streamer.events.few import FewRecords
 from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, commit_of
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
@@ -63,7 +64,8 @@ class Encoder:
     identity's, as KeyColumns takes it. headers: whether every record carries its identity as headers, too.
     unchanged: what becomes of TOASTed values that an update left alone. transaction_topic: where the records go that
     say where transactions begin and end, in a format that has them. schema_topic: where new shapes of tables go. In
-    both topics `{source}` stands for the source's name. timestamps: which ones records get.
+    both topics `{source}` stands for the source's name. timestamps: which ones records get. excluded_columns: those
+    that no event has.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Encoder:
         transaction_topic: str = "",
         schema_topic: str = "",
         timestamps: Timestamps = "write",
+        excluded_columns: ExcludedColumns | None = None,
     ) -> None:
         self._format = format
         self._router = router
@@ -85,7 +88,9 @@ class Encoder:
         self._schema_topic = SourceTopic("schemaTopic", schema_topic) if schema_topic else None
         self._timestamps = timestamps
         own = vars(type(format)).get("row_by_row", False)
-        self._row_by_row = own and timestamps == "write" and not (format.tombstones or transaction_topic)
+        self._excluded_columns = excluded_columns or ExcludedColumns()
+        by_columns = format.tombstones or transaction_topic or self._excluded_columns
+        self._row_by_row = own and timestamps == "write" and not by_columns
         self._json = RowJson()
         self._plans: dict[str, SourcePlans] = {}
         policy = unchanged or Unchanged()
@@ -162,6 +167,8 @@ class Encoder:
         table = cells_of(batch.changes)
         if not table.rows:
             return
+        if self._excluded_columns:
+            table = self._excluded_columns.leave_out(table)
         plans = self._plans_of(batch.source.name).of(table.shapes)
         plans.refuse_rows(table)
         if len(plans.of_way) != 1 or not plans.ways.all():
@@ -278,6 +285,7 @@ class Encoder:
         if names is None:
             names = self._key.find(relation)
         if names is None:
+            self._require_key_columns(relation)
             return tuple(index for index, column in enumerate(columns) if column.key)
         places = {column.name: index for index, column in enumerate(columns)}
         missing = [column for column in names if column not in places]
@@ -288,9 +296,13 @@ class Encoder:
             )
         return tuple(places[column] for column in names)
 
+    def _require_key_columns(self, relation: Relation) -> None:
+        if lost := self._excluded_columns.keys_of(relation):
+            raise SinkRefused(key_left_out(relation, lost[0]), KEY_LEFT_OUT_REMEDY)
+
     def _schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
         """Those of the tables whose events go somewhere."""
-        for change in batch.schema_changes:
+        for change in map(self._excluded_columns.narrow, batch.schema_changes):
             if not self._routes(batch, change.relation):
                 continue
             key, value = schema_change_key(change), schema_change_json(change, batch)

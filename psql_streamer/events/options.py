@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from psql_streamer.entry_points import NameRefused
 from psql_streamer.events.encoder import Encoder
+from psql_streamer.events.excluded_columns import ExcludedColumns
 from psql_streamer.events.format import Format, FormatOptions
 from psql_streamer.events.formats import format_class
 from psql_streamer.events.key_columns import ANY_TABLE, KeyColumns
@@ -85,6 +86,7 @@ class EventOptions(SinkOptions):
     topic_prefix: str = ""
     topic_fallback: str = ""
     exclude_tables: Tables = ()
+    exclude_columns: Tables = ()
     message_topic: str = ""
     transaction_topic: str = ""
     schema_topic: str = ""
@@ -121,6 +123,7 @@ class EventOptions(SinkOptions):
             self.transactions_to,
             self.schema_topic,
             timestamps,
+            ExcludedColumns(self.exclude_columns),
         )
 
     def make_format(self) -> Format:
@@ -233,6 +236,7 @@ class EventOptions(SinkOptions):
                 raise ValueError(f"key.{entry}: is empty; name at least one column")
         KeyColumns(self.key_columns)
         self.unchanged_policy()
+        ExcludedColumns(self.exclude_columns)
         return self
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from psql_streamer.errors import SinkRefused
+from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, key_left_out
 from psql_streamer.events.format import KEYLESS_REMEDY
 from psql_streamer.events.formats import format_class
 from psql_streamer.events.key_columns import ANY_TABLE, KeyColumns
@@ -47,6 +48,7 @@ class KafkaReview:
         yield from limit_findings(self._rules_of_columns())
         yield from limit_findings(self._refusals)
         yield from limit_findings(self._missing_key_columns())
+        yield from limit_findings(self._keys_left_out())
         yield from self._keyless_tables()
         yield from self._shared_topics()
 
@@ -86,17 +88,19 @@ class KafkaReview:
         return self._suggest(entry, names)
 
     def _rules_of_columns(self) -> Iterator[Finding]:
-        """Rules of `unchanged` that fit no column."""
-        rules = [rule for rule in self._options.unchanged if rule != ANY_COLUMN]
+        """Rules of `unchanged` and `excludeColumns` that fit no column."""
+        options = self._options
+        rules = [("unchanged", rule) for rule in options.unchanged if rule != ANY_COLUMN]
+        rules += [("excludeColumns", rule) for rule in options.exclude_columns]
         if not rules:
             return
         by_column = defaultdict[str, list[Relation]](list)
         for relation in self._relations:
             for column in relation.columns:
                 by_column[column.name].append(relation)
-        for rule in rules:
+        for section, rule in rules:
             if not _fits_some_column(rule, by_column):
-                what = f'unchanged: "{rule}" fits no column of a published table{self._nearest_rule(rule, by_column)}'
+                what = f'{section}: "{rule}" fits no column of a published table{self._nearest_rule(rule, by_column)}'
                 yield Finding(Severity.WARNING, what, self._correct_column())
 
     def _nearest_rule(self, rule: str, columns: Mapping[str, Sequence[Relation]]) -> str:
@@ -131,6 +135,14 @@ class KafkaReview:
         if names:
             known = {column.name for column in relation.columns}
             yield from ((where, name) for name in names if name not in known)
+
+    def _keys_left_out(self) -> Iterator[Finding]:
+        """Tables of whose key events lack a column."""
+        excluded = ExcludedColumns(self._options.exclude_columns)
+        for routed in self._routed:
+            by_own_key = not self._keys.find(routed.relation) and any(route.key is None for route in routed.routes)
+            if by_own_key and (lost := excluded.keys_of(routed.relation)):
+                yield Finding(Severity.ERROR, key_left_out(routed.relation, lost[0]), KEY_LEFT_OUT_REMEDY)
 
     def _keyless_tables(self) -> Iterator[Finding]:
         """Tables that the format cannot take."""
