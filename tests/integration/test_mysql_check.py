@@ -86,6 +86,25 @@ def own_server() -> Iterator[BinlogServer]:
 
 
 @pytest.mark.behaviour("B6")
+@pytest.mark.parametrize(
+    ("shown", "refusal"),
+    [
+        ("10.4.34-MariaDB", "MariaDB 10.4.34-MariaDB.*10.5.0 is the oldest that is supported"),
+        ("8.0.13", "MySQL 8.0.13.*8.0.14 is the oldest that is supported"),
+    ],
+)
+def test_a_server_that_is_too_old_is_refused(shown: str, refusal: str) -> None:
+    """MariaDB says that it is whatever version it is told to be."""
+    with (
+        EmbeddedMariadb(settings={"version": shown}) as server,
+        fresh_schema(server.host, server.port, (10, 4), "s") as schema,
+    ):
+        assert any(re.search(refusal, found) for found in findings(schema))
+        with pytest.raises(SourceRefused, match=refusal):
+            source_of(schema).start(None)
+
+
+@pytest.mark.behaviour("B6")
 def test_a_server_without_a_binary_log_is_refused() -> None:
     settings = {"skip_log_bin": "1", "log_slave_updates": "OFF"}
     server = EmbeddedMariadb(settings=settings)
