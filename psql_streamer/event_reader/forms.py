@@ -65,6 +65,8 @@ class Event(Struct, gc=False):
     GTID: str | None = None
     File: str | None = None
     Position: Number = 0
+    ServerID: Number | None = None
+    Thread: Number | None = None
     Seq: _Seq | None = None
     Part: _Part | None = None
     Parts: _Parts | None = None
@@ -100,8 +102,8 @@ def _parse_event(value: bytes) -> Parsed:
         origin = Origin(kind_of_source, event.Host, event.Database)
         transaction = event.Transaction if xid is None else str(xid)
     else:
-        log = in_binary_log(event.GTID, event.File, event.Position, commit)
-        origin, transaction, place = Origin(log.kind, event.Host, event.Database, log.name), log.id, log.place
+        log = in_binary_log(event.GTID, event.File, event.Position, commit, event.ServerID)
+        origin, transaction, place = log.origin(event.Host, event.Database), log.id, log.place
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -125,6 +127,7 @@ def _parse_event(value: bytes) -> Parsed:
         details,
         snapshot_of(event),
         _part_of(event.Part, event.Parts),
+        event.Thread or 0,
     )
 
 
@@ -161,6 +164,8 @@ class _EnvelopeSource(Struct):
     gtid: str | None = None
     file: str | None = None
     pos: Number = 0
+    server_id: Number | None = None
+    thread: Number | None = None
 
 
 class _EnvelopeMessage(Struct, rename={"content_base64": "contentBase64"}):
@@ -201,8 +206,8 @@ def _parse_envelope(value: bytes) -> Parsed:
         transaction = source.transaction if source.xid is None else str(source.xid)
         place = source.place if source.lsn is None else _lsn(source.lsn)
     else:
-        log = in_binary_log(source.gtid, source.file, source.pos, source.commit)
-        origin, transaction, place = Origin(log.kind, "", source.db, log.name), log.id, log.place
+        log = in_binary_log(source.gtid, source.file, source.pos, source.commit, source.server_id)
+        origin, transaction, place = log.origin("", source.db), log.id, log.place
     return Parsed(
         origin,
         event.schema,
@@ -220,6 +225,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         details,
         None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
         _part_of(source.part, source.parts),
+        source.thread or 0,
     )
 
 
@@ -243,6 +249,8 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     gtid: str | None = None
     file: str = ""
     pos: Number = 0
+    server_id: Number | None = None
+    thread: Number | None = None
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
@@ -299,8 +307,8 @@ def _of_debezium(event: _Debezium) -> Parsed:
     place: int | None
     transaction: str | None
     if source.file:
-        log = in_binary_log(source.gtid, source.file, source.pos, None)
-        origin, schema = Origin(source.connector, "", source.db, log.name), source.db
+        log = in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
+        origin, schema = log.origin("", source.db), source.db
         commit, place, transaction = number_of(source.gtid), log.place, log.id
     else:
         origin, schema, place = Origin(source.connector, "", source.db), source.schema, source.lsn
@@ -322,6 +330,7 @@ def _of_debezium(event: _Debezium) -> Parsed:
         unchanged,
         details,
         _snapshot_of_debezium(kind, source),
+        thread=source.thread or 0,
     )
 
 

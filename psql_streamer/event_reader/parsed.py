@@ -22,6 +22,11 @@ class Origin(NamedTuple):
     host: str
     database: str
     log_name: str = ""
+    server_id: int = 0
+
+    def of_any_server(self) -> Origin:
+        """Without the server: after a failover, tables are those that they were."""
+        return self._replace(server_id=0) if self.server_id else self
 
 
 class Parsed(NamedTuple):
@@ -30,7 +35,7 @@ class Parsed(NamedTuple):
     commit, moment, id, place, seq: as the model has them; None for what the record does not say. uuid: 36 characters,
     or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker. snapshot:
     that the row is of; its id is empty where the record's value does not say it. part: which part of its change the row
-    is, and of how many.
+    is, and of how many. thread: as the model has it.
     """
 
     origin: Origin
@@ -49,6 +54,7 @@ class Parsed(NamedTuple):
     details: MarkerDetails | None = None
     snapshot: SnapshotRows | None = None
     part: tuple[int, int] | None = None
+    thread: int = 0
 
 
 class MarkerDetails(NamedTuple):
@@ -64,12 +70,15 @@ class NoEventError(Exception):
 
 
 class Transaction(NamedTuple):
-    """What stands for a transaction of records. id: None for one that has none. snapshot: of rows that are of none."""
+    """What stands for a transaction of records. id: None for one that has none. snapshot: of rows that are of none.
+    thread: as the model has it.
+    """
 
     commit: int
     moment: int
     id: str | None
     snapshot: SnapshotRows | None = None
+    thread: int = 0
 
 
 class RowNotes(NamedTuple):

@@ -117,7 +117,7 @@ class Tables:
 
     def find_current(self, origin: Origin, schema: str, name: str) -> Table:
         """The shape that a table has, for a change that does not say it."""
-        full_name = origin, schema, name
+        full_name = origin.of_any_server(), schema, name
         return (self._known.get(full_name) or self._meet(full_name, (), ())).current
 
     def note(self, table: Table, bits: Sequence[int]) -> None:
@@ -157,7 +157,7 @@ class Tables:
     def _find(
         self, origin: Origin, schema: str, name: str, values: Names, key: Names, unchanged: Sequence[str], whole: bool
     ) -> Layout:
-        full_name = origin, schema, name
+        full_name = origin.of_any_server(), schema, name
         known = self._known.get(full_name) or self._meet(full_name, values, key)
         table = known.current
         sought = values, key, tuple(unchanged), whole
