@@ -24,9 +24,12 @@ class Origin(NamedTuple):
     log_name: str = ""
     server_id: int = 0
 
-    def of_any_server(self) -> Origin:
-        """Without the server: after a failover, tables are those that they were."""
-        return self._replace(server_id=0) if self.server_id else self
+    @property
+    def home(self) -> tuple[str, str]:
+        """What holds tables. Rows of a snapshot say less of their origin than changes of the same table, and a failover
+        changes the server.
+        """
+        return self.host, self.database
 
 
 class Parsed(NamedTuple):

@@ -49,9 +49,9 @@ class _Row(NamedTuple):
     offset: int
 
     @property
-    def full_name(self) -> tuple[Origin, str, str]:
+    def full_name(self) -> tuple[tuple[str, str], str, str]:
         """Which table it is of."""
-        return self.origin.of_any_server(), self.schema, self.table
+        return self.origin.home, self.schema, self.table
 
 
 @dataclass(slots=True)

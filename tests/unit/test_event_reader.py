@@ -28,6 +28,8 @@ from psql_streamer.model import (
     Column,
     Position,
     Relation,
+    RowOp,
+    SnapshotRows,
     SourceInfo,
     TextType,
     Transactions,
@@ -242,6 +244,55 @@ def test_records_of_several_servers_stay_as_they_are_and_in_the_order_of_their_k
         assert [one.value_bytes for one in again if one.key_bytes == key] == [
             one.value_bytes for one in records if one.key_bytes == key
         ]
+
+
+def binlog_snapshot() -> Batch:
+    """Rows of a snapshot of the table of binlog_batch."""
+    batch = binlog_batch("mysql")
+    (rows,) = batch.changes
+    uuids = np.array([b"6ba7b810-9dad-51d1-80b4-00c04fd430c%d" % row for row in range(3)], "S36")
+    return replace(
+        batch,
+        transactions=Transactions(
+            *(batch.transactions.commit, batch.transactions.commit_ts),
+            snapshots=dict.fromkeys(range(2), SnapshotRows("orders-1", False)),
+        ),
+        changes=(replace(rows, place=None, op=np.full(3, RowOp.READ, np.uint8), uuid=uuids),),
+    )
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_a_hop_leaves_rows_of_a_snapshot_of_mysql_as_they_are(form: str) -> None:
+    first = written(form, binlog_snapshot(), headers=True)
+    found = read(first, EventReader("test"))
+    assert not found.refused
+    again = [record for one in found.batches for record in written(form, one, headers=True)]
+    assert [record.key_bytes for record in again] == [record.key_bytes for record in first]
+    events, expected = list(map(event_of, again)), list(map(event_of, first))
+    if form == "debezium":
+        for event in (*events, *expected):  # the record's offset stands for Seq
+            event["source"].pop("row")
+    assert events == expected
+    kept = ("snapshot", "uuid")
+    assert [[dict(one.given_headers or ())[name] for name in kept] for one in again] == [
+        [dict(one.given_headers or ())[name] for name in kept] for one in first
+    ]
+
+
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_a_table_is_the_same_in_its_snapshot_and_in_the_binary_log(form: str) -> None:
+    records = [
+        replace(record, at=at)
+        for at, record in enumerate(
+            one for batch in (binlog_snapshot(), binlog_batch("mysql")) for one in written(form, batch)
+        )
+    ]
+    reader = EventReader("hop")
+    found = reader.read(records, BEFORE, lambda _: AFTER, 1.0, stops=False)
+    assert len(shapes_told(found)) == 1
+    gone = reader.read([Record(b'{"id":9}', None, 9)], BEFORE, lambda _: AFTER, 1.0, False, lambda _: records)
+    assert (gone.tombstone_deletes, gone.unknown_tombstones) == (1, [])
 
 
 def test_records_of_several_servers_of_mariadb_are_one_batch_because_each_gtid_names_its_server() -> None:
