@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
 from psql_streamer.event_reader.parsed import (
@@ -26,7 +26,7 @@ from psql_streamer.event_reader.parsed import (
 )
 from psql_streamer.event_reader.placeholders import is_placeholder
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import OUTSIDE, POSTGRESQL, Kind, Marker, RowOp, SnapshotRows
+from psql_streamer.model import MARIADB, MYSQL, OUTSIDE, POSTGRESQL, Kind, Marker, RowOp, SnapshotRows
 
 Parse = Callable[[bytes], Parsed]
 """Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
@@ -65,6 +65,8 @@ class Event(Struct, gc=False):
     GTID: str | None = None
     File: str | None = None
     Position: Number = 0
+    ServerID: Number | None = None
+    Thread: Number | None = None
     Seq: _Seq | None = None
     Part: _Part | None = None
     Parts: _Parts | None = None
@@ -100,8 +102,8 @@ def _parse_event(value: bytes) -> Parsed:
         origin = Origin(kind_of_source, event.Host, event.Database)
         transaction = event.Transaction if xid is None else str(xid)
     else:
-        log = in_binary_log(event.GTID, event.File, event.Position, commit)
-        origin, transaction, place = Origin(log.kind, event.Host, event.Database, log.name), log.id, log.place
+        log = in_binary_log(event.GTID, event.File, event.Position, commit, event.ServerID)
+        origin, transaction, place = log.origin(event.Host, event.Database), log.id, log.place
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -125,6 +127,7 @@ def _parse_event(value: bytes) -> Parsed:
         details,
         snapshot_of(event),
         _part_of(event.Part, event.Parts),
+        event.Thread or 0,
     )
 
 
@@ -158,9 +161,11 @@ class _EnvelopeSource(Struct):
     snapshot: str | None = None
     snapshot_id: str | None = None
     uuid: str = ""
-    gtid: str | None = None
+    gtid: str | UnsetType | None = UNSET
     file: str | None = None
     pos: Number = 0
+    server_id: Number | None = None
+    thread: Number | None = None
 
 
 class _EnvelopeMessage(Struct, rename={"content_base64": "contentBase64"}):
@@ -195,14 +200,18 @@ def _parse_envelope(value: bytes) -> Parsed:
     if not isinstance(kind, RowOp):
         said = event.message or _EnvelopeMessage("")
         details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
+    gtid = None if source.gtid is UNSET else source.gtid
     if source.file is None:
         of_others = source.transaction, source.commit, source.place
-        origin = Origin(kind_of_origin((source.xid, source.commit_lsn, source.lsn), of_others), "", source.db)
+        kind_of_source = kind_of_origin((source.xid, source.commit_lsn, source.lsn), of_others)
+        if source.gtid is None:  # of a row of a snapshot, which lies in no file
+            kind_of_source = MYSQL
+        origin = Origin(kind_of_source, "", source.db)
         transaction = source.transaction if source.xid is None else str(source.xid)
         place = source.place if source.lsn is None else _lsn(source.lsn)
     else:
-        log = in_binary_log(source.gtid, source.file, source.pos, source.commit)
-        origin, transaction, place = Origin(log.kind, "", source.db, log.name), log.id, log.place
+        log = in_binary_log(gtid, source.file, source.pos, source.commit, source.server_id)
+        origin, transaction, place = log.origin("", source.db), log.id, log.place
     return Parsed(
         origin,
         event.schema,
@@ -220,6 +229,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         details,
         None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
         _part_of(source.part, source.parts),
+        source.thread or 0,
     )
 
 
@@ -243,6 +253,8 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     gtid: str | None = None
     file: str = ""
     pos: Number = 0
+    server_id: Number | None = None
+    thread: Number | None = None
     transaction: Number | None = None
     lsn: Number | None = None
     sequence: str | None = None
@@ -279,6 +291,10 @@ _decode_debezium = msgspec.json.Decoder(_Debezium).decode
 _decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
 
+_OF_BINARY_LOGS = (MYSQL, MARIADB)
+"""Connectors whose `db` is the table's schema."""
+
+
 def _parse_debezium(value: bytes) -> Parsed:
     return _of_debezium(_decode_debezium(value))
 
@@ -299,11 +315,12 @@ def _of_debezium(event: _Debezium) -> Parsed:
     place: int | None
     transaction: str | None
     if source.file:
-        log = in_binary_log(source.gtid, source.file, source.pos, None)
-        origin, schema = Origin(source.connector, "", source.db, log.name), source.db
+        log = in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
+        origin, schema = log.origin("", source.db), source.db
         commit, place, transaction = number_of(source.gtid), log.place, log.id
     else:
-        origin, schema, place = Origin(source.connector, "", source.db), source.schema, source.lsn
+        origin = Origin(source.connector, "", source.db, server_id=source.server_id or 0)
+        schema, place = source.db if source.connector in _OF_BINARY_LOGS else source.schema, source.lsn
         commit = _commit_in(source.sequence) or source.lsn
         transaction = None if source.transaction is None else str(source.transaction)
     return Parsed(
@@ -322,12 +339,17 @@ def _of_debezium(event: _Debezium) -> Parsed:
         unchanged,
         details,
         _snapshot_of_debezium(kind, source),
+        thread=source.thread or 0,
     )
 
 
 def _snapshot_of_debezium(kind: Kind, source: _DebeziumSource) -> SnapshotRows | None:
-    """Rows for which the connector names the transaction that it read them in are READ rows of that transaction."""
-    if source.connector != POSTGRESQL or (source.transaction, source.lsn) != (None, None):
+    """Rows for which the connector names the transaction that it read them in are READ rows of that transaction, and
+    those for which it names a place in a binary log are of that place.
+    """
+    if source.connector not in (POSTGRESQL, *_OF_BINARY_LOGS) or source.file:
+        return None
+    if (source.transaction, source.lsn) != (None, None):
         return None
     if kind is not RowOp.READ and not (kind is RowOp.DELETE and source.snapshot == _INCREMENTAL):
         return None

@@ -22,6 +22,14 @@ class Origin(NamedTuple):
     host: str
     database: str
     log_name: str = ""
+    server_id: int = 0
+
+    @property
+    def home(self) -> tuple[str, str]:
+        """What holds tables. Rows of a snapshot say less of their origin than changes of the same table, and a failover
+        changes the server.
+        """
+        return self.host, self.database
 
 
 class Parsed(NamedTuple):
@@ -30,7 +38,7 @@ class Parsed(NamedTuple):
     commit, moment, id, place, seq: as the model has them; None for what the record does not say. uuid: 36 characters,
     or none. new, old: the rows. unchanged: columns whose value an update left alone. details: of a marker. snapshot:
     that the row is of; its id is empty where the record's value does not say it. part: which part of its change the row
-    is, and of how many.
+    is, and of how many. thread: as the model has it.
     """
 
     origin: Origin
@@ -49,6 +57,7 @@ class Parsed(NamedTuple):
     details: MarkerDetails | None = None
     snapshot: SnapshotRows | None = None
     part: tuple[int, int] | None = None
+    thread: int = 0
 
 
 class MarkerDetails(NamedTuple):
@@ -64,12 +73,15 @@ class NoEventError(Exception):
 
 
 class Transaction(NamedTuple):
-    """What stands for a transaction of records. id: None for one that has none. snapshot: of rows that are of none."""
+    """What stands for a transaction of records. id: None for one that has none. snapshot: of rows that are of none.
+    thread: as the model has it.
+    """
 
     commit: int
     moment: int
     id: str | None
     snapshot: SnapshotRows | None = None
+    thread: int = 0
 
 
 class RowNotes(NamedTuple):

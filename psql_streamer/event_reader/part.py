@@ -231,7 +231,7 @@ class Part:
 
     def _transaction(self, parsed: Parsed, message: Message) -> int:
         """The number of its transaction: that of the change before it, or a new one."""
-        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot
+        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot, parsed.thread
         if not self._transactions or self._transactions[-1] != transaction:
             self._transactions.append(Transaction(*transaction))
         return len(self._transactions) - 1
@@ -270,8 +270,9 @@ class Part:
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
+        origin = self.origin
         return Batch(
-            SourceInfo(self.origin.kind, name, self.origin.host, self.origin.database, log_name=self.origin.log_name),
+            SourceInfo(origin.kind, name, origin.host, origin.database, "", origin.server_id, origin.log_name),
             position,
             self._describe_transactions(),
             cells,
@@ -306,6 +307,7 @@ class Part:
             np.array([one.moment for one in found], np.int64),
             pa.array(ids, pa.binary()) if named else None,
             snapshots={tx: one.snapshot for tx, one in enumerate(found) if one.snapshot is not None},
+            threads=np.array([one.thread for one in found]) if any(one.thread for one in found) else None,
         )
 
 

@@ -56,7 +56,7 @@ def _fields(events: Sequence[Event]) -> Plain | None:
         and None not in seq
         and None not in place
         and (not all_uuids or (set(map(len, uuids)) == {UUID_LENGTH} and are_uuids(all_uuids, len(uuids))))
-        and not any(event.Unchanged or event.Part is not None for event in events)
+        and not any(event.Unchanged or event.Part is not None or event.File is not None for event in events)
     )
     if not is_plain:
         return None

@@ -15,7 +15,7 @@ from psql_streamer.model import Column, Relation, TextType
 
 Names = tuple[str, ...]
 NO_NAMES: Names = ()
-_Name = tuple[Origin, str, str]
+_Name = tuple[tuple[str, str], str, str]
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +117,7 @@ class Tables:
 
     def find_current(self, origin: Origin, schema: str, name: str) -> Table:
         """The shape that a table has, for a change that does not say it."""
-        full_name = origin, schema, name
+        full_name = origin.home, schema, name
         return (self._known.get(full_name) or self._meet(full_name, (), ())).current
 
     def note(self, table: Table, bits: Sequence[int]) -> None:
@@ -157,7 +157,7 @@ class Tables:
     def _find(
         self, origin: Origin, schema: str, name: str, values: Names, key: Names, unchanged: Sequence[str], whole: bool
     ) -> Layout:
-        full_name = origin, schema, name
+        full_name = origin.home, schema, name
         known = self._known.get(full_name) or self._meet(full_name, values, key)
         table = known.current
         sought = values, key, tuple(unchanged), whole
@@ -236,8 +236,8 @@ _MOST_LAYOUTS = 1000
 
 def id_of(name: _Name) -> str:
     """Tables of one name come from several databases, and any of the names may hold any character."""
-    origin, schema, table = name
-    return json.dumps([origin.host, origin.database, schema, table], ensure_ascii=False)
+    home, schema, table = name
+    return json.dumps([*home, schema, table], ensure_ascii=False)
 
 
 def _bits_of(column: Column) -> int:

@@ -48,6 +48,11 @@ class _Row(NamedTuple):
     key: bytes | None
     offset: int
 
+    @property
+    def full_name(self) -> tuple[tuple[str, str], str, str]:
+        """Which table it is of."""
+        return self.origin.home, self.schema, self.table
+
 
 @dataclass(slots=True)
 class _Known:
@@ -64,7 +69,7 @@ class _Known:
     def note(self, row: _Row, gone: bool) -> None:
         """The next row of the partition."""
         last, self.last = self.last, row
-        if not self.several and last is not None and last[:_TABLE_FIELDS] != row[:_TABLE_FIELDS]:
+        if not self.several and last is not None and last.full_name != row.full_name:
             self.several, self.looked = True, False
         if row.key is None:
             return
@@ -83,7 +88,7 @@ class _Known:
     def note_last(self, rows: Sequence[tuple[_Row, bool]]) -> None:
         """The last rows of the partition, each with whether it is gone. Some of them, or all, were noted before."""
         known = self.last
-        tables = {row[:_TABLE_FIELDS] for row in (*(row for row, _ in rows), known) if row is not None}
+        tables = {row.full_name for row in (*(row for row, _ in rows), known) if row is not None}
         self.several = self.several or len(tables) > 1
         for row, gone in rows:
             self.note(row, gone)
@@ -98,10 +103,6 @@ class _Known:
         if self.several or not self.looked or self.last is None or _is_of_another_table(key, self.last.key):
             return Tombstone.UNKNOWN
         return self.last
-
-
-_TABLE_FIELDS = 3
-"""Of a _Row: the first ones name its table."""
 
 
 def _is_of_another_table(key: bytes, known: bytes | None) -> bool:

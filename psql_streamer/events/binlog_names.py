@@ -1,15 +1,20 @@
-"""What events say of transactions and places in a binary log: GTIDs, files and offsets, as JSON by columns."""
+"""What events say of transactions and places in a binary log: GTIDs, servers, files and offsets, as JSON by columns."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.text import join, name
+from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.model import MARIADB, SourceInfo, Transactions
 
+_MARIADB_GTID = re.compile(rb"[0-9]+-(0|[1-9][0-9]{0,9})-[0-9]+")
 _OFFSET_BITS = np.uint64(32)
 _OFFSET = 0xFFFF_FFFF
 
@@ -32,9 +37,20 @@ def server_ids(source: SourceInfo, transactions: Transactions) -> pa.Array:
     """The id of the server that each transaction was made on: MariaDB's GTIDs have it, domain-server-number."""
     if source.kind != MARIADB:
         return pa.array([b"%d" % source.server_id] * len(transactions), pa.binary())
-    own = b"%d" % source.server_id  # of rows of a snapshot, which are of no transaction
-    ids = transactions.id_texts().to_pylist()
-    return pa.array([own if gtid is None else gtid.split(b"-")[1] for gtid in ids], pa.binary())
+    own = b"%d" % source.server_id  # of what has no GTID, as rows of a snapshot
+    found = (_MARIADB_GTID.fullmatch(gtid or b"") for gtid in transactions.id_texts().to_pylist())
+    return pa.array([own if gtid is None else gtid[1] for gtid in found], pa.binary())
+
+
+def server_members(source: SourceInfo, transactions: Transactions, server_id: bytes, thread: bytes) -> list[Fragment]:
+    """Members for the server and the session that made each transaction; nothing for what is not known.
+
+    server_id, thread: what they are called.
+    """
+    servers = _member(server_id, server_ids(source, transactions))
+    if transactions.threads is None:
+        return [servers]
+    return [servers, _member(thread, to_digits(transactions.threads))]
 
 
 def files(source: SourceInfo, places: NDArray[np.uint64]) -> pa.Array:
@@ -56,6 +72,11 @@ def file_offsets(places: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def file_offset(place: int) -> int:
     """The same of one place."""
     return place & _OFFSET
+
+
+def _member(called: bytes, digits: pa.Array) -> pa.Array:
+    """No server and no session has the number 0."""
+    return pc.if_else(pc.equal(digits, b"0"), pa.scalar(b"", pa.binary()), join(b',"%s":' % called, digits))
 
 
 def _file(source: SourceInfo, number: int) -> bytes:

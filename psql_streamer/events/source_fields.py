@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtid_of, gtids
+from psql_streamer.events.binlog_names import (
+    file_of,
+    file_offset,
+    file_offsets,
+    files,
+    gtid_of,
+    gtids,
+    server_members,
+)
 from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
 from psql_streamer.events.json.text import join, name
@@ -243,7 +251,10 @@ class OtherFields(SourceFields):
 
 
 class BinlogFields(OtherFields):
-    """Of a binary log: the id is the GTID, a place the file and the offset in it."""
+    """Of a binary log: the id is the GTID, a place the file and the offset in it.
+
+    A transaction also has the server that it was made on, and the session there.
+    """
 
     event_names = Names("GTID", "Commit", "Position")
     other_names = Names("gtid", "commit", "pos")
@@ -257,11 +268,19 @@ class BinlogFields(OtherFields):
     def id_of(self, transactions: Transactions, tx: int) -> str | None:
         return gtid_of(self._source, transactions, tx)
 
+    def render_event_members(self, transactions: Transactions) -> pa.Array:
+        named = super().render_event_members(transactions)
+        return join(named, *server_members(self._source, transactions, b"ServerID", b"Thread"))
+
     def render_event_places(self, places: Numbers | None) -> Fragment:
         return self._render_places(places, b"File", b"Position")
 
     def render_event_place(self, place: int) -> bytes:
         return self._render_place(place, b"File", b"Position")
+
+    def render_envelope_members(self, transactions: Transactions) -> pa.Array:
+        named = super().render_envelope_members(transactions)
+        return join(named, *server_members(self._source, transactions, b"server_id", b"thread"))
 
     def render_envelope_places(self, places: Numbers | None) -> Fragment:
         return self._render_places(places, b"file", b"pos")

@@ -124,6 +124,8 @@ def transaction_to_json(transactions: Transactions, tx: int) -> Line:
         line["origin"] = {"name": origin.name, "commit_lsn": origin.commit_lsn}
     if (snapshot := transactions.snapshots.get(tx)) is not None:
         line["snapshot"] = {"id": snapshot.id, "on_demand": snapshot.on_demand}
+    if transactions.threads is not None and transactions.threads[tx]:
+        line["thread"] = int(transactions.threads[tx])
     return line
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, UNCOUNTED
 from psql_streamer.model import (
@@ -37,7 +38,7 @@ from psql_streamer.trial.value_json import array_of_json
 _OPS = {op.action: op for op in RowOp}
 _IDENTITIES = {identity.name.lower(): identity for identity in ReplicaIdentity}
 _SIDES = ("before", "after")
-_OF_TRANSACTION = ("commit", "commit_time", "xid", "origin", "snapshot")
+_OF_TRANSACTION = ("commit", "commit_time", "xid", "origin", "snapshot", "thread")
 _NOWHERE = SourceInfo(POSTGRESQL, "db1", "localhost", "postgres")
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -205,7 +206,12 @@ def _transactions(given: Sequence[Line]) -> Transactions:
             for tx, one in enumerate(given)
             if one["snapshot"]
         },
+        _threads([one["thread"] for one in given]),
     )
+
+
+def _threads(given: Sequence[int | None]) -> NDArray[np.int64] | None:
+    return np.array([thread or 0 for thread in given], np.int64) if any(given) else None
 
 
 def _microseconds(text: str | None) -> int:

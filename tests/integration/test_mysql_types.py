@@ -147,22 +147,27 @@ def test_events_say_where_a_change_comes_from(every_schema: Schema, form: str) -
     insert = f"{gtid.rpartition('-')[0]}-" if kind == "mariadb" else f"{schema.value('SELECT @@server_uuid')}:"
     first, second, truncate = _events(batches, form)
     file = schema.query("SHOW BINARY LOGS")[-1][0]
+    threads = {thread if kind == "mysql" else "left out"}
     if form == "event":
         assert first["GTID"].startswith(insert)
         assert (first["File"], first["Schema"], first["Seq"], second["Seq"]) == (file, schema.name, 0, 1)
         assert truncate["Position"] > first["Position"] > 4
         assert began <= datetime.fromisoformat(first["Timestamp"]).timestamp() < time.time() + 1
         assert first["Commit"] == int(re.split("[-:]", first["GTID"])[-1])
+        assert {one["ServerID"] for one in (first, second, truncate)} == {server}
+        assert {one.get("Thread", "left out") for one in (first, second, truncate)} == threads
         return
     block = first["source"]
     assert began <= block["ts_ms"] / 1000 < time.time() + 1, "the time of the commit"
     assert block["gtid"].startswith(insert)
     assert (block["file"], block["pos"] > 4) == (file, True)
+    assert {one["source"]["server_id"] for one in (first, second, truncate)} == {server}
+    if form == "envelope":
+        assert {one["source"].get("thread", "left out") for one in (first, second, truncate)} == threads
     if form == "debezium":
-        assert (block["connector"], block["db"], block["table"], block["server_id"]) == (kind, schema.name, "t", server)
+        assert (block["connector"], block["db"], block["table"]) == (kind, schema.name, "t")
         assert (block["row"], second["source"]["row"], truncate["op"]) == (0, 1, "t")
-        threads = {one["source"]["thread"] for one in (first, second, truncate)}
-        assert threads == ({thread} if kind == "mysql" else {None})
+        assert {one["source"]["thread"] for one in (first, second, truncate)} == {thread if kind == "mysql" else None}
         assert "schema" not in block
 
 

@@ -126,6 +126,9 @@ FIELDS = st.fixed_dictionaries(
         "Before": st.just({"id": 1}),
         "Snapshot": st.just("s"),
         "GTID": st.just("1-1-1"),
+        "File": st.just("binlog.000007"),
+        "ServerID": st.sampled_from([0, 1, 2, None, -1, "1"]),
+        "Thread": st.sampled_from([0, 41, 42, None, 1 << 63]),
     },
 )
 
@@ -221,6 +224,12 @@ def test_what_a_json_column_may_hold_is_the_same_together_and_one_by_one(list_: 
     assert together == one_by_one
     (_, refused, count) = cast(Any, together)[0]
     assert (refused, count) == (([3], 3) if "N" in list_ or "I" in list_ else ([], 5))
+
+
+def test_records_that_name_a_file_of_a_binary_log_are_of_it_together_as_one_by_one() -> None:
+    of_log = {"GTID": "1-1-1", "File": "binlog.000007", "Position": 4, "ServerID": 1, "Thread": 41}
+    together, one_by_one = both_ways([record(at, {"id": at}, **of_log) for at in range(3)])
+    assert together == one_by_one
 
 
 def test_one_moment_may_be_written_in_several_ways() -> None:

@@ -105,7 +105,7 @@ def test_rows_of_snapshots_and_changes_of_several_sources_come_back() -> None:
         assert one.transactions.commit_ts.tolist() == given.transactions.commit_ts.tolist()
 
 
-def test_transactions_keep_their_ids_times_and_origins() -> None:
+def test_transactions_keep_their_ids_times_origins_and_sessions() -> None:
     batch = replace(
         mixed_batch(),
         transactions=Transactions(
@@ -113,6 +113,7 @@ def test_transactions_keep_their_ids_times_and_origins() -> None:
             np.array([-1], np.int64),
             pa.array([b"uuid:1"], pa.binary()),
             {0: ReplicationOrigin("origin", 77)},
+            threads=np.array([41]),
         ),
     )
     [found] = read(lines_of(batch))
@@ -120,6 +121,8 @@ def test_transactions_keep_their_ids_times_and_origins() -> None:
     assert found.transactions.commit_ts.tolist() == [-1]
     assert found.transactions.id_of(0) == "uuid:1"
     assert found.transactions.origins == batch.transactions.origins
+    assert found.transactions.threads is not None
+    assert found.transactions.threads.tolist() == [41]
 
 
 @pytest.mark.parametrize(

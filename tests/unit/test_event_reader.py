@@ -28,6 +28,8 @@ from psql_streamer.model import (
     Column,
     Position,
     Relation,
+    RowOp,
+    SnapshotRows,
     SourceInfo,
     TextType,
     Transactions,
@@ -141,8 +143,8 @@ GTIDS = {
 }
 
 
-def binlog_batch(flavor: str) -> Batch:
-    """Two transactions of a binary log, of which the second has two rows."""
+def binlog_batch(flavor: str, server_id: int = 7) -> Batch:
+    """Two transactions of a binary log, of which the second has two rows. On MySQL the sessions 41 and 42 made them."""
     gtid = GTIDS[flavor]
     kind = TextType("int", PostgresType(OIDS["int4"]))
     table = Relation("shop.orders", "shop", "orders", (Column("id", kind, key=True),))
@@ -150,9 +152,14 @@ def binlog_batch(flavor: str) -> Batch:
     ids = [gtid % number if gtid else b"binlog.000007:%d" % (number % (1 << 32)) for number in commit.tolist()]
     changes = Changes.of_new_rows(table, [pa.array([b"1", b"2", b"3"], pa.binary())], np.array([0, 1, 1], np.int32))
     return Batch(
-        SourceInfo(flavor.split()[0], "test", "db.example", "", log_name="binlog"),
+        SourceInfo(flavor.split()[0], "test", "db.example", "", server_id=server_id, log_name="binlog"),
         BEFORE,
-        Transactions(commit, np.array([5_000_000, 6_000_000]), pa.array(ids, pa.binary())),
+        Transactions(
+            commit,
+            np.array([5_000_000, 6_000_000]),
+            pa.array(ids, pa.binary()),
+            threads=None if flavor == "mariadb" else np.array([41, 42]),
+        ),
         (replace(changes, place=np.array([(7 << 32) | 500, (7 << 32) | 1000, (7 << 32) | 1000], np.uint64)),),
         nbytes=100,
     )
@@ -169,6 +176,157 @@ def test_a_hop_leaves_events_of_a_binary_log_as_they_are(form: str, flavor: str)
     assert [(record.key_bytes, record.value_bytes) for record in again] == [
         (record.key_bytes, record.value_bytes) for record in first
     ]
+
+
+SERVERS_AND_SESSIONS = {"mysql": [(7, 41), (7, 42), (7, 42)], "mariadb": [(1, None)] * 3}
+"""Of binlog_batch. MariaDB's GTID names the server, and its binary log has no session."""
+
+
+def server_and_session(record: Record) -> tuple[object, object]:
+    """What an event of any format says of them."""
+    event = event_of(record)
+    block = event.get("source", event)
+    names = ("server_id", "thread") if "source" in event else ("ServerID", "Thread")
+    return block.get(names[0]), block.get(names[1])
+
+
+@pytest.mark.behaviour("B1", "G1")
+@pytest.mark.parametrize("flavor", SERVERS_AND_SESSIONS)
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_events_of_a_binary_log_say_server_and_session_before_and_after_a_hop(form: str, flavor: str) -> None:
+    first = [record for record in written(form, binlog_batch(flavor)) if record.value_bytes]
+    assert list(map(server_and_session, first)) == SERVERS_AND_SESSIONS[flavor]
+    for other in ("event", "envelope", "debezium"):
+        again = [record for one in read(first).batches for record in written(other, one)]
+        assert list(map(server_and_session, again)) == SERVERS_AND_SESSIONS[flavor]
+
+
+def test_a_server_and_a_session_that_are_not_known_are_left_out() -> None:
+    batch = binlog_batch("mysql", server_id=0)
+    batch = replace(batch, transactions=replace(batch.transactions, threads=np.array([0, 42])))
+    first, second, _ = map(event_of, written("event", batch))
+    assert (first.keys() & {"ServerID", "Thread"}, second.keys() & {"ServerID", "Thread"}) == (set(), {"Thread"})
+    first, second, _ = (event_of(record)["source"] for record in written("envelope", batch))
+    assert (first.keys() & {"server_id", "thread"}, second.keys() & {"server_id", "thread"}) == (set(), {"thread"})
+
+
+@pytest.mark.parametrize("form", ["event", "envelope"])
+def test_events_of_a_binary_log_without_server_and_session_stay_as_they_are(form: str) -> None:
+    batch = binlog_batch("mysql", server_id=0)
+    batch = replace(batch, transactions=replace(batch.transactions, threads=None))
+    first = written(form, batch)
+    assert not any(name in (record.value_bytes or b"").lower() for record in first for name in (b"server", b"thread"))
+    found = read(first, EventReader("test"))
+    assert [record.value_bytes for one in found.batches for record in written(form, one)] == [
+        record.value_bytes for record in first
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["event", "envelope"]),
+    st.lists(st.tuples(st.sampled_from([0, 7, 8]), st.sampled_from([0, 41, 42]), st.integers(0, 2)), min_size=1),
+)
+def test_records_of_several_servers_stay_as_they_are_and_in_the_order_of_their_keys(
+    form: str, made: list[tuple[int, int, int]]
+) -> None:
+    records = []
+    for at, (server, thread, key) in enumerate(made):
+        batch = binlog_batch("mysql", server)
+        batch = replace(batch, transactions=replace(batch.transactions, threads=np.array([thread, thread])))
+        records.append(replace(written(form, batch)[at % 3], at=at, key_bytes=b"%d" % key))
+    found = read(records, EventReader("test"))
+    assert not found.refused
+    assert {batch.source.server_id for batch in found.batches} == {server for server, _, _ in made}
+    assert [len(batch.schema_changes) for batch in found.batches] == [1] + [0] * (len(found.batches) - 1)
+    again = [record for one in found.batches for record in written(form, one)]
+    for key in {record.key_bytes for record in records}:
+        assert [one.value_bytes for one in again if one.key_bytes == key] == [
+            one.value_bytes for one in records if one.key_bytes == key
+        ]
+
+
+def binlog_snapshot() -> Batch:
+    """Rows of a snapshot of the table of binlog_batch."""
+    batch = binlog_batch("mysql")
+    (rows,) = batch.changes
+    uuids = np.array([b"6ba7b810-9dad-51d1-80b4-00c04fd430c%d" % row for row in range(3)], "S36")
+    return replace(
+        batch,
+        transactions=Transactions(
+            *(batch.transactions.commit, batch.transactions.commit_ts),
+            snapshots=dict.fromkeys(range(2), SnapshotRows("orders-1", False)),
+        ),
+        changes=(replace(rows, place=None, op=np.full(3, RowOp.READ, np.uint8), uuid=uuids),),
+    )
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_a_hop_leaves_rows_of_a_snapshot_of_mysql_as_they_are(form: str) -> None:
+    first = written(form, binlog_snapshot(), headers=True)
+    found = read(first, EventReader("test"))
+    assert not found.refused
+    again = [record for one in found.batches for record in written(form, one, headers=True)]
+    assert [record.key_bytes for record in again] == [record.key_bytes for record in first]
+    events, expected = list(map(event_of, again)), list(map(event_of, first))
+    if form == "debezium":
+        for event in (*events, *expected):  # the record's offset stands for Seq
+            event["source"].pop("row")
+    assert events == expected
+    kept = ("snapshot", "uuid")
+    assert [[dict(one.given_headers or ())[name] for name in kept] for one in again] == [
+        [dict(one.given_headers or ())[name] for name in kept] for one in first
+    ]
+
+
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_a_table_is_the_same_in_its_snapshot_and_in_the_binary_log(form: str) -> None:
+    records = [
+        replace(record, at=at)
+        for at, record in enumerate(
+            one for batch in (binlog_snapshot(), binlog_batch("mysql")) for one in written(form, batch)
+        )
+    ]
+    reader = EventReader("hop")
+    found = reader.read(records, BEFORE, lambda _: AFTER, 1.0, stops=False)
+    assert len(shapes_told(found)) == 1
+    gone = reader.read([Record(b'{"id":9}', None, 9)], BEFORE, lambda _: AFTER, 1.0, False, lambda _: records)
+    assert (gone.tombstone_deletes, gone.unknown_tombstones) == (1, [])
+
+
+def test_records_of_several_servers_of_mariadb_are_one_batch_because_each_gtid_names_its_server() -> None:
+    row = next(record for record in written("event", binlog_batch("mariadb")))
+    records = [
+        replace(row, value_bytes=json.dumps(event_of(row) | {"GTID": f"0-{server}-23", "ServerID": server}).encode())
+        for server in (1, 2, 1)
+    ]
+    (batch,) = read(records).batches
+    assert [event_of(record)["ServerID"] for record in written("event", batch)] == [1, 2, 1]
+
+
+def test_a_tombstone_behind_rows_of_two_servers_is_a_delete_of_their_table() -> None:
+    records = [
+        replace(written("event", binlog_batch("mysql", server))[0], at=at, key_bytes=b"k%d" % at)
+        for at, server in enumerate([7, 8])
+    ]
+    found = EventReader("hop").read(
+        [*records, Record(b'{"id":9}', None, 2)], BEFORE, lambda _: AFTER, 1.0, stops=False, look_back=lambda _: records
+    )
+    assert (found.tombstone_deletes, found.unknown_tombstones) == (1, [])
+    delete = event_of(written("event", found.batches[-1])[-1])
+    assert (delete["Action"], delete["Table"], delete["ServerID"]) == ("delete", "orders", 8)
+
+
+@pytest.mark.parametrize(("gtid", "server"), [("0-1-23", 1), ("0-01-23", 5), ("٠-٣-23", 5), (None, 5)])
+def test_the_server_of_mariadb_is_that_of_the_gtid_if_there_is_one(gtid: str | None, server: int) -> None:
+    (_, record, _) = (one for one in written("debezium", binlog_batch("mariadb")) if one.value_bytes)
+    event = event_of(record)
+    event["source"] |= {"gtid": gtid, "server_id": 5}
+    ((batch,), *_) = read([replace(record, value_bytes=json.dumps(event).encode())])
+    for form in ("event", "envelope", "debezium"):
+        (again,) = (one for one in written(form, batch) if one.value_bytes)
+        assert server_and_session(again) == (server, None)
 
 
 def test_debezium_events_of_a_binary_log_keep_table_gtid_file_and_position() -> None:
@@ -230,7 +388,7 @@ def test_an_event_of_the_go_service_is_read() -> None:
     assert batch.transactions.commit_ts.tolist() == [1795338000123456]
     (record,) = written("event", batch)
     again = json.loads(record.value_bytes or b"")
-    assert again["UUID"] == uuid
+    assert (again["UUID"], again["Timestamp"]) == (uuid, "2026-11-22T09:00:00.123456Z")
     assert again["Columns"] == event["Columns"]
     assert again["XID"] is None
 
