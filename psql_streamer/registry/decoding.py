@@ -8,7 +8,13 @@ from typing import Any
 
 from psql_streamer.registry.avro import make_avro_decoder
 from psql_streamer.registry.client import RegistryClient
-from psql_streamer.registry.errors import MissingSchemaError, RegistryRefused, RegistryUnavailable, SchemaError
+from psql_streamer.registry.errors import (
+    MissingSchemaError,
+    RegistryError,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaError,
+)
 from psql_streamer.registry.schemas import AVRO, JSON, PROTOBUF, Schema, fetch_schema
 
 Decode = Callable[[bytes], bytes]
@@ -59,6 +65,9 @@ class Decoders:
             self._missed.pop(schema, None)
             _forget_first(self._failed)
             self._failed[schema] = time.monotonic(), str(error)
+            raise
+        except RegistryError:
+            self._missed.pop(schema, None)  # who fails now and then may not know what it says it lacks
             raise
         self._failed.pop(schema, None)
         self._missed.pop(schema, None)

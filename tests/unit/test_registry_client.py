@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -144,6 +145,22 @@ def test_a_schema_that_the_registry_has_a_moment_later_is_waited_for_and_others_
     monkeypatch.undo()
     with pytest.raises(SchemaError, match=r"does not have it \(40403\)"):
         known.find(11)
+
+
+def test_a_registry_that_fails_meanwhile_is_waited_for_anew(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = decoders(server.url)
+    with pytest.raises(RegistryUnavailable, match="does not have schema 9 yet"):
+        known.find(9)
+    server.fault = lambda: (503, b"")
+    with pytest.raises(RegistryUnavailable, match="status 503"):
+        known.find(9)
+    server.fault = None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + decoding._BEHIND_SECONDS)
+    with pytest.raises(RegistryUnavailable, match="does not have schema 9 yet"):
+        known.find(9)
 
 
 def test_a_server_that_does_not_have_a_schema_is_not_the_last_one_to_be_asked(server: RegistryServer) -> None:
