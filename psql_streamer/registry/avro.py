@@ -24,8 +24,8 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 
 _BROKEN = (IndexError, ValueError, RecursionError, OverflowError, struct.error, MemoryError)
 
-_MOST_EMPTY = 1_000
-"""Items of an array beyond the bytes of its record: items of no bytes, such as nulls."""
+_MOST_EMPTY = 100
+"""Items of an array beyond its bytes: items of no bytes, such as nulls. A few bytes could say millions of them."""
 
 
 def make_avro_decoder(text: str, references: Sequence[str]) -> Callable[[bytes], bytes]:
@@ -39,7 +39,7 @@ def make_avro_decoder(text: str, references: Sequence[str]) -> Callable[[bytes],
         read = _Compiler(named).compile(json.loads(text), "")
     except SchemaError:
         raise
-    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError, OverflowError):
         raise SchemaError("it is no schema of Avro") from None
 
     def decode(payload: bytes) -> bytes:
@@ -281,6 +281,7 @@ _UUID_BYTES = 16
 def _array(read_item: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []
+        start = at
         while True:
             count, at = _read_count(data, at)
             if not count:
@@ -288,6 +289,8 @@ def _array(read_item: Read) -> Read:
             for _ in range(count):
                 item, at = read_item(data, at)
                 found.append(item)
+            if len(found) > at - start + _MOST_EMPTY:
+                raise _BrokenError(_TOO_MANY)
 
     return read
 
@@ -313,8 +316,11 @@ def _read_count(data: bytes, at: int) -> tuple[int, int]:
         count = -count
         _, at = _read_long(data, at)
     if count > len(data) + _MOST_EMPTY:
-        raise _BrokenError("an array or a map has more items than bytes")
+        raise _BrokenError(_TOO_MANY)
     return count, at
+
+
+_TOO_MANY = "an array or a map has more items than bytes"
 
 
 def _union(branches: Sequence[Read], null: int | None) -> Read:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
-from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable, SchemaError
+from psql_streamer.registry.errors import MissingSchemaError, RegistryRefused, RegistryUnavailable, SchemaError
 from psql_streamer.registry.options import RegistryOptions
 
 _MOST_BYTES = 32 << 20
@@ -40,18 +40,26 @@ class RegistryClient:
         self._tls = _tls(options) if any(url.scheme == "https" for url in options.addresses) else None
 
     def get(self, path: str) -> Mapping[str, Any]:
-        """The object that the registry has at a path. Raises RegistryError, or SchemaError if it has none there."""
+        """The object that the registry has at a path. Raises RegistryError, or MissingSchemaError if no server that
+        answers has one there.
+        """
         problems = []
-        for _ in range(len(self._addresses)):
+        missing = None
+        for address in list(self._addresses):
             try:
-                found = self._ask(self._addresses[0], path)
+                found = self._ask(address, path)
                 if not isinstance(found, dict):
                     raise _Silent("its answer is no JSON object")
             except _Silent as problem:
-                problems.append(f"{self._addresses[0].geturl()}: {problem}")
-                self._addresses.append(self._addresses.pop(0))
+                problems.append(f"{address.geturl()}: {problem}")
+                self._addresses.remove(address)
+                self._addresses.append(address)
+            except MissingSchemaError as error:  # this server may be behind the others
+                missing = error
             else:
                 return found
+        if missing is not None:
+            raise missing
         raise RegistryUnavailable(f"no answer from the schema registry {'; '.join(problems)}", LOOK_AT_URL)
 
     def find_problems(self) -> Sequence[str]:
@@ -81,7 +89,7 @@ class RegistryClient:
             if code not in _MISSING:
                 raise _Silent("it has nothing at this path (status 404), so it may be no schema registry")
             self.answers += 1
-            raise SchemaError(f"the registry does not have it ({code})")
+            raise MissingSchemaError(f"the registry does not have it ({code})")
         if found is None:
             raise _Silent("its answer is no JSON")
         self.answers += 1

@@ -27,5 +27,9 @@ class SchemaError(Exception):
     """The registry does not have a schema, or nothing can be read by it. The text says why, and has no values."""
 
 
+class MissingSchemaError(SchemaError):
+    """The registry does not have it. A server that is behind the others may have it a moment later."""
+
+
 class NotOfSchemaError(Exception):
     """Bytes that are not of their schema. The text says why, and has no values."""

@@ -19,6 +19,7 @@ def _is_url(text: str) -> str:
     try:
         url = urlsplit(text)
         is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        (url.hostname or "").encode("idna")  # names that no resolver takes: an empty part, or one that is too long
     except ValueError:
         is_url = False
     if not is_url or any(character.isspace() or not character.isprintable() for character in text):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import importlib
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from psql_streamer.registry.errors import RegistryRefused, SchemaError
+from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable, SchemaError
 
 _MAIN = "schema-of-the-record.proto"
 _PROTOC_SECONDS = 60
@@ -123,9 +124,7 @@ def _compile(text: str, references: Mapping[str, str]) -> list[FileDescriptorPro
         )
     with tempfile.TemporaryDirectory(prefix="psql-streamer-protoc") as folder:
         for name, content in {**_known_texts(), **references, _MAIN: text}.items():
-            path = Path(folder, _inside(name))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+            _write(Path(folder, _inside(name)), content)
         out = Path(folder, "descriptors")
         command = [
             *(sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", "--include_imports"),
@@ -137,10 +136,28 @@ def _compile(text: str, references: Mapping[str, str]) -> list[FileDescriptorPro
             )
         except subprocess.TimeoutExpired:
             raise SchemaError(f"protoc has not read it within {_PROTOC_SECONDS} s") from None
+        if run.returncode < 0:
+            raise RegistryUnavailable(f"protoc was ended by signal {-run.returncode}", "look at the free memory")
         if run.returncode or not out.exists():
             said = run.stderr.strip().splitlines()
             raise SchemaError(f"protoc does not read it ({said[0] if said else run.returncode})")
         return list(FileDescriptorSet.FromString(out.read_bytes()).file)
+
+
+def _write(path: Path, content: str) -> None:
+    """A file of the schema. RegistryUnavailable if the disk does not take it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, "utf-8")
+    except UnicodeEncodeError:
+        raise SchemaError("the text or the name of one of its files is not Unicode") from None
+    except OSError as error:
+        if error.errno in _OF_NAMES:
+            raise SchemaError("it refers to a file by a name that is none") from None
+        raise RegistryUnavailable(f"files for protoc cannot be written: {error.strerror}", "look at TMPDIR") from None
+
+
+_OF_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 
 def _known_texts() -> Mapping[str, str]:

@@ -13,6 +13,9 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 _MOST_REFERENCES = 1_000
 
+_LARGEST_ID = (1 << 31) - 1
+"""Ids are Java's integers. Registries say of others what they say of a path that they do not have."""
+
 
 class Schema(NamedTuple):
     """kind: AVRO, JSON or PROTOBUF. references: texts by the names under which schemas refer to them, each behind those
@@ -26,6 +29,8 @@ class Schema(NamedTuple):
 
 def fetch_schema(client: RegistryClient, schema: int | str) -> Schema:
     """Ask for a schema by its id, or by its GUID. Raises RegistryError and SchemaError."""
+    if isinstance(schema, int) and schema > _LARGEST_ID:
+        raise SchemaError("no registry has an id as large as this")
     path = f"/schemas/ids/{schema}" if isinstance(schema, int) else f"/schemas/guids/{schema}"
     found = client.get(path)
     kind = str(found.get("schemaType") or AVRO)
@@ -48,17 +53,18 @@ def _fetch_references(client: RegistryClient, schema: Mapping[str, Any], form: s
         if len(found) == _MOST_REFERENCES:
             raise SchemaError(f"it refers to more than {_MOST_REFERENCES} others")
         found[name] = ""  # schemas that refer to each other in a circle end here
-        other = client.get(f"/subjects/{quote(subject, safe='')}/versions/{version}{form}")
+        other = client.get(f"/subjects/{subject}/versions/{version}{form}")
         _fetch_references(client, other, form, found)
         del found[name]
         found[name] = _text_of(other)
 
 
 def _references_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """The name, the subject as it stands in a path, and the version of each."""
     try:
         for one in schema.get("references") or ():
-            yield str(one["name"]), str(one["subject"]), int(one["version"])
-    except (KeyError, TypeError, ValueError):
+            yield str(one["name"]), quote(str(one["subject"]), safe=""), int(one["version"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise SchemaError("its references are not as a registry writes them") from None
 
 

@@ -83,7 +83,12 @@ def _record_timestamps(images: Images) -> pa.Array:
     if given is None:
         return pa.nulls(len(images.rows), pa.timestamp("us", "UTC"))
     times = given[images.rows]
-    return pa.array(times * 1000, pa.timestamp("us", "UTC"), mask=times == NO_RECORD_TIME)
+    given_none = (times == NO_RECORD_TIME) | (times < _FIRST_MILLISECOND) | (times > _LAST_MILLISECOND)
+    return pa.array(np.where(given_none, 0, times) * 1000, pa.timestamp("us", "UTC"), mask=given_none)
+
+
+_FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999, which Python's and Spark's calendars have. A record may have any number."""
 
 
 def _record_headers(images: Images) -> pa.Array:

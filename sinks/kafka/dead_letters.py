@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import fields_of
 from sinks.kafka.delivery import Delivery, Rejections
-from sinks.kafka.errors import REJECTED
+from sinks.kafka.errors import REJECTED, TOO_LARGE
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.shipment import Shipment
 
@@ -140,7 +140,7 @@ def _outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
 
 
 def _can_shrink(letter: _Letter, error: KafkaError) -> bool:
-    return error.code() == KafkaError.MSG_SIZE_TOO_LARGE and len(letter) > 0
+    return error.code() in TOO_LARGE and len(letter) > 0
 
 
 def _halved(letter: _Letter) -> _Letter:

@@ -10,7 +10,7 @@ from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
 from sinks.kafka.connection_errors import UNREACHABLE, not_let_in
 
 REJECTED: Mapping[int, str] = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes",
+    KafkaError.MSG_SIZE_TOO_LARGE: 'raise the topic\'s max.message.bytes (and kafka."message.max.bytes", if it is set)',
     KafkaError.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
     KafkaError.INVALID_RECORD: "look at the topic's settings (a compacted topic takes no record without a key)",
     KafkaError.INVALID_TIMESTAMP: "look at the topic's message.timestamp settings and at both clocks",
@@ -18,6 +18,9 @@ REJECTED: Mapping[int, str] = {
     KafkaError._INVALID_DIFFERENT_RECORD: "look at the topic's settings",
 }
 """The record, or one that shared its request, can never be delivered; with what could be done about it."""
+
+TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+"""Of those: the request was too large for the topic, or a record of it. By max.message.bytes, or by segment.bytes."""
 
 REFUSED: Mapping[int, str] = {
     **not_let_in("sink"),

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from psql_streamer.binary_columns import offsets
 from psql_streamer.model import Index
-from sinks.kafka.errors import REJECTED
+from sinks.kafka.errors import REJECTED, TOO_LARGE
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
 
@@ -43,14 +43,16 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
         and (
             ((place := _place(failure, records)) in told and failure.error.code() in _TOLD_APART)
             or of_partition[place] == 1
-            or (size >= request_bytes and failure.error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+            or (size >= request_bytes and failure.error.code() in TOO_LARGE)
         )
     ]
 
 
 def sizes_of(records: Outgoing, at: Index) -> Index:
-    """Bytes of keys and values."""
-    found: Index = (np.diff(offsets(records.values))[at] + np.diff(offsets(records.keys))[at]).astype(np.int64)
+    """Bytes of keys, values and headers."""
+    found: Index = np.zeros(len(at), np.int64)
+    for column in (records.keys, records.values, *records.headers.values()):
+        found += np.diff(offsets(column))[at]
     return found
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError
 
 from psql_streamer.model import Index
-from sinks.kafka.errors import REJECTED
+from sinks.kafka.errors import TOO_LARGE
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
@@ -26,7 +26,10 @@ _PART = 4
 _SMALLEST_BYTES = 4 << 10
 """Below it, writing record by record costs little more."""
 
-_TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+_OFTEN_SECONDS = 60.0
+"""Large records that come within so long of each other are worth smaller requests: each step to find one takes a new
+client, which has its first answer after half a second.
+"""
 
 
 class RequestSize:
@@ -35,12 +38,13 @@ class RequestSize:
     A request is rejected for its size if it is larger than the topic's max.message.bytes. That may be the request's
     fault, or that of one record in it. Smaller requests tell: what is still too large when it is alone in a request
     explains why the larger request with it was rejected. What no such record explains was the request's fault, and
-    requests stay as small as that needs.
+    requests stay as small as that needs. They also stay small where large records come often.
     """
 
     def __init__(self, properties: Mapping[str, str], log: logging.Logger) -> None:
         self._given = self.bytes = int(resolve_properties(properties, [_NAME])[_NAME])
         self._steps: list[_Step] = []
+        self._explained = -_OFTEN_SECONDS
         self._log = log
 
     @property
@@ -48,12 +52,16 @@ class RequestSize:
         """What a client has in place of its own."""
         return {} if self.bytes == self._given else {_NAME: str(self.bytes)}
 
+    @property
+    def is_tried(self) -> bool:
+        """Whether requests are smaller for a shipment that has yet to be written."""
+        return bool(self._steps)
+
     def lower(self, failed: Sequence[Failed], shipment: Shipment) -> bool:
         """Whether smaller requests may help, which those from now on are. failed: some of the shipment's records."""
-        codes = {failure.error.code() for failure in failed if failure.error.code() in REJECTED}
-        if codes != {_TOO_LARGE} or self.bytes <= _SMALLEST_BYTES:
+        at = np.array([failure.place for failure in failed if failure.error.code() in TOO_LARGE])
+        if not len(at) or self.bytes <= _SMALLEST_BYTES:
             return False
-        at = np.array([failure.place for failure in failed if failure.error.code() == _TOO_LARGE])
         step = _Step.of(shipment.records, at, self.bytes)
         if max(map(len, step.parts)) == 1:
             return False
@@ -67,24 +75,33 @@ class RequestSize:
         return True
 
     def settle(self, shipments: Iterable[Shipment]) -> None:
-        """All records of these are written, but for those that are rejected."""
+        """All records of these are written, but for those that are rejected. Others that were too large were given up,
+        or cut: they say nothing.
+        """
         if not self._steps:
             return
+        size = self._steps[0].size
         rejected = [
-            (shipment.records.values, [at for at, error in shipment.rejected.items() if error.code() == _TOO_LARGE])
+            (shipment.records.values, [at for at, error in shipment.rejected.items() if error.code() in TOO_LARGE])
             for shipment in shipments
         ]
-        guilty = [step.size for step in self._steps if not step.is_explained_by(rejected)]
+        guilty = [step.size for step in self._steps if step.is_of(rejected) and not step.is_explained_by(rejected)]
         if guilty:
             self.bytes = min(guilty) // _PART
+        elif not self._comes_often():
+            self.bytes = size
+        self._steps.clear()
+        if self.bytes != size:
             self._log.warning(
                 'requests have up to %d bytes from now on: set "%s" = %d under the sink\'s kafka, or raise the '
-                "topic's max.message.bytes",
+                "topic's max.message.bytes, and segment.bytes if it is smaller",
                 *(self.bytes, _NAME, self.bytes),
             )
-        else:
-            self.bytes = self._steps[0].size
-        self._steps.clear()
+
+    def _comes_often(self) -> bool:
+        """Whether the record before the one that explains the steps was found a short time ago."""
+        before, self._explained = self._explained, time.monotonic()
+        return self._explained - before < _OFTEN_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,10 @@ class _Step:
         parts = np.split(at, np.flatnonzero((place[:, 1:] != place[:, :-1]).any(0)) + 1)
         requests = [max(1, int(sizes_of(records, part).sum()) // size) for part in parts]
         return cls(size, records.values, parts, requests)
+
+    def is_of(self, shipments: Iterable[tuple[pa.Array, Sequence[int]]]) -> bool:
+        """Whether it was of one of these."""
+        return any(values is self.values for values, _ in shipments)
 
     def is_explained_by(self, rejected: Iterable[tuple[pa.Array, Sequence[int]]]) -> bool:
         """Whether each request had a record that is too large by itself. rejected: places by values of shipments."""

@@ -184,7 +184,7 @@ class TransactionalDelivery(Delivery):
 
     def _settle_size(self, shipment: Shipment) -> None:
         """When the transaction has been committed: its client is not replaced before."""
-        if shipment.rejected:
+        if self._size.is_tried:
             self._delivered.append(shipment)
 
     def _describe(self, shipment: Shipment, failed: list[Failed]) -> SinkError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
@@ -20,6 +22,11 @@ _AGAIN_SECONDS = 1.0
 """Between two attempts to ask a registry that did not answer."""
 
 _LOOK_SECONDS = 0.05
+
+_DECODE_SECONDS = 2.0
+"""After so long what is decoded is given, though a registry that is slow has yet to say the schemas of others: a
+rebalance waits until the sinks have what was taken.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +66,10 @@ class FramedRecords:
     def decode(self, messages: Sequence[Message], most_bytes: int) -> list[Message]:
         """The records, of which those are decoded that are framed, up to the first one whose schema is not known and
         for which the registry does not answer. most_bytes: of their JSON, but for a single record; the others are left.
+        Those are left as well that a slow registry leaves no time for.
         """
-        found, error = self._decode_some(messages, most_bytes)
+        deadline = time.monotonic() + _DECODE_SECONDS
+        found, error = self._decode_some(messages, most_bytes, deadline, may_wait=True)
         self.refusal = error if isinstance(error, SourceRefused) else None
         self._note("" if error is None or self.refusal is not None else str(error))
         return found
@@ -70,24 +79,26 @@ class FramedRecords:
         if problem and problem != self.problem:
             log.warning("source.%s: records wait: %s", self._name, problem)
         elif self.problem and not problem:
-            log.info("source.%s: the schema registry answers again", self._name)
+            log.info("source.%s: records do not wait for the schema registry any more", self._name)
         self.problem = problem
         self._again = time.monotonic() + _AGAIN_SECONDS if problem else 0.0
 
     def decode_all(self, messages: Sequence[Message]) -> list[Message]:
         """The same for records that nobody can wait for. Raises SourceError."""
-        found, error = self._decode_some(messages, sys.maxsize)
+        found, error = self._decode_some(messages, sys.maxsize, math.inf, may_wait=False)
         if error is not None:
             raise error
         return found
 
-    def _decode_some(self, messages: Sequence[Message], most: int) -> tuple[list[Message], SourceError | None]:
+    def _decode_some(
+        self, messages: Sequence[Message], most: int, deadline: float, *, may_wait: bool
+    ) -> tuple[list[Message], SourceError | None]:
         found: list[Message] = []
         size = 0
         try:
-            find = self._connect().find
+            find = partial(self._connect().find, may_wait=may_wait)
             for message in messages:
-                if size > most:
+                if size > most or (found and time.monotonic() > deadline):
                     break
                 decoded = self._decode(message, find)
                 found.append(decoded)

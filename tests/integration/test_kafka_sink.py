@@ -210,6 +210,40 @@ def test_a_topic_that_takes_small_requests_alone_gets_them_from_the_second_batch
     assert sorted(letters) == sorted([b"%d" % at for at in large] * 2)
 
 
+def test_a_topic_whose_segments_are_smaller_than_requests_gets_smaller_ones(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="5000000", segment_bytes="1048576")
+    noise = random_bytes(2_000_000)
+    rows: list[Row] = [(topic, b"%d" % i, noise[1_000 * i : 1_000 * (i + 1)]) for i in range(2_000)]
+    with started(kafka, Canned(rows), compression="none", kafka={"batch.size": 4_000_000}) as sink:
+        sink.write(BATCH)
+        assert sink.stats()["request_bytes"] == 1_000_000
+        assert "one by one" not in caplog.text
+        before = len(consume(kafka, [topic]))
+        sink.write(BATCH)
+    assert len(consume(kafka, [topic])) == before + len(rows), "the second batch was written once"
+
+
+def test_large_records_in_each_batch_are_known_at_once_from_the_third_one_on(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="300000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    large = random_bytes(400_000)
+    rows: list[Row] = [(topic, b"%d" % i, large if i == 20 else b"%d" % i) for i in range(100)]
+    with started(kafka, Canned(rows), deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+        assert "request_bytes" not in sink.stats()
+        sink.write(BATCH)
+        assert sink.stats()["request_bytes"] == 250_000
+        caplog.clear()
+        sink.write(BATCH)
+        assert sink.stats()["dead_lettered"] == 3
+    assert "writing with up to" not in caplog.text
+    assert "one by one" not in caplog.text
+
+
 def test_a_record_too_large_for_the_dead_letter_topic_as_well_is_cut_and_says_so(kafka: str, topic_prefix: str) -> None:
     topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="2000")
     dead = create_topic(kafka, f"{topic_prefix}.dead", max_message_bytes="2000")

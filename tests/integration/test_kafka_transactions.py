@@ -401,6 +401,20 @@ def test_a_topic_that_takes_small_requests_alone_gets_them(
     assert [record.key for record in committed(kafka, topic)] == expected
 
 
+def test_dead_letters_that_are_cut_make_no_requests_smaller(
+    kafka: str, topic_prefix: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="10000")
+    dead = create_topic(kafka, f"{topic_prefix}-dead", max_message_bytes="6000")
+    rows: list[Row] = [(topic, b"%d" % i, random_bytes(20_000) if i in (3, 4, 5) else b"v") for i in range(100)]
+    with start(kafka, rows, deadLetterTopic=dead) as sink:
+        sink.write_transaction(transaction())
+        assert "request_bytes" not in sink.stats()
+    assert 'set "batch.size"' not in caplog.text
+    assert {letter.key for letter in committed(kafka, dead)} == {b"3", b"4", b"5"}
+    assert len(committed(kafka, topic)) == 97
+
+
 SMALL_REQUESTS = {"batch.size": 4096}
 """So small that which of a request's records is too large is found by writing them one by one."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Batch
+from sources.kafka import framed as framed_records
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, read_rows, source_of
 from tests.kafka_sinks import create_topic
@@ -125,6 +127,43 @@ def test_a_batch_has_no_more_json_than_batch_bytes_and_nothing_is_left_out(
     json_bytes = len(json.dumps(envelope(200, name=name), separators=(",", ":")))
     assert max(map(len, batches)) <= 10 * 1024 // json_bytes + 1
     assert len(server.asked) == 2
+
+
+def test_what_a_slow_registry_has_said_is_given_before_it_has_said_all(
+    kafka: str, topic: str, server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framed_records, "_DECODE_SECONDS", 0.2)
+    answer = server.answer
+
+    def answer_slowly(path: str, login: str | None) -> tuple[int, Any]:
+        time.sleep(0.05)
+        return answer(path, login)
+
+    monkeypatch.setattr(server, "answer", answer_slowly)
+    for number in range(100, 130):
+        server.add(number, ENVELOPE)
+        write(kafka, topic, [number], number)
+    with started(reading(kafka, topic, server, group=topic)) as source:
+        batches = read_rows(source, 30)
+        source.confirm(batches[-1].position)
+        wait_for(lambda: committed(kafka, topic, topic) == 30, "the commit of all")
+    assert rows(batches) == list(range(100, 130))
+    assert max(map(len, batches)) < 10
+    assert server.asked.count("/schemas/ids/100") == 1
+
+
+def test_records_wait_for_a_schema_that_the_registry_has_a_moment_later(
+    kafka: str, topic: str, server: RegistryServer
+) -> None:
+    write(kafka, topic, [1])
+    write(kafka, topic, [2], OTHER_ID)
+    with started(reading(kafka, topic, server, group=topic, deadLetterTopic=f"{topic}-dead")) as source:
+        first = read_rows(source, 1)
+        wait_for(lambda: source.read(0.1) is None and not source.status().ok, "word of the schema")
+        assert f"does not have schema {OTHER_ID} yet" in source.status().reason
+        server.add(OTHER_ID, ENVELOPE)
+        assert (rows(first), rows(read_rows(source, 1))) == ([1], [2])
+        assert source.stats()["dead_lettered"] == 0
 
 
 def test_check_tells_of_the_registry(kafka: str, topic: str, server: RegistryServer) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
+from sinks.kafka import request_size
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
-from sinks.kafka.rejections import find_rejected
+from sinks.kafka.rejections import find_rejected, sizes_of
 from sinks.kafka.request_size import RequestSize
 from sinks.kafka.shipment import Shipment
 
@@ -104,6 +106,39 @@ def test_requests_are_as_large_as_before_when_a_record_was_why() -> None:
     size.settle([shipped(outgoing([5])), shipped(records, 1)])
     assert size.bytes == 200_000
     assert size.properties == {}
+
+
+def test_requests_stay_small_where_large_records_come_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = RequestSize({"batch.size": "200000"}, LOG)
+    records = outgoing([10, 60_000, 10])
+    for expected in (200_000, 50_000):
+        assert lowered(size, shipped(records), 0, 1, 2)
+        size.settle([shipped(records, 1)])
+        assert size.bytes == expected
+    monkeypatch.setattr(request_size, "_OFTEN_SECONDS", 0.0)
+    assert lowered(size, shipped(records), 0, 1, 2)
+    size.settle([shipped(records, 1)])
+    assert size.bytes == 50_000
+
+
+def test_a_shipment_that_was_given_up_or_cut_says_nothing_of_requests() -> None:
+    size = RequestSize({}, LOG)
+    assert lowered(size, shipped(outgoing([300, 300])), 0, 1)
+    size.settle([shipped(outgoing([150, 150]))])
+    assert size.properties == {}
+
+
+def test_headers_count_as_bytes_of_a_request() -> None:
+    headers = {"trace": pa.array([b"h" * 600, None, b"h" * 1_200], pa.binary())}
+    records = replace(outgoing([10, 10, 10]), headers=headers)
+    assert sizes_of(records, np.array([0, 1, 2])).tolist() == [610, 10, 1_210]
+    found = find_rejected(failures(LARGE, LARGE, LARGE), records, 1_000, singly=False)
+    assert [one.place for one in found] == [2]
+
+
+def test_smaller_requests_help_beside_a_record_of_another_topic_that_is_rejected_for_another_reason() -> None:
+    size = RequestSize({}, LOG)
+    assert size.lower(failures(LARGE, LARGE, OTHER), shipped(outgoing([1, 1, 1], [0, 0, 1])))
 
 
 def test_a_record_explains_one_request_and_only_its_own() -> None:

@@ -169,6 +169,7 @@ def test_each_beginning_of_a_record_is_refused() -> None:
         ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x01", "below 0"),
         ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x08", "too early, or"),
         ({"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "more items than bytes"),
+        ({"type": "array", "items": "null"}, b"\xac\x02" * 300 + b"\0", "more items than bytes"),
         ("int", b"\x02\x02", "1 bytes are left over"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, b"\0", "too early, or"),
     ],
@@ -270,7 +271,16 @@ def test_named_types_are_found_by_their_namespace_and_in_references() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[", '{"type": "record"}', '{"type": "enum", "name": "e"}', "[[[[" * 9000, "3"],
+    [
+        "",
+        "{}",
+        "[",
+        '{"type": "fixed", "name": "f", "size": 1e999}',
+        '{"type": "record"}',
+        '{"type": "enum", "name": "e"}',
+        "[[[[" * 9000,
+        "3",
+    ],
     ids=lambda text: text[:9],
 )
 def test_what_is_no_schema_is_refused(text: str) -> None:

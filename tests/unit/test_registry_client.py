@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -116,6 +117,7 @@ def test_it_logs_in_as_the_options_say(server: RegistryServer, more: dict[str, s
 def test_a_schema_that_is_not_there_is_no_trouble_of_the_registry_and_is_not_asked_for_at_once_again(
     server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decoding, "_BEHIND_SECONDS", 0.0)
     known = decoders(server.url)
     for _ in range(2):
         with pytest.raises(SchemaError, match=r"does not have it \(40403\)"):
@@ -124,6 +126,63 @@ def test_a_schema_that_is_not_there_is_no_trouble_of_the_registry_and_is_not_ask
     monkeypatch.setattr(decoding, "_MISSING_SECONDS", 0.0)
     server.add(9, RECORD)
     assert known.find(9)(b"\x02") == b'{"id":1}'
+
+
+def test_a_schema_that_the_registry_has_a_moment_later_is_waited_for_and_others_that_it_lacks_are_not(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = decoders(server.url)
+    for _ in range(2):
+        with pytest.raises(RegistryUnavailable, match="does not have schema 9 yet: it is asked again for 3 s"):
+            known.find(9)
+    server.add(9, RECORD)
+    assert known.find(9)(b"\x02") == b'{"id":1}'
+    with pytest.raises(RegistryUnavailable):
+        known.find(10)
+    monkeypatch.setattr(decoding, "_BEHIND_SECONDS", 0.0)
+    with pytest.raises(SchemaError, match=r"does not have it \(40403\)"):
+        known.find(10)
+    monkeypatch.undo()
+    with pytest.raises(SchemaError, match=r"does not have it \(40403\)"):
+        known.find(11)
+
+
+def test_a_registry_that_fails_meanwhile_is_waited_for_anew(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = decoders(server.url)
+    with pytest.raises(RegistryUnavailable, match="does not have schema 9 yet"):
+        known.find(9)
+    server.fault = lambda: (503, b"")
+    with pytest.raises(RegistryUnavailable, match="status 503"):
+        known.find(9)
+    server.fault = None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + decoding._BEHIND_SECONDS)
+    with pytest.raises(RegistryUnavailable, match="does not have schema 9 yet"):
+        known.find(9)
+
+
+def test_a_server_that_does_not_have_a_schema_is_not_the_last_one_to_be_asked(server: RegistryServer) -> None:
+    server.add(9, RECORD)
+    with registry_server() as behind:
+        assert decoders(behind.url, server.url).find(9)(b"\x02") == b'{"id":1}'
+        assert len(behind.asked) == 1
+
+
+def test_no_registry_is_asked_for_an_id_that_none_has(server: RegistryServer) -> None:
+    with pytest.raises(SchemaError, match="no registry has an id as large"):
+        decoders(server.url).find(0x80000000)
+    assert server.asked == []
+
+
+def test_two_schemas_of_each_of_a_thousand_tables_are_asked_for_once(server: RegistryServer) -> None:
+    known = decoders(server.url)
+    numbers = range(2_000)
+    server.answers |= {f"/schemas/ids/{number}": {"schema": json.dumps(RECORD)} for number in numbers}
+    for number in (*numbers, *numbers):
+        known.find(number)
+    assert len(server.asked) == len(numbers)
 
 
 FAULTS: dict[str, tuple[int, Any]] = {
@@ -218,13 +277,19 @@ def test_a_server_that_answers_byte_by_byte_is_given_up_in_time() -> None:
         ({"schema": 5}, "has no schema"),
         ({"schema": "x", "schemaType": "XML"}, "not known here: XML"),
         ({"schema": '"long"', "references": [{"name": "a"}]}, "references are not as"),
+        (
+            {"schema": '"long"', "references": [{"name": "a", "subject": "a", "version": 1e999}]},
+            "references are not as",
+        ),
+        ({"schema": '"long"', "references": [{"name": "a", "subject": "\ud800", "version": 1}]}, "references are not"),
         ({"schema": '"long"', "references": [{"name": "a", "subject": "a", "version": 1}]}, "does not have it"),
         ({"schema": '"Nowhere"'}, "neither it nor its references have: Nowhere"),
     ],
 )
 def test_a_schema_that_nothing_can_be_read_by_says_why(
-    server: RegistryServer, described: dict[str, Any], reason: str
+    server: RegistryServer, described: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decoding, "_BEHIND_SECONDS", 0.0)
     server.answers["/schemas/ids/1"] = described
     with pytest.raises(SchemaError, match=reason):
         decoders(server.url).find(1)

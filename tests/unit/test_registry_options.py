@@ -22,6 +22,7 @@ PROBLEMS = {
     "a space": ({"url": "http://registry/a b"}, "is not the URL of a registry"),
     "a password in the url": ({"url": f"https://streamer:{SECRET}@registry"}, "set user and password"),
     "a query": ({"url": "https://registry?x=1"}, r"has a \?"),
+    "a host with an empty part": ({"url": "https://registry..example"}, "is not the URL of a registry"),
     "a host beyond ASCII": ({"url": "https://régistre"}, "xn--"),
     "a password without a user": ({"password": SECRET}, "password has no user"),
     "a token and a user": ({"token": SECRET, "user": "streamer"}, "exclude each other"),
