@@ -64,6 +64,8 @@ class Database:
         try:
             return call.result()
         except sa.exc.SQLAlchemyError as error:
+            if self.interrupted:
+                raise SourceUnavailable(f"interrupted while {doing}") from None
             refused = from_sqlalchemy(error, self._url, doing)
             raise (ColumnsDiffer(refused.what, refused.remedy) if is_about_columns(error) else refused) from None
 
