@@ -353,6 +353,12 @@ def _read_on(source: KafkaSource) -> None:
         source.read(0.2)
 
 
+def held_bytes(source: KafkaSource) -> int:
+    """Of records that came from the client and that nobody has taken."""
+    assert source._group is not None
+    return source._group.state._held.size
+
+
 def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(kafka: str, topic: str) -> None:
     note = "x" * 1000
     write(kafka, topic, [event(number, note=note) for number in range(1, 3000)])
@@ -364,6 +370,8 @@ def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(
         assert first[-1].nbytes < 1 << 20
         time.sleep(8)
         assert source.stats()["rebalances"] == 1
+        # Two batches, and what one poll brings: a batch of records that may be longer than those before them.
+        assert 200_000 <= held_bytes(source) < 400_000 < 2999 * len(note)
         rest = read_rows(source, 2999 - sum(map(len, first)))
     assert commits([*first, *rest]) == list(range(1, 3000))
 
