@@ -328,6 +328,21 @@ def test_the_wait_for_a_server_that_keeps_silent_ends_with_an_interrupt_that_say
     assert "may still wait at" in caplog.text
 
 
+def test_a_look_that_was_given_up_runs_nothing_when_the_server_answers_late(
+    mariadb: EmbeddedMariadb, orders: Schema
+) -> None:
+    with orders.session() as owner, polling(orders, timeout="500ms") as source:
+        owner.execute("LOCK TABLES orders WRITE")
+        os.kill(mariadb.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(SourceUnavailable, match="took longer"):
+                read_quiet(source, 30)
+        finally:
+            os.kill(mariadb.pid, signal.SIGCONT)
+        wait_for(lambda: not threads_at_the_server(), "the end of the look", 3)
+        assert not sessions_that_wait(orders)
+
+
 def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> None:
     user = f"poor{orders.name[-8:]}"
     orders.execute(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{orders.name}`.* TO '{user}'@'%'")
