@@ -80,7 +80,7 @@ class GroupMember:
         except KafkaException as error:
             self._consumer.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
             where = f"no answer from {','.join(options.hosts)}"
-            raise self.state.error or source_error(where, error.args[0]) from None
+            raise self.state.error or source_error(where, self._troubles.cause or error.args[0]) from None
         missing = [topic for topic in options.topics if not topic.startswith(PATTERN_MARK) and topic not in found]
         if missing:
             raise SourceUnavailable(f"topics do not exist, or may not be described: {', '.join(missing)}", NOT_SHOWN)

@@ -28,12 +28,20 @@ class Troubles:
         self._group = group
         self._state = state
         self._logged: set[str] = set()
+        self._cause: KafkaError | None = None
+
+    @property
+    def cause(self) -> KafkaError | None:
+        """The first error since the brokers last answered. Later ones say less: that no broker is left."""
+        return self._cause
 
     def note(self, error: KafkaError) -> None:
         """The client's error_cb: some errors pass, others end the member."""
         if error.code() in REFUSED:
             self._state.fail(source_error(f"group {self._group}", error))
-        self._state.set_problem(error.str())
+        self._cause = self._cause or error
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._state.problem:
+            self._state.set_problem(error.str())
         what, _, _ = error.str().partition(_HOW_LONG)
         if what not in self._logged:
             self._logged.add(what)
@@ -48,5 +56,6 @@ class Troubles:
         except KafkaException:
             return
         self._state.set_problem("")
+        self._cause = None
         self._logged.clear()
         log.info("source.%s: the brokers answer again", self._name)

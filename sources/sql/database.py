@@ -64,6 +64,8 @@ class Database:
         try:
             return call.result()
         except sa.exc.SQLAlchemyError as error:
+            if self.interrupted:
+                raise SourceUnavailable(f"interrupted while {doing}") from None
             refused = from_sqlalchemy(error, self._url, doing)
             raise (ColumnsDiffer(refused.what, refused.remedy) if is_about_columns(error) else refused) from None
 
@@ -81,15 +83,19 @@ class Database:
     def _transact(self, work: Callable[[Connection], Result]) -> Result:
         engine = self._engine = self._engine or self.kind.create()
         dbapi = engine.dialect.loaded_dbapi
+        driver: Any = None
         try:
             with self._connect(engine) as connection:
-                self._driver = connection.connection.driver_connection
+                if self._engine is not engine:
+                    raise SourceUnavailable("given up while the server was waited for")
+                driver = self._driver = connection.connection.driver_connection
                 return work(connection)  # what is left open is rolled back
         except dbapi.Error as error:
             # From a cursor that is read without SQLAlchemy.
             raise sa.exc.DBAPIError(None, None, error, hide_parameters=True) from None
         finally:
-            self._driver = None
+            if self._driver is driver:  # and not that of a later look
+                self._driver = None
 
     def _connect(self, engine: Engine) -> Connection:
         try:

@@ -1,9 +1,11 @@
-"""Brokers that do not know who connects, or do not let that user do what it wants."""
+"""Brokers that do not know who connects, do not let that user do what it wants, or are not trusted."""
 
 from __future__ import annotations
 
-import socket
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -17,11 +19,14 @@ from confluent_kafka.admin import (
 )
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.errors import SinkRefused, SourceRefused, SourceUnavailable
+from psql_streamer.embedded.ports import free_ports
+from psql_streamer.errors import SinkRefused, SinkUnavailable, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Severity, Transaction
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
+from tests.certificates import Certificate
+from tests.event_topics import read_rows
 from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until
 
 SASL = {
@@ -37,29 +42,52 @@ JAAS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Of one broker. plain: for its administrator. sasl: for user streamer with the password secret. tls: for whoever
+    trusts the certificate.
+    """
+
+    plain: str
+    sasl: str
+    tls: str
+    certificate: Path
+
+
 @pytest.fixture(scope="module")
-def sasl_broker() -> Iterator[tuple[str, str]]:
-    """Two addresses of a broker: for its administrator, and for user streamer with the password secret."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """Of a broker with three listeners."""
+    ours = Certificate(tmp_path_factory.mktemp("broker"), "broker")
+    # Kafka wants the key and the certificate in one file.
+    both = ours.key.with_name("both.pem")
+    both.write_text(ours.key.read_text() + ours.certificate.read_text())
+    protocols = ["CONTROLLER:PLAINTEXT", *(f"{one}:{one}" for one in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL"))]
     broker = EmbeddedKafka(
         properties={
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "listener.security.protocol.map": ",".join(protocols),
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+            "listener.name.ssl.ssl.keystore.type": "PEM",
+            "listener.name.ssl.ssl.keystore.location": str(both),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:admin;User:ANONYMOUS",
         }
     )
-    # The broker picks its own plain listener; this one stands beside it.
+    # The broker picks its own plain listener; these stand beside it.
+    sasl, tls = (f"127.0.0.1:{port}" for port in free_ports(2))
     settings = broker._properties.read_text()
     for name in ("listeners=", "advertised.listeners="):
-        settings = settings.replace(f"\n{name}", f"\n{name}SASL_PLAINTEXT://127.0.0.1:{port},")
+        settings = settings.replace(f"\n{name}", f"\n{name}SASL_PLAINTEXT://{sasl},SSL://{tls},")
     broker._properties.write_text("\n" + settings)
     with broker:
         create_topic(broker.bootstrap, "events")
-        yield broker.bootstrap, f"127.0.0.1:{port}"
+        yield Addresses(broker.bootstrap, sasl, tls, ours.certificate)
+
+
+@pytest.fixture
+def sasl_broker(addresses: Addresses) -> tuple[str, str]:
+    """The addresses for the administrator and for user streamer."""
+    return addresses.plain, addresses.sasl
 
 
 def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broker: tuple[str, str]) -> None:
@@ -177,6 +205,46 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
     source.start(None)
     wait_until(lambda: source.read(0.5) is not None)
     source.stop()
+
+
+def test_a_sink_a_source_and_check_speak_tls_with_a_broker_whose_certificate_they_trust(addresses: Addresses) -> None:
+    trusting = {"security.protocol": "ssl", "ssl.ca.location": str(addresses.certificate)}
+    create_topic(addresses.plain, "encrypted")
+    event = b'{"Table":"t","Action":"insert","Columns":{"id":1}}'
+    sink = KafkaSink("kafka1", options(addresses.tls, kafka=trusting, topicFallback="encrypted"), Canned([]))
+    assert list(sink.check()) == []
+    with started(addresses.tls, Canned([("encrypted", b'{"id":1}', event)]), kafka=trusting) as running:
+        running.write(BATCH)
+    source = tls_source(addresses, trusting)
+    assert problems(source) == []
+    source.start(None)
+    try:
+        assert sum(map(len, read_rows(source, 1))) == 1
+    finally:
+        source.stop()
+
+
+def test_a_certificate_that_nobody_trusts_is_named(addresses: Addresses, tmp_path: Path) -> None:
+    other = {"security.protocol": "ssl", "ssl.ca.location": str(Certificate(tmp_path, "other").certificate)}
+    sink = KafkaSink("kafka1", options(addresses.tls, kafka=other, timeout="1s"), Canned([]))
+    source = tls_source(addresses, other)
+    told = r"certificate verify failed.*ssl\.ca\.location"
+    what = rf"{told}.*check security\.protocol and the ssl\.\* properties"
+    for (finding,) in (sink.check(), source.check()):
+        assert re.search(what, str(finding))
+    with pytest.raises(SinkUnavailable, match=what), started(addresses.tls, None, kafka=other, timeout="1s"):
+        pass
+    try:
+        with pytest.raises(SourceUnavailable, match=what):
+            source.start(None)
+        assert re.search(told, source.status().reason)
+    finally:
+        source.stop()
+
+
+def tls_source(addresses: Addresses, kafka: dict[str, str]) -> KafkaSource:
+    given = {"type": "kafka", "hosts": [addresses.tls], "topics": ["encrypted"], "groupID": "tls", "timeout": "1s"}
+    return KafkaSource("k", KafkaSourceOptions.model_validate({**given, "kafka": kafka}))
 
 
 def test_looking_back_and_capturing_need_no_group_but_the_sources(sasl_broker: tuple[str, str]) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -111,17 +112,48 @@ def test_records_that_the_broker_does_not_have_any_more_stop_it_with_the_gap(kaf
     assert not list(source_of(kafka, "^nowhere$", group=topic).check())
 
 
-@pytest.mark.parametrize(("start_at", "expected"), [("earliest", [1, 2, 3]), ("latest", [3])])
+@pytest.mark.parametrize(
+    ("start_at", "expected", "told"),
+    [
+        ("earliest", [1, 2, 3], "reads {}[0] from offset 0, because the group has no offset of it"),
+        ("latest", [3], "the group has no offsets, startAt sets {}[0]@2"),
+    ],
+    ids=["earliest", "latest"],
+)
 def test_it_starts_where_start_at_says_and_a_restart_goes_on_there(
-    kafka: str, topic: str, start_at: str, expected: list[int]
+    kafka: str, topic: str, caplog: pytest.LogCaptureFixture, start_at: str, expected: list[int], told: str
 ) -> None:
     write(kafka, topic, [event(1), event(2)])
     source = source_of(kafka, topic, group=topic, startAt=start_at)
-    with started(source):
+    with caplog.at_level("INFO"), started(source):
         wait_for(lambda: source.stats()["partitions"] or source.read(0.1), "the partitions")
+    assert told.format(topic) in caplog.text
     write(kafka, topic, [event(3)])
     with started(source_of(kafka, topic, group=topic, startAt=start_at)) as again:
         assert commits(read_rows(again, len(expected))) == expected
+
+
+def test_it_starts_at_the_first_record_of_each_partition_that_is_not_older_than_a_time(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A partition whose records are all older is read from its end."""
+    create_topic(kafka, topic_prefix, partitions=3)
+    start = datetime.now(UTC).replace(microsecond=500_000) - timedelta(hours=1)
+    milliseconds = {0: (-2, -1, 0, 1), 1: (5, 6), 2: (-9, -8)}  # from then on, by partition
+    producer = Producer({"bootstrap.servers": kafka})
+    for partition, moments in milliseconds.items():
+        for place, moment in enumerate(moments, 1):
+            value = json.dumps(event(10 * partition + place)).encode()
+            at = round(start.timestamp() * 1000) + moment
+            producer.produce(topic_prefix, value, b'{"id":1}', partition=partition, timestamp=at)
+    assert producer.flush(30) == 0
+    source = source_of(kafka, topic_prefix, group=topic_prefix, startAt=start.isoformat())
+    with caplog.at_level("INFO"), started(source):
+        assert sorted(commits(read_rows(source, 4))) == [3, 4, 11, 12]
+        write(kafka, topic_prefix, [event(23)], partition=2)
+        assert commits(read_rows(source, 1)) == [23]
+    [told] = [line for line in caplog.messages if "the group has no offsets" in line]
+    assert [f"{topic_prefix}[{partition}]@{offset}" in told for partition, offset in enumerate((2, 0, 2))] == [True] * 3
 
 
 def test_it_starts_at_offsets_and_partitions_that_are_not_named_at_their_beginning(
@@ -321,6 +353,12 @@ def _read_on(source: KafkaSource) -> None:
         source.read(0.2)
 
 
+def held_bytes(source: KafkaSource) -> int:
+    """Of records that came from the client and that nobody has taken."""
+    assert source._group is not None
+    return source._group.state._held.size
+
+
 def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(kafka: str, topic: str) -> None:
     note = "x" * 1000
     write(kafka, topic, [event(number, note=note) for number in range(1, 3000)])
@@ -332,6 +370,8 @@ def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(
         assert first[-1].nbytes < 1 << 20
         time.sleep(8)
         assert source.stats()["rebalances"] == 1
+        # Two batches, and what one poll brings: a batch of records that may be longer than those before them.
+        assert 200_000 <= held_bytes(source) < 400_000 < 2999 * len(note)
         rest = read_rows(source, 2999 - sum(map(len, first)))
     assert commits([*first, *rest]) == list(range(1, 3000))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -12,6 +14,7 @@ from psql_streamer.embedded.binlog_server import BinlogServer
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import SourceRefused, SourceUnavailable
+from tests.certificates import Certificate
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import read_all, seen, source_of, streaming
 
@@ -80,9 +83,50 @@ def test_parts_of_documents_are_refused_and_check_says_so_before(mysql: Embedded
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[BinlogServer]:
-    """A server whose settings the tests of this module change."""
-    with EmbeddedMariadb() as server:
+    """A server whose settings the tests of this module change. Its certificate is for 127.0.0.1."""
+    server = EmbeddedMariadb()
+    own, client = (Certificate(server.log_file.parent, name) for name in ("server", "client"))
+    server.settings |= {"ssl_cert": str(own.certificate), "ssl_key": str(own.key), "ssl_ca": str(client.certificate)}
+    with server:
         yield server
+
+
+def tls_dsn(server: BinlogServer, host: str, user: str = "root", **parameters: str) -> str:
+    """A dsn that checks the certificate of `own_server` and the name in it. parameters: further ones."""
+    given = {"ssl-mode": "VERIFY_IDENTITY", "ssl-ca": server.settings["ssl_cert"], **parameters}
+    return f"mysql://{user}@{host}:{server.port}/?{urlencode(given)}"
+
+
+@contextmanager
+def one_table(server: BinlogServer) -> Iterator[Schema]:
+    with fresh_schema(server.host, server.port, server.version, "s") as schema:
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        yield schema
+
+
+def test_a_certificate_of_another_name_is_refused_and_of_the_same_taken(own_server: BinlogServer) -> None:
+    with one_table(own_server) as schema:
+        with streaming(schema, dsn=tls_dsn(own_server, "127.0.0.1")) as source:
+            schema.execute("INSERT INTO t VALUES (1)")
+            assert len(seen(read_all(source, schema))) == 1
+        other = source_of(schema, dsn=tls_dsn(own_server, "localhost"))
+        with pytest.raises(SourceRefused, match=r"no TLS session with localhost:.*not valid for 'localhost'"):
+            other.start(None)
+        assert any("not valid for 'localhost'" in str(finding) for finding in other.check())
+
+
+def test_an_account_that_needs_a_certificate_gets_in_with_it_and_not_without(own_server: BinlogServer) -> None:
+    folder = own_server.log_file.parent
+    shown = {"ssl-cert": str(folder / "client.crt"), "ssl-key": str(folder / "client.key")}
+    with one_table(own_server) as schema:
+        schema.execute(
+            "CREATE USER shows@'%' REQUIRE X509", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO shows@'%'"
+        )
+        with streaming(schema, dsn=tls_dsn(own_server, "127.0.0.1", "shows", **shown)) as source:
+            schema.execute("INSERT INTO t VALUES (1)")
+            assert len(seen(read_all(source, schema))) == 1
+        with pytest.raises(SourceRefused, match="Access denied for user 'shows'"):
+            source_of(schema, dsn=tls_dsn(own_server, "127.0.0.1", "shows")).start(None)
 
 
 @pytest.mark.behaviour("B6")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import sqlite3
 import threading
 import time
@@ -15,13 +17,15 @@ from typing import Any
 import pymysql
 import pytest
 
-from psql_streamer.errors import SourceRefused
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
 from sources.sql.source import SqlSource
 from tests.encoding import encoder_of
 from tests.mariadb import Schema
 from tests.mysql_source import read_all, streaming
+from tests.source_at_work import wait_for
 from tests.sql_sources import (
     notes,
     read,
@@ -257,6 +261,98 @@ def test_no_transaction_is_open_between_polls(every_orders: Schema) -> None:
 def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(every_orders: Schema) -> None:
     with polling(every_orders) as source:
         require_that_deletions_do_not_matter(source, every_orders.execute)
+
+
+def sessions_that_wait(schema: Schema) -> int:
+    """How many sessions of the schema wait for a lock of a table."""
+    return sum(
+        database == schema.name and "metadata lock" in str(state)
+        for _, _, _, database, _, _, state, *_ in schema.query("SHOW PROCESSLIST")
+    )
+
+
+def test_a_table_that_is_locked_is_tried_again_and_no_statement_stays_at_the_server(every_orders: Schema) -> None:
+    with every_orders.session() as owner, polling(every_orders, timeout="500ms") as source:
+        owner.execute("LOCK TABLES orders WRITE")
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailable, match=r"orders took longer than 0\.5 s.*timeout"):
+            read_quiet(source, 30)
+        assert time.monotonic() - began < 4
+        assert ".orders took longer" in source.status().reason
+        wait_for(lambda: not sessions_that_wait(every_orders), "the end of the statement at the server", 3)
+        owner.execute("UNLOCK TABLES")
+        every_orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        source.start(None)
+        assert notes(source, 1) == ["a"]
+
+
+@contextmanager
+def reading_until_interrupted(source: SqlSource) -> Iterator[None]:
+    """Reads until the block ends, which must end the reading within seconds."""
+    ended: list[BaseException] = []
+
+    def read_on() -> None:
+        try:
+            read_quiet(source, 60)
+        except SourceUnavailable as error:
+            ended.append(error)
+
+    reading = threading.Thread(target=read_on)
+    reading.start()
+    yield
+    reading.join(3)
+    assert not reading.is_alive()
+    assert "interrupted" in str(ended[0])
+
+
+def require_that_an_interrupt_is_quick(source: SqlSource) -> None:
+    began = time.monotonic()
+    source.interrupt()
+    assert time.monotonic() - began < 2.5
+
+
+def threads_at_the_server() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("looking for new rows")]
+
+
+def test_the_wait_for_a_lock_ends_with_an_interrupt_and_at_the_server(every_orders: Schema) -> None:
+    with every_orders.session() as owner, polling(every_orders) as source:
+        owner.execute("LOCK TABLES orders WRITE")
+        with reading_until_interrupted(source):
+            wait_for(lambda: sessions_that_wait(every_orders), "a poll that waits")
+            require_that_an_interrupt_is_quick(source)
+        wait_for(lambda: not sessions_that_wait(every_orders), "the end of the statement at the server", 3)
+
+
+def test_the_wait_for_a_server_that_keeps_silent_ends_with_an_interrupt_that_says_what_may_be_left(
+    mariadb: EmbeddedMariadb, orders: Schema, caplog: pytest.LogCaptureFixture
+) -> None:
+    with orders.session() as owner, polling(orders) as source:
+        owner.execute("LOCK TABLES orders WRITE")
+        with reading_until_interrupted(source):
+            wait_for(lambda: sessions_that_wait(orders), "a poll that waits")
+            os.kill(mariadb.pid, signal.SIGSTOP)
+            try:
+                require_that_an_interrupt_is_quick(source)
+                wait_for(lambda: not threads_at_the_server(), "the end of the thread that waits for the server", 3)
+            finally:
+                os.kill(mariadb.pid, signal.SIGCONT)
+    assert "may still wait at" in caplog.text
+
+
+def test_a_look_that_was_given_up_runs_nothing_when_the_server_answers_late(
+    mariadb: EmbeddedMariadb, orders: Schema
+) -> None:
+    with orders.session() as owner, polling(orders, timeout="500ms") as source:
+        owner.execute("LOCK TABLES orders WRITE")
+        os.kill(mariadb.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(SourceUnavailable, match="took longer"):
+                read_quiet(source, 30)
+        finally:
+            os.kill(mariadb.pid, signal.SIGCONT)
+        wait_for(lambda: not threads_at_the_server(), "the end of the look", 3)
+        assert not sessions_that_wait(orders)
 
 
 def test_check_recommends_the_log_and_names_what_is_missing(orders: Schema) -> None:

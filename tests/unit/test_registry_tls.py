@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,22 +11,8 @@ import pytest
 from psql_streamer.registry.client import RegistryClient
 from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
+from tests.certificates import Certificate
 from tests.registry_server import RegistryServer, registry_server
-
-
-class Certificate:
-    """Signed by itself. certificate, key: PEM files."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        openssl = shutil.which("openssl")
-        if openssl is None:
-            pytest.skip("no openssl on PATH to make a certificate with")
-        self.certificate, self.key = folder / f"{name}.crt", folder / f"{name}.key"
-        command = [
-            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.key, "-out", self.certificate),
-        ]
-        subprocess.run(command, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

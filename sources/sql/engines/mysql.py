@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like, numeric_like
+from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
 from sources.sql.names import TableName
 from sources.sql.values import Render
 
@@ -86,6 +88,7 @@ class MysqlEngine(AnyEngine):
     def __init__(self, url: URL, timeout: float) -> None:
         super().__init__(url, timeout)
         self._writers = Writers(frozenset(), -math.inf, known=False)
+        self._sessions: weakref.WeakKeyDictionary[Any, MysqlSession] = weakref.WeakKeyDictionary()
 
     def create(self) -> Engine:
         engine = super().create()
@@ -93,6 +96,7 @@ class MysqlEngine(AnyEngine):
         def set_forms(connection: Any, _: object) -> None:
             with connection.cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
+                self._sessions[connection] = read_session(cursor)
             connection.commit()
 
         sa.event.listen(engine, "connect", set_forms)
@@ -100,16 +104,26 @@ class MysqlEngine(AnyEngine):
 
     def connect_arguments(self) -> Mapping[str, Any]:
         seconds = max(2, int(self._timeout))
+        return self._arguments(seconds, seconds + 5)
+
+    def _arguments(self, connect_timeout: float, read_timeout: float) -> Mapping[str, Any]:
         if self._url.get_driver_name() != "pymysql":
             return {}
         from pymysql.converters import encoders
 
         # Values stay what the server sent: a date of zeros has no type in Python.
-        return {"conv": dict(encoders), "connect_timeout": seconds, "read_timeout": seconds + 5, "charset": "utf8mb4"}
+        return {
+            "conv": dict(encoders),
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
+            "charset": "utf8mb4",
+        }
 
     def cancel(self, connection: Any) -> None:
-        if hasattr(connection, "_force_close"):
-            connection._force_close()
+        """End the session, too: the statement would run on at the server, and wait for what it waits for."""
+        wake_reader(connection)
+        if session := self._sessions.get(connection):
+            end_session(session, self._url, self._arguments(END_SECONDS, END_SECONDS))
 
     def identity(self, connection: Connection) -> Mapping[str, str]:
         found = connection.exec_driver_sql("SHOW GLOBAL VARIABLES LIKE 'server_uuid'").first()
