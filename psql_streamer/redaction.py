@@ -21,8 +21,9 @@ _SECRET_KEY = re.compile(
 _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+._-]*://[^\s:/@]*):\S*@", re.IGNORECASE)
 # password=x of libpq and JAAS strings and of URL queries, "password": "x" of JSON, PGPASSWORD=x of shells, PWD=x of
 # ODBC strings, which in a URL are PWD%3Dx.
+# "(using password: NO)" is MySQL's, and has none.
 _ASSIGNED_PASSWORD = re.compile(
-    r"""(\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?\s*(?:=>?|:|%3D)\s*)"""
+    r"""((?<!using )\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?\s*(?:=>?|:|%3D)\s*)"""
     r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|[^\s,;&]+)""",
     re.IGNORECASE | re.DOTALL,
 )

@@ -277,6 +277,7 @@ def test_the_repr_of_a_configuration_shows_no_secret(tmp_path: Path) -> None:
         ('{"sasl.password": "p w", "x": 1}', '{"sasl.password": ***, "x": 1}'),
         ("ssl.key.password=pw,a=b", "ssl.key.password=***,a=b"),
         ("PGPASSWORD=pw psql", "PGPASSWORD=*** psql"),
+        ("denied for user 'a'@'b' (using password: NO) (1045)", "denied for user 'a'@'b' (using password: NO) (1045)"),
         ("at postgresql+psycopg_async://me:pw@host/db now", "at postgresql+psycopg_async://me:***@host/db now"),
         ("ibm_db_sa://me:p@w@host", "ibm_db_sa://me:***@host"),
         ("mssql+pyodbc://h/x?UID=u&PWD=pw&Encrypt=no", "mssql+pyodbc://h/x?UID=u&PWD=***&Encrypt=no"),
