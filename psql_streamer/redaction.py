@@ -23,7 +23,8 @@ _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+._-]*://[^\s:/@]*):\S*@", re.IGNORE
 # ODBC strings, which in a URL are PWD%3Dx.
 # "(using password: NO)" is MySQL's, and has none.
 _ASSIGNED_PASSWORD = re.compile(
-    r"""((?<!using )\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?\s*(?:=>?|:|%3D)\s*)"""
+    r"""((?<!using )\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?"""
+    r"""\s*(?:=>?|:|%3D)\s*)"""
     r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|[^\s,;&]+)""",
     re.IGNORECASE | re.DOTALL,
 )
