@@ -124,6 +124,16 @@ class Tuples:
             None if self.addresses is None else self.addresses.take(pa.array(chosen)),
         )
 
+    def narrow(self, cells: Index) -> Tuples:
+        """The tuples with these of their cells. cells: which, increasing."""
+        return replace(
+            self,
+            begins=np.searchsorted(cells, self.begins),
+            values=self.values.take(pa.array(cells)),
+            absent=_none_if_false(None if self.absent is None else self.absent[cells]),
+            typed=tuple(typed.chosen(cells) for typed in self.typed),
+        )
+
     def slice(self, begin: int, end: int) -> Tuples:
         """The tuples of the rows in [begin, end), without a copy."""
         first, last = np.searchsorted(self.rows, (begin, end)).tolist()
@@ -150,7 +160,7 @@ class Tuples:
                 ]
             ),
             pa.concat_arrays([part.values for part in parts]),
-            _joined_flags([(part.absent, len(part.values)) for part in parts]),
+            join_arrays([(part.absent, len(part.values)) for part in parts], False),
             group_by_type(
                 ArrowCells(typed.at + before, typed.values)
                 for part, before in zip(parts, cells_before, strict=False)
@@ -262,7 +272,10 @@ class CellTable(Tabular):
             return parts[0] if parts else NO_CELLS
         shapes, numbered = _joined_shapes(parts)
         before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
-        arrays = {name: _joined([(getattr(part, name), part.rows) for part in parts], name) for name in _PER_ROW[1:]}
+        arrays = {
+            name: join_arrays([(getattr(part, name), part.rows) for part in parts], _UNKNOWN.get(name))
+            for name in _PER_ROW[1:]
+        }
         return cls(
             shapes,
             np.concatenate(numbered),
@@ -318,7 +331,10 @@ class CellTable(Tabular):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         placed = np.split(place, np.cumsum([len(part) for part in held[:-1]]))
-        joined = {name: _joined([(getattr(part, name), len(part)) for part in held], name) for name in _PER_ROW[1:]}
+        joined = {
+            name: join_arrays([(getattr(part, name), len(part)) for part in held], _UNKNOWN.get(name))
+            for name in _PER_ROW[1:]
+        }
         arrays: dict[str, Any] = {name: None if array is None else array[order] for name, array in joined.items()}
         return cls(
             tuple(Shape(part.relation, part.columns) for part in held),
@@ -400,11 +416,11 @@ def known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any]
     return None if array is None or (array[rows] == unknown).all() else array[rows]
 
 
-def _joined(parts: Sequence[tuple[NDArray[Any] | None, int]], name: str) -> Any:
-    """An array of all rows; None if no part has one. Each part with its rows."""
+def join_arrays(parts: Sequence[tuple[NDArray[Any] | None, int]], unknown: Any) -> Any:
+    """An array of all rows; None if no part has one. Each part with its rows. unknown: in place of what it lacks."""
     if all(array is None for array, _ in parts):
         return None
-    return np.concatenate([np.full(rows, _UNKNOWN[name]) if array is None else array for array, rows in parts])
+    return np.concatenate([np.full(rows, unknown) if array is None else array for array, rows in parts])
 
 
 _UNKNOWN: dict[str, Any] = {
@@ -484,12 +500,6 @@ def _joined_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[ND
 
 def _none_if_false(flags: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
     return flags if flags is not None and flags.any() else None
-
-
-def _joined_flags(parts: Sequence[tuple[NDArray[np.bool_] | None, int]]) -> NDArray[np.bool_] | None:
-    if all(flags is None for flags, _ in parts):
-        return None
-    return np.concatenate([np.zeros(length, np.bool_) if flags is None else flags for flags, length in parts])
 
 
 def join_addresses(parts: Sequence[tuple[pa.StructArray | None, int]]) -> pa.StructArray | None:

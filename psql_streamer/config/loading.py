@@ -116,6 +116,11 @@ class _Loader:
         also_known.remove(PASSTHROUGH)
         return validate(self._document, self._problems, ServiceOptions, (), self._sections, also_known).options
 
+    @property
+    def _is_of_go_service(self) -> bool:
+        """Whether the file is one of the Go service: it has no other name for where positions are."""
+        return "boltdb" in self._document.tree
+
     def _take_boltdb(self, value: Any) -> None:
         if "lmdb" not in self._sections:
             self._sections["lmdb"] = value
@@ -164,7 +169,7 @@ class _Loader:
         return handlers
 
     def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
-        meant = options.of_go_service if "boltdb" in self._document.tree else {}
+        meant = options.of_go_service if self._is_of_go_service else {}
         section = validate(self._document, self._problems, options.for_table(table), path, table, meant=meant)
         if section.options is not None:
             self._warnings += [f"{self._document.where(path)}: {text}" for text in section.options.warnings()]
@@ -247,7 +252,6 @@ class _Loader:
         """A sink does not write what its source reads. The Go service lets it, and its own example does: a file of that
         service gets a warning.
         """
-        is_of_go_service = "boltdb" in self._document.tree
         for name, (_, sink) in sinks.items():
             for source in sink.strings("sources") if sink.options is not None else ():
                 of_source = sources[source][1].options if source in sources else None
@@ -255,7 +259,7 @@ class _Loader:
                     if sink.options is not None and sink.options.may_write(place):
                         circle = f"may write to {place}, which source.{source} reads: its events would never end"
                         advice = f"{circle}; give the topics other names"
-                        if is_of_go_service:
+                        if self._is_of_go_service:
                             self._warnings.append(f"{self._document.where((Kind.SINK.value, name))}: {advice}")
                         else:
                             self._problems.add((Kind.SINK.value, name), advice)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_RECORD_TIME
+from psql_streamer.cells import NO_RECORD_TIME, join_arrays
 from psql_streamer.events.records import WHOLE, Records
 from psql_streamer.model import Index, Kind, Marker, RowOp, SourceInfo
 
@@ -118,8 +118,8 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
     sizes = [len(part.batch_order) for part in parts]
     batch_order = _concat([part.batch_order for part in parts], np.int64)
-    part = _joined([one.part for one in parts], sizes, WHOLE)
-    timestamps = _joined([one.timestamps for one in parts], sizes, NO_RECORD_TIME)
+    part = join_arrays([(one.part, size) for one, size in zip(parts, sizes, strict=True)], WHOLE)
+    timestamps = join_arrays([(one.timestamps, size) for one, size in zip(parts, sizes, strict=True)], NO_RECORD_TIME)
     order = _order(parts, batch_order, part)
     held = {header for part in parts for header in part.headers}
     headers = in_header_order(held)
@@ -145,14 +145,6 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
         part=None if part is None else _sorted(part, order),
         timestamps=None if timestamps is None else _sorted(timestamps, order),
     )
-
-
-def _joined(arrays: Sequence[Index | None], sizes: Sequence[int], unknown: int) -> Index | None:
-    """One behind the other, each with its size; None if there is none."""
-    if all(array is None for array in arrays):
-        return None
-    filled = [np.full(size, unknown) if array is None else array for array, size in zip(arrays, sizes, strict=True)]
-    return _concat(filled, np.int64)
 
 
 def _order(parts: Sequence[Encoded], batch_order: Index, part: Index | None) -> Index | None:

@@ -302,9 +302,10 @@ class Encoder:
 
     def _schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
         """Those of the tables whose events go somewhere."""
-        for change in map(self._excluded_columns.narrow, batch.schema_changes):
-            if not self._routes(batch, change.relation):
+        for one in batch.schema_changes:
+            if not self._routes(batch, one.relation):
                 continue
+            change = self._excluded_columns.narrow(one) if self._excluded_columns else one
             key, value = schema_change_key(change), schema_change_json(change, batch)
             yield self._encode_table_event(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
 

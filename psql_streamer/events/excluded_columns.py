@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import CellTable, OfShapes, Shape, Tuples
+from psql_streamer.cells import CellTable, OfShapes, Shape, Tuples, ragged
 from psql_streamer.events.unchanged import ANY_COLUMN, Unchanged
-from psql_streamer.model import Relation, SchemaChange
+from psql_streamer.model import Column, Index, Relation, SchemaChange
 
 KEY_LEFT_OUT_REMEDY = "name other key columns under `key`, or leave the column in"
 
@@ -71,29 +70,16 @@ class ExcludedColumns:
         return np.array([not self.has(shape.relation, column.name) for column in shape.columns], np.bool_)
 
     def _narrow(self, shape: Shape) -> Shape:
-        kept = self._keep(shape).tolist()
-        return Shape(shape.relation, tuple(column for column, stays in zip(shape.columns, kept, strict=True) if stays))
+        return Shape(shape.relation, self._left(shape))
 
     def _narrow_relation(self, relation: Relation) -> Relation:
-        columns = tuple(column for column in relation.columns if not self.has(relation, column.name))
-        return replace(relation, columns=columns)
+        return replace(relation, columns=self._left(Shape(relation, relation.columns)))
+
+    def _left(self, shape: Shape) -> tuple[Column, ...]:
+        return tuple(column for column in shape.columns if not self.has(shape.relation, column.name))
 
 
-def _leave_out(image: Tuples, first: NDArray[np.int64], flags: NDArray[np.bool_]) -> Tuples:
+def _leave_out(image: Tuples, first: Index, flags: NDArray[np.bool_]) -> Tuples:
     """first: where in the flags the columns of each tuple begin."""
-    widths = image.widths
-    tuples = np.repeat(np.arange(len(image)), widths)
-    place = np.arange(len(tuples)) - np.repeat(image.begins[:-1] - image.begins[0], widths)
-    cells = np.flatnonzero(flags[first[tuples] + place])
-    if len(cells) == len(tuples):
-        return image
-    begins = np.zeros(len(image) + 1, np.int64)
-    np.cumsum(np.bincount(tuples[cells], minlength=len(image)), out=begins[1:])
-    absent = None if image.absent is None else image.absent[cells]
-    return replace(
-        image,
-        begins=begins,
-        values=image.values.take(pa.array(cells)),
-        absent=absent if absent is not None and absent.any() else None,
-        typed=tuple(typed.chosen(cells) for typed in image.typed),
-    )
+    kept = flags[ragged(first, image.begins)]
+    return image if kept.all() else image.narrow(np.flatnonzero(kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from psql_streamer.registry.avro import make_avro_decoder
@@ -95,14 +95,14 @@ def _forget_first(known: dict[int | str, Any]) -> None:
 
 
 def _make_decoder(schema: Schema) -> Decode:
-    match schema.kind:
-        case kind if kind == AVRO:
-            return make_avro_decoder(schema.text, list(schema.references.values()))
-        case kind if kind == JSON:
-            return _as_it_is
-        case kind if kind == PROTOBUF:
-            return _make_protobuf_decoder(schema)
-    raise SchemaError(f"it is of a kind that is not known here: {schema.kind}")
+    make = _BY_KIND.get(schema.kind)
+    if make is None:
+        raise SchemaError(f"it is of a kind that is not known here: {schema.kind}")
+    return make(schema)
+
+
+def _make_avro_decoder(schema: Schema) -> Decode:
+    return make_avro_decoder(schema.text, list(schema.references.values()))
 
 
 def _make_protobuf_decoder(schema: Schema) -> Decode:
@@ -117,5 +117,12 @@ def _make_protobuf_decoder(schema: Schema) -> Decode:
     return make_protobuf_decoder(schema.text, schema.references)
 
 
-def _as_it_is(payload: bytes) -> bytes:
-    return payload
+def _make_json_decoder(_: Schema) -> Decode:
+    return lambda payload: payload
+
+
+_BY_KIND: Mapping[str, Callable[[Schema], Decode]] = {
+    AVRO: _make_avro_decoder,
+    JSON: _make_json_decoder,
+    PROTOBUF: _make_protobuf_decoder,
+}

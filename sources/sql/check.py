@@ -72,8 +72,9 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
             "that is added with a smaller key than the last one that was read is not seen",
             "nothing to do if the keys ascend; random ones, such as UUIDs, do not: name other columns as its key",
         )
-    if options.settle == 0 and database.kind.settle_seconds and not are_writers_told(database.kind, table, connection):
-        yield Finding(Severity.WARNING, unsettled_warning(table.id), SETTLE_REMEDY)
+    warning = unsettled_warning(database.kind, table.id, options.settle)
+    if warning and not are_writers_told(database.kind, table, connection):
+        yield Finding(Severity.WARNING, warning, SETTLE_REMEDY)
     if not table.has_index(connection):
         yield Finding(
             Severity.WARNING,

@@ -42,8 +42,12 @@ def are_writers_told(kind: AnyEngine, table: PolledTable, connection: Connection
     return not table.is_query and kind.writers(connection, table.name, table.key) is not None
 
 
-def unsettled_warning(table: str) -> str:
-    """What a table is not safe from with settle = 0, where the server does not say who writes."""
+def unsettled_warning(kind: AnyEngine, table: str, seconds: float | None) -> str:
+    """What a table is not safe from that is read after so many seconds, where the server does not say who writes; empty
+    where it is safe. seconds: the option `settle`.
+    """
+    if seconds != 0 or not kind.settle_seconds:
+        return ""
     return f"rows of {table} that are committed later with smaller keys than others are left out (settle = 0)"
 
 
@@ -75,10 +79,8 @@ class WatchedTable:
         if self._settling.by_writers:
             return ""
         seconds = self._settling.seconds
-        if not seconds and self._database.kind.settle_seconds:
-            return unsettled_warning(self.id)
         if not seconds:
-            return ""
+            return unsettled_warning(self._database.kind, self.id, seconds)
         return f"rows of {self.id} are read {seconds:g} s after they were seen: the server does not say who writes"
 
     @property
@@ -179,10 +181,10 @@ class WatchedTable:
         told = self._database.look(
             lambda connection: are_writers_told(kind, table, connection), f"asking who writes to {self.id}"
         )
+        if not told and (warning := unsettled_warning(kind, self.id, seconds)):
+            log.warning("source.%s: %s: %s", self._source, warning, SETTLE_REMEDY)
         if seconds is None:
             seconds = 0.0 if told else kind.settle_seconds
-        elif not seconds and not told and kind.settle_seconds:
-            log.warning("source.%s: %s: %s", self._source, unsettled_warning(self.id), SETTLE_REMEDY)
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:
