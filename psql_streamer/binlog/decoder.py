@@ -26,6 +26,7 @@ from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
 from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header, Query
 from psql_streamer.binlog.rows_events import ROWS, RowsReader
 from psql_streamer.binlog.shapes import TableShapes, Wanted
+from psql_streamer.binlog.statement_text import hide_values
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
 from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
@@ -278,7 +279,7 @@ class Decoder:
         if statement.kind is StatementKind.ROWS and statement.schema not in _SYSTEM_SCHEMAS:
             raise SourceRefused(
                 f"the binlog has {statement.words} in {query.schema!r} as a statement, not as rows, of session "
-                f"{query.thread_id} before {self._stream}",
+                f"{query.thread_id} before {self._stream}: {hide_values(query.statement)}",
                 "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise (while it lives, it is in "
                 "information_schema.PROCESSLIST), and start behind that place",
             )

@@ -440,7 +440,10 @@ def test_rows_that_come_as_statements_stop_it_by_name(schema: Schema) -> None:
             [number] = cursor.fetchone()
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute("INSERT INTO t VALUES (1, 'a value')")
-        told = rf"INSERT in '{schema.name}' as a statement, not as rows, of session {number} before .*PROCESSLIST"
+        told = (
+            rf"INSERT in '{schema.name}' as a statement, not as rows, of session {number} before .*: "
+            r"INSERT INTO t VALUES \(\?, \?\): .*PROCESSLIST"
+        )
         with pytest.raises(SourceRefused, match=told) as failure:
             read_all(source, schema)
         assert "a value" not in str(failure.value)
