@@ -110,8 +110,8 @@ CASES = (
     Case(
         "topics-1000",
         "1,000 tables of one shape into 1,000 topics of one partition",
-        Drain(_tables(1000), 20_000, _TOPICS),
-        (at_least(0.6, "rate", of="tables-1"), _MEMORY),
+        Drain(Load(one_shape(1000), 1_000_000), 20_000, _TOPICS),
+        (at_least(0.6, "rate", of="narrow"), _MEMORY),
         quick=True,
     ),
     Case(

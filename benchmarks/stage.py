@@ -17,6 +17,7 @@ import psutil
 from benchmarks.failures import FAILURES
 from benchmarks.figures import Figures, shown
 from benchmarks.topics import Topics
+from benchmarks.warm_up import warm_up
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.postgres import server_binaries
 
@@ -83,6 +84,7 @@ def a_stage(postgres: int = 0, **amounts: Any) -> Iterator[Stage]:
         TemporaryDirectory(prefix="psql-streamer-bench-") as folder,
         EmbeddedKafka(num_partitions=1, heap="512m", properties=properties) as kafka,
     ):
+        warm_up(kafka.bootstrap)
         yield Stage(found[postgres or max(found)], Path(folder), kafka.bootstrap, psutil.Process(kafka.pid), **amounts)
 
 

@@ -101,6 +101,16 @@ REPORTS_LOOK_SECONDS = 0.005
 """How often delivery reports are read from a client without idempotence, which makes one for each record: librdkafka
 waits until they are read (decision 022)."""
 
+REQUEST_RECORDS = 40
+"""The records that a request to Kafka should have, on average. A request has the records of one partition, and
+costs the client and the broker as much as some 30 records (decision 092)."""
+
+TOGETHER_BATCHES = 8
+"""The most batches that a sink writes together, so that requests have as many records (decision 092)."""
+
+TOGETHER_BYTES = 16 << 20
+"""The size of these batches in memory from which no further one is added (decision 092)."""
+
 TRANSACTION_BYTES = 8 << 20
 """The size of the batches in memory from which no further one is added to a transaction: beginning and committing one
 takes 10 ms, and all of it is in memory until it is committed (decision 087)."""

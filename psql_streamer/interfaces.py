@@ -493,6 +493,17 @@ class Sink(ABC):
         """
 
     @property
+    def batches_at_once(self) -> int:
+        """How many of the batches that wait it takes at once, now: with one, `write` gets it, with more,
+        `write_together`. From any thread.
+        """
+        return 1
+
+    def write_together(self, batches: Sequence[Batch]) -> None:  # noqa: ARG002 - for sinks that take several
+        """As `write` for batches in their order. SinkUnavailable: the same objects come again, before any other one."""
+        raise SinkRefused(f"sink {self.name} writes one batch at a time")
+
+    @property
     def is_transactional(self) -> bool:
         """Whether batches are given to write_transaction, and not to write."""
         return False

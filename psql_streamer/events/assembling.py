@@ -114,8 +114,8 @@ class Single:
 def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     """All parts as one, sorted by batch_order: the order in which they were committed."""
     parts = [part for part in parts if len(part.batch_order)]
-    topic_names, topics = _joined_names([(part.topic_names, part.topics) for part in parts])
-    table_names, tables = _joined_names([(part.table_names, part.tables) for part in parts])
+    topic_names, topics = join_names([(part.topic_names, part.topics) for part in parts])
+    table_names, tables = join_names([(part.table_names, part.tables) for part in parts])
     sizes = [len(part.batch_order) for part in parts]
     batch_order = _concat([part.batch_order for part in parts], np.int64)
     part = join_arrays([(one.part, size) for one, size in zip(parts, sizes, strict=True)], WHOLE)
@@ -171,7 +171,7 @@ def in_header_order(held: set[str]) -> list[str]:
     return [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
 
 
-def _joined_names(
+def join_names(
     parts: Sequence[tuple[Sequence[str], NDArray[np.int32]]],
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     """The names that some record has, and by record which of them it is."""

@@ -30,6 +30,7 @@ from psql_streamer.pipeline.arrow_memory import return_freed_pages
 from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
+from psql_streamer.pipeline.malloc_arenas import share_arenas
 from psql_streamer.pipeline.shutdown import Shutdown, places_of
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
@@ -113,6 +114,7 @@ class Pipeline(Service):
     def start_sinks(self) -> None:
         """Open the store; start the handlers' engines and the sinks."""
         return_freed_pages()
+        share_arenas()
         self._store.open()
         for source in self._sources.values():
             source.snapshots.load()

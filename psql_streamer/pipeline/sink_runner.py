@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
+from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS, TOGETHER_BYTES
 from psql_streamer.interfaces import Handler, Sink, Status, Transaction
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
@@ -20,6 +20,7 @@ from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
 from psql_streamer.pipeline.transactions import Described, gather
+from psql_streamer.pipeline.waiting import take_waiting
 
 _STARTING = Status(False, "starting")
 
@@ -86,8 +87,11 @@ class SinkRunner:
 
     @property
     def wants_more(self) -> bool:
-        """Whether it may soon have nothing to do."""
-        return len(self._queues[0]) <= self._ahead
+        """Whether it may soon have nothing to do, or fewer batches to write together than it likes."""
+        queue = self._queues[0]
+        if len(queue) <= self._ahead:
+            return True
+        return not self.handlers and len(queue) <= self.part.batches_at_once and queue.used < TOGETHER_BYTES
 
     def take(self, item: Item) -> bool:
         """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
@@ -175,13 +179,25 @@ class SinkRunner:
         self._work(place, f"handler.{handler.name}", self._items(place, transform), handler.start)
 
     def _deliver(self) -> None:
-        def write(item: Item) -> None:
-            began = time.monotonic()
-            self.part.write(item.batch)
-            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
-            self._on_done(item, self.name)
+        place = len(self.handlers)
 
-        self._work(len(self.handlers), self.name, self._items(len(self.handlers), write), None)
+        def write(items: Sequence[Item], batches: Sequence[Batch]) -> None:
+            began = time.monotonic()
+            if len(batches) == 1:
+                self.part.write(batches[0])
+            else:
+                self.part.write_together(batches)
+            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
+            for item in items:
+                self._on_done(item, self.name)
+
+        def take() -> _Job | None:
+            items = take_waiting(self._queues[place], self.part.batches_at_once)
+            if not items:
+                return None
+            return items[0].batch.source.name, partial(write, items, [item.batch for item in items])
+
+        self._work(place, self.name, take, None)
 
     def _deliver_transactions(self) -> None:
         place = len(self.handlers)
@@ -235,7 +251,7 @@ class SinkRunner:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         queue = self._queues[place]
         first = held or queue.get(LOOK_SECONDS)
-        most = self.handlers[place].batches_at_once if place < len(self.handlers) else 1
+        most = self.handlers[place].batches_at_once
         if first is None or most == 1:
             return first, None
         items = [first]

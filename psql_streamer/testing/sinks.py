@@ -45,6 +45,17 @@ class SinkContract(ABC):
             for batch in self._batches():
                 _write(sink, batch)
 
+    def test_batches_that_it_takes_together_are_durable_when_they_are_written(self) -> None:
+        before = self.written()
+        with self._started() as sink:
+            if type(sink).write_together is Sink.write_together:
+                assert sink.batches_at_once == 1
+            elif not sink.is_transactional:
+                sink.write_together([batch_of(_ROWS, "id"), empty_batch(), batch_of(_ROWS[:2], "id")])
+                if before is not None:
+                    assert self.written() == before + len(_ROWS) + 2
+                assert sink.status().ok
+
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
         assert isinstance(sink.status(), Status)

@@ -1,22 +1,24 @@
-"""Writes one batch: encodes it, directs its records to partitions, delivers them, and puts aside what is rejected."""
+"""Writes batches: encodes them, directs their records to partitions, delivers them, and puts aside what is rejected."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS, TOGETHER_BATCHES
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Marker
 from sinks.kafka.dead_letters import DeadLetters, advice, describe
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.options import KafkaSinkOptions
-from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.outgoing import Outgoing, join
 from sinks.kafka.partitioner import NO_PARTITION, partitions
 from sinks.kafka.rejected_rows import RejectedRows
 from sinks.kafka.shipment import Shipment
@@ -34,8 +36,8 @@ class Encoder(Protocol):
 
 
 @dataclass(slots=True)
-class Unfinished:
-    """A batch on its way: its records, how far they are, and what is done with those that were rejected.
+class Begun:
+    """A batch on its way: its records, and what is done with those that were rejected.
 
     put_aside: records of rows that handlers put aside, which went to the dead-letter topic. dead_lettered: of the
     batch's own records, those that went there.
@@ -43,34 +45,81 @@ class Unfinished:
 
     batch: Batch
     records: Records
-    shipment: Shipment
     letters: DeadLetters | None = None
     rejected_rows: RejectedRows | None = None
     put_aside: list[Records] = field(default_factory=list)
     dead_lettered: int = 0
 
-    @classmethod
-    def of(cls, batch: Batch, records: Records) -> Unfinished:
-        """Of which nothing is written yet."""
-        return cls(batch, records, Shipment(to_outgoing(records)))
-
     @property
     def wants_singly(self) -> bool:
-        """Whether records that Kafka rejects are only found one by one."""
-        letters = (self.letters, self.rejected_rows)
-        return self.shipment.singly or any(one is not None and one.wants_singly for one in letters)
+        """Whether records that the dead-letter topic rejects are only found one by one."""
+        return any(one is not None and one.wants_singly for one in (self.letters, self.rejected_rows))
 
     def write_again(self) -> None:
         """Nothing of it was written after all. What Kafka rejects is still known."""
-        self.shipment = self.shipment.of_rest()
         self.put_aside, self.dead_lettered = [], 0
         for letters in (self.letters, self.rejected_rows):
             if letters is not None:
                 letters.write_again()
 
 
+class Unfinished:
+    """Batches on their way as one shipment, so that a partition's records of all of them are in one request."""
+
+    def __init__(self, begun: Sequence[Begun]) -> None:
+        self.begun = begun
+        self._shipment: Shipment | None = None
+
+    def is_of(self, batches: Sequence[Batch]) -> bool:
+        """Whether these are the batches, the same objects."""
+        return [id(one.batch) for one in self.begun] == [id(batch) for batch in batches]
+
+    @property
+    def shipment(self) -> Shipment:
+        """The records of all batches, none of them directed to a partition yet when it is asked for first."""
+        if self._shipment is None:
+            self._shipment = Shipment(join([_to_outgoing(one.records) for one in self.begun]))
+        return self._shipment
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no record was handed to a client, or rejected, yet."""
+        return self._shipment is None or self._shipment.untouched
+
+    @property
+    def wants_singly(self) -> bool:
+        """Whether records that Kafka rejects are only found one by one."""
+        singly = self._shipment is not None and self._shipment.singly
+        return singly or any(one.wants_singly for one in self.begun)
+
+    def replace_records(self, one: Begun, records: Records) -> None:
+        """Other records of a batch; only while nothing is handed over."""
+        one.records, self._shipment = records, None
+
+    def rejections(self) -> Iterator[tuple[Begun, Rejections]]:
+        """What Kafka rejects, by the batch that it is of and by its place there."""
+        rejected, first = self.shipment.rejected, 0
+        for one in self.begun:
+            behind = first + len(one.records)
+            if own := {place - first: error for place, error in rejected.items() if first <= place < behind}:
+                yield one, own
+            first = behind
+
+    def write_again(self) -> None:
+        """Nothing of it was written after all. What Kafka rejects is still known."""
+        if self._shipment is not None:
+            self._shipment = self._shipment.of_rest()
+        for one in self.begun:
+            one.write_again()
+
+
 class BatchWriter:
-    """options: of the sink. encoder: makes the records. log: for what is put aside. For one thread."""
+    """options: of the sink. encoder: makes the records. log: for what is put aside. For one thread.
+
+    batches_at_once: how many batches should be written together, by those that were written last.
+    """
+
+    batches_at_once: int = 1
 
     def __init__(self, options: KafkaSinkOptions, encoder: Encoder, log: logging.Logger) -> None:
         self._options = options
@@ -78,52 +127,53 @@ class BatchWriter:
         self._log = log
         self._own_partitioner = "partitioner" not in options.kafka
 
-    def begin(self, batch: Batch) -> Unfinished:
-        """Make the batch's records."""
-        return Unfinished.of(batch, self._encoder.encode(batch))
+    def begin(self, batches: Sequence[Batch]) -> Unfinished:
+        """Make the batches' records."""
+        return Unfinished([Begun(batch, self._encoder.encode(batch)) for batch in batches])
 
     def write(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
-        """Deliver what is left of the batch, and put aside what is rejected. Raises as Delivery.deliver, and
+        """Deliver what is left of the batches, and put aside what is rejected. Raises as Delivery.deliver, and
         SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
         """
-        self._write_rejected_rows(delivery, topics, unfinished)
-        self._skip_impossible_messages(topics, unfinished)
-        rejected = self._deliver(delivery, topics, unfinished.shipment)
-        if rejected:
-            self._put_aside(delivery, topics, unfinished, rejected)
+        for one in unfinished.begun:
+            self._write_rejected_rows(delivery, topics, one)
+            self._skip_impossible_messages(topics, unfinished, one)
+        self._deliver(delivery, topics, unfinished.shipment)
+        self.batches_at_once = self._count_batches(topics, unfinished)
+        for one, rejected in unfinished.rejections():
+            self._put_aside(delivery, topics, one, rejected)
 
-    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> Rejections:
+    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> None:
         delivery.settle(shipment)
         if shipment.waiting:
             shipment.direct(self._partitions(shipment.records, topics))
-        return delivery.deliver(shipment)
+        delivery.deliver(shipment)
 
-    def _skip_impossible_messages(self, topics: Topics, unfinished: Unfinished) -> None:
+    def _skip_impossible_messages(self, topics: Topics, unfinished: Unfinished, one: Begun) -> None:
         """Leave out messages whose topics brokers do not make, before anything is written."""
-        while unfinished.batch.messages and unfinished.shipment.untouched:
+        while one.batch.messages and unfinished.untouched:
             try:
-                topics.partitions(unfinished.records.topic_names)
+                topics.partitions(one.records.topic_names)
             except TopicRefused as error:
-                records = unfinished.records
+                records = one.records
                 if not (messages := _messages_to(error.topic, records)):
                     raise
                 skipped = Counter(records.skipped_messages) + messages
-                records = replace(records.drop_topic(error.topic), skipped_messages=skipped)
-                unfinished.records, unfinished.shipment = records, Shipment(to_outgoing(records))
+                unfinished.replace_records(one, replace(records.drop_topic(error.topic), skipped_messages=skipped))
             else:
                 return
 
-    def _write_rejected_rows(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
+    def _write_rejected_rows(self, delivery: Delivery, topics: Topics, begun: Begun) -> None:
         """What handlers put aside goes to the dead-letter topic, and counts like what Kafka rejects."""
         topic = self._options.dead_letter_topic
-        if not unfinished.batch.rejections:
+        if not begun.batch.rejections:
             return
-        if unfinished.rejected_rows is None:
-            unfinished.rejected_rows = RejectedRows(topic, self._encoder.encode, unfinished.batch)
-        if topic and unfinished.rejected_rows:
+        if begun.rejected_rows is None:
+            begun.rejected_rows = RejectedRows(topic, self._encoder.encode, begun.batch)
+        if topic and begun.rejected_rows:
             topics.partitions((topic,))
-        for records in unfinished.rejected_rows.deliver(delivery):
-            unfinished.put_aside.append(records)
+        for records in begun.rejected_rows.deliver(delivery):
+            begun.put_aside.append(records)
             self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
     def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
@@ -133,13 +183,26 @@ class BatchWriter:
             return records.partitions
         return partitions(records.keys, counts[records.topics])
 
-    def _put_aside(self, delivery: Delivery, topics: Topics, unfinished: Unfinished, rejected: Rejections) -> None:
-        topic, records = self._options.dead_letter_topic, unfinished.records
+    def _count_batches(self, topics: Topics, unfinished: Unfinished) -> int:
+        """As many as give each partition a request of REQUEST_RECORDS records, where every batch is like these."""
+        records = unfinished.shipment.records
+        if len(records) <= FEW_ROWS:  # of a slow stream, where no batch waits
+            return 1
+        partitions = int(topics.partitions(records.topic_names).sum())
+        if self._own_partitioner and partitions * REQUEST_RECORDS > len(records):
+            partitions = records.count_partitions()
+        of_one = max(1, len(records) // len(unfinished.begun))
+        return max(1, min(TOGETHER_BATCHES, -(-partitions * REQUEST_RECORDS // of_one)))
+
+    def _put_aside(self, delivery: Delivery, topics: Topics, begun: Begun, rejected: Rejections) -> None:
+        topic, records = self._options.dead_letter_topic, begun.records
+        if begun.dead_lettered == len(rejected):
+            return
         if topic:
-            if unfinished.letters is None or len(unfinished.letters) != len(rejected):
+            if begun.letters is None or len(begun.letters) != len(rejected):
                 topics.partitions((topic,))
-                unfinished.letters = DeadLetters(topic, records, rejected)
-            refused = unfinished.letters.deliver(delivery)
+                begun.letters = DeadLetters(topic, records, rejected)
+            refused = begun.letters.deliver(delivery)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
@@ -147,10 +210,10 @@ class BatchWriter:
             where = topic or records.topic_of(index)
             what = f'topic "{where}" rejects {describe(records, index)}: {error.str()}'
             raise SinkRefused(what, advice(error))
-        unfinished.dead_lettered = len(rejected)
+        begun.dead_lettered = len(rejected)
 
 
-def to_outgoing(records: Records) -> Outgoing:
+def _to_outgoing(records: Records) -> Outgoing:
     """The records, not directed to any partition yet."""
     undirected = np.full(len(records), NO_PARTITION, np.int32)
     return Outgoing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -10,10 +10,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import offsets
+from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.cells import NO_RECORD_TIME, join_arrays
+from psql_streamer.events.assembling import in_header_order, join_names
 from psql_streamer.model import Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import FIELD, MESSAGE
+
+Bytes: TypeAlias = pa.BinaryArray | pa.ChunkedArray
+"""In chunks where records of several batches stand behind one another."""
+
+_MOST_BYTES = (1 << 31) - 1
+"""What an array of the type `binary` holds at most."""
 
 Run: TypeAlias = tuple[int, int, int]
 """Records of one topic that stand together: the topic's number, place of the first, place behind the last."""
@@ -23,16 +31,16 @@ Run: TypeAlias = tuple[int, int, int]
 class Outgoing:
     """Records on their way to Kafka; all arrays have one element a record.
 
-    topics: index into topic_names. keys, values: binary, may be null. partitions: -1 leaves it to the client.
-    headers: name -> binary array (null: this record lacks the header). timestamps: as Records has them.
+    topics: index into topic_names. keys, values: may be null. partitions: -1 leaves it to the client.
+    headers: name -> array (null: this record lacks the header). timestamps: as Records has them.
     """
 
     topic_names: tuple[str, ...]
     topics: NDArray[np.int32]
     keys: pa.BinaryArray
-    values: pa.BinaryArray
+    values: Bytes
     partitions: NDArray[np.int32]
-    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+    headers: Mapping[str, Bytes] = field(default_factory=dict)
     timestamps: Index | None = None
 
     def __len__(self) -> int:
@@ -41,6 +49,29 @@ class Outgoing:
     def directed(self, partitions: NDArray[np.int32]) -> Outgoing:
         """The same records, to these partitions."""
         return replace(self, partitions=partitions)
+
+    def count_partitions(self) -> int:
+        """To how many partitions of all topics they are directed; all that are not, of a topic, count as one."""
+        return len(np.unique(self.topics.astype(np.int64) << 32 | (self.partitions.astype(np.int64) & 0xFFFFFFFF)))
+
+
+def join(parts: Sequence[Outgoing]) -> Outgoing:
+    """The records of all, one behind the other; at least one part, and each as batches give it. Values stay where
+    they are.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    topic_names, topics = join_names([(part.topic_names, part.topics) for part in parts])
+    headers = in_header_order({name for part in parts for name in part.headers})
+    return Outgoing(
+        topic_names,
+        topics,
+        _join_binary([part.keys for part in parts]),
+        pa.chunked_array([part.values for part in parts]),
+        np.concatenate([part.partitions for part in parts]),
+        {name: pa.chunked_array([part.headers.get(name, _nulls(part)) for part in parts]) for name in headers},
+        join_arrays([(part.timestamps, len(part)) for part in parts], NO_RECORD_TIME),
+    )
 
 
 def runs(records: Outgoing, at: Index) -> Iterator[Run]:
@@ -55,8 +86,8 @@ def runs(records: Outgoing, at: Index) -> Iterator[Run]:
 def lay_out(records: Outgoing, at: Index) -> NDArray[np.void]:
     """rd_kafka_produce_batch's messages, one a record at these places. Their bytes stay where they are."""
     messages = np.zeros(len(at), MESSAGE)
-    messages["value"], messages["value_size"] = _memory(records.values, at)
-    messages["key"], messages["key_size"] = _memory(records.keys, at)
+    messages["value"], messages["value_size"] = locate(records.values, at)
+    messages["key"], messages["key_size"] = locate(records.keys, at)
     messages["partition"] = records.partitions[at]
     messages["opaque"] = at
     return messages
@@ -73,14 +104,14 @@ def lay_out_fields(
     partition = records.partitions[at].astype(np.int64).view(np.uint64)
     to_topic["kind"], to_topic["pointer"] = librdkafka.FIELD_TOPIC, topics[records.topics[at]]
     to_partition["kind"], to_partition["pointer"] = librdkafka.FIELD_PARTITION, partition
-    value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, _memory(records.values, at)
-    key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, _memory(records.keys, at)
+    value["kind"], (value["pointer"], value["second"]) = librdkafka.FIELD_VALUE, locate(records.values, at)
+    key["kind"], (key["pointer"], key["second"]) = librdkafka.FIELD_KEY, locate(records.keys, at)
     opaque["kind"], opaque["pointer"] = librdkafka.FIELD_OPAQUE, at
     # 0 is the time of the call (rd_kafka_msg_new0).
     timestamp["kind"] = librdkafka.FIELD_TIMESTAMP
     timestamp["pointer"] = 0 if records.timestamps is None else np.maximum(records.timestamps[at], 0)
     for header, (name, address) in zip(fields.T[6:], header_names.items(), strict=True):
-        there, size = _memory(records.headers[name], at)
+        there, size = locate(records.headers[name], at)
         held = there != 0
         # A row that lacks the header says once more where it goes, which changes nothing.
         header["kind"] = np.where(held, librdkafka.FIELD_HEADER, librdkafka.FIELD_PARTITION)
@@ -89,8 +120,30 @@ def lay_out_fields(
     return fields
 
 
-def _memory(column: pa.BinaryArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _locate_in_chunks(column: pa.ChunkedArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    address, size = np.zeros((2, len(at)), np.uint64)
+    first = 0
+    for chunk in column.chunks:
+        there = ((at >= first) & (at < first + len(chunk))).nonzero()[0]
+        address[there], size[there] = locate(chunk, at[there] - first)
+        first += len(chunk)
+    return address, size
+
+
+def _join_binary(arrays: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+    if sum(map(nbytes, arrays)) > _MOST_BYTES:
+        arrays = [array.cast(pa.large_binary()) for array in arrays]
+    return pa.concat_arrays(arrays)
+
+
+def _nulls(part: Outgoing) -> pa.BinaryArray:
+    return pa.nulls(len(part), pa.binary())
+
+
+def locate(column: Bytes, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
+    if isinstance(column, pa.ChunkedArray):
+        return _locate_in_chunks(column, at)
     bounds = offsets(column).view(np.uint64 if pa.types.is_large_binary(column.type) else np.uint32)
     # An empty value is not a null one: it needs an address, though nothing is read there.
     _, nearest, data = column.buffers()

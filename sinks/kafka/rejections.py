@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from confluent_kafka import KafkaError
 
-from psql_streamer.binary_columns import offsets
 from psql_streamer.model import Index
 from sinks.kafka.errors import REJECTED, TOO_LARGE
-from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.outgoing import Outgoing, locate
 from sinks.kafka.producer import Failed
 
 Place = tuple[int, int]
@@ -52,7 +51,7 @@ def sizes_of(records: Outgoing, at: Index) -> Index:
     """Bytes of keys, values and headers."""
     found: Index = np.zeros(len(at), np.int64)
     for column in (records.keys, records.values, *records.headers.values()):
-        found += np.diff(offsets(column))[at]
+        found += locate(column, at)[1].astype(np.int64)
     return found
 
 

@@ -28,7 +28,7 @@ from psql_streamer.model import Batch, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from sinks.kafka.administrator import Administrator
 from sinks.kafka.alive_keys import find_alive_keys
-from sinks.kafka.batch_writer import BatchWriter, Encoder, Unfinished
+from sinks.kafka.batch_writer import BatchWriter, Begun, Encoder, Unfinished
 from sinks.kafka.check import KafkaCheck
 from sinks.kafka.delivery import Delivery
 from sinks.kafka.errors import REFUSED, sink_error
@@ -119,12 +119,21 @@ class KafkaSink(Sink):
 
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
+        self.write_together((batch,))
+
+    @property
+    def batches_at_once(self) -> int:
+        """See Sink.batches_at_once: more than one where records go to so many partitions that requests are small."""
+        return self._writer.batches_at_once
+
+    def write_together(self, batches: Sequence[Batch]) -> None:
+        """See Sink.write_together. As `write`."""
         started = time.monotonic()
         with self._telling():
-            unfinished = self._begun(batch)
+            unfinished = self._begun(batches)
             self._writer.write(*self._started(), unfinished)
         self._unfinished = None
-        self._note_written([unfinished], started)
+        self._note_written(unfinished.begun, started)
 
     @property
     def is_transactional(self) -> bool:
@@ -204,12 +213,12 @@ class KafkaSink(Sink):
         self._transactions = Transactions(delivery, self._writer, notes, self._log)
         return delivery
 
-    def _begun(self, batch: Batch) -> Unfinished:
-        """What is left of the batch, all of it when it comes for the first time."""
-        if self._unfinished is None or self._unfinished.batch is not batch:
+    def _begun(self, batches: Sequence[Batch]) -> Unfinished:
+        """What is left of the batches, all of them when they come for the first time."""
+        if self._unfinished is None or not self._unfinished.is_of(batches):
             if self._unfinished is not None and self._delivery is not None:
                 self._delivery.abandon()
-            self._unfinished = self._writer.begin(batch)
+            self._unfinished = self._writer.begin(batches)
         return self._unfinished
 
     def _started(self) -> tuple[Delivery, Topics]:
@@ -230,7 +239,7 @@ class KafkaSink(Sink):
             self._state = Status(False, str(error))
             raise
 
-    def _note_written(self, finished: Sequence[Unfinished], started: float) -> None:
+    def _note_written(self, finished: Sequence[Begun], started: float) -> None:
         """Count what is durable."""
         for one in finished:
             self._count(one)
@@ -243,7 +252,7 @@ class KafkaSink(Sink):
         if self._debug:
             self._log.info("wrote %d records in %.1f ms", count, (time.monotonic() - started) * 1000)
 
-    def _count(self, finished: Unfinished) -> None:
+    def _count(self, finished: Begun) -> None:
         records, dead_lettered = finished.records, finished.dead_lettered
         for aside in finished.put_aside:
             dead_lettered += len(aside)

@@ -11,11 +11,11 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from psql_streamer.errors import SinkRefused, StreamerError
 from psql_streamer.interfaces import Transaction
-from sinks.kafka.batch_writer import BatchWriter, Unfinished
+from sinks.kafka.batch_writer import BatchWriter, Begun, Unfinished
 from sinks.kafka.position_topic import NOTHING_NOTED, Noted, PositionTopic
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import Topics
@@ -38,20 +38,20 @@ transaction. Until then this one cannot tell it from brokers that have ended a t
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction that is not known to be committed. begun: its batches as far as their records were made.
+    """A transaction that is not known to be committed. unfinished: its batches, when their records were made.
     noted: what it notes. refused_at: when brokers refused a source's offsets for the first time; 0.0: they have not.
     was_ended: by brokers, who may have given the transactional id to another instance.
     """
 
     transaction: Transaction
     noted: Noted
-    begun: list[Unfinished] = field(default_factory=list)
+    unfinished: Unfinished | None = None
     refused_at: float = 0.0
     was_ended: bool = False
 
     @property
     def wants_singly(self) -> bool:
-        return any(one.wants_singly for one in self.begun)
+        return self.unfinished is not None and self.unfinished.wants_singly
 
     def note_refusal(self, error: MemberIsGone) -> None:
         """SinkRefused when it has lasted too long for a rebalance."""
@@ -97,14 +97,14 @@ class Transactions:
         """What the last transaction that is known to be committed noted of a source."""
         return self._noted.notes.get(source)
 
-    def write(self, transaction: Transaction, topics: Topics) -> Sequence[Unfinished]:
+    def write(self, transaction: Transaction, topics: Topics) -> Sequence[Begun]:
         """See Sink.write_transaction; returns how its batches ended."""
         if self._open is None or self._open.transaction is not transaction:
             self._open = _Open(transaction, self._next({**self._noted.notes, **transaction.notes}))
         self._write(self._open, topics)
-        self._noted, finished = self._open.noted, self._open.begun
+        self._noted, finished = self._open.noted, self._open.unfinished
         self._open = None
-        return finished
+        return () if finished is None else finished.begun
 
     def _write(self, one: _Open, topics: Topics) -> None:
         while True:
@@ -127,13 +127,11 @@ class Transactions:
                 return
 
     def _attempt(self, one: _Open, topics: Topics) -> None:
-        delivery, batches = self._delivery, one.transaction.batches
+        delivery = self._delivery
         delivery.begin()
-        for unfinished in one.begun:
-            self._writer.write(delivery, topics, unfinished)
-        for batch in batches[len(one.begun) :]:
-            one.begun.append(self._writer.begin(batch))
-            self._writer.write(delivery, topics, one.begun[-1])
+        if one.unfinished is None:
+            one.unfinished = self._writer.begin(one.transaction.batches)
+        self._writer.write(delivery, topics, one.unfinished)
         self._deliver_note(one.noted)
         delivery.send_offsets(one.transaction.consumed())
         delivery.commit()
@@ -177,5 +175,5 @@ class Transactions:
     def _give_up(self, one: _Open) -> None:
         self.given_up += 1
         self._delivery.abandon()
-        for unfinished in one.begun:
-            unfinished.write_again()
+        if one.unfinished is not None:
+            one.unfinished.write_again()

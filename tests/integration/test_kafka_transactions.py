@@ -262,7 +262,7 @@ def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
     read, ends = PositionTopic.read, []
 
     def read_slowly(self: PositionTopic) -> Noted:
-        time.sleep(1)
+        time.sleep(0.5)
         return read(self)
 
     def write() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from psql_streamer.cells import NO_RECORD_TIME
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.model import Index
 from sinks.kafka import clients, outgoing, producer
@@ -48,13 +50,13 @@ def test_every_value_is_laid_out_once_whatever_the_number_of_topics(
     client: Producer, monkeypatch: pytest.MonkeyPatch, headers: tuple[str, ...], columns: int
 ) -> None:
     laid_out: list[int] = []
-    memory = outgoing._memory
+    locate = outgoing.locate
 
     def counted(column: pa.BinaryArray, at: Index) -> Any:
         laid_out.append(len(at))
-        return memory(column, at)
+        return locate(column, at)
 
-    monkeypatch.setattr(outgoing, "_memory", counted)
+    monkeypatch.setattr(outgoing, "locate", counted)
     some = records(headers)
     client.produce(some, Shipment(some).places_waiting())
     assert laid_out == [RECORDS] * columns
@@ -92,3 +94,55 @@ def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SinkUnavailable, match="closed"):
         several.produce(records(), Shipment(records()).places_waiting())
     assert [client._client for client in made] == [None, None]
+
+
+@pytest.mark.parametrize("most_bytes", [None, 3], ids=["in one array", "keys that one array cannot hold"])
+def test_joined_records_are_those_of_all_parts_one_behind_the_other(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int | None
+) -> None:
+    if most_bytes is not None:
+        monkeypatch.setattr(outgoing, "_MOST_BYTES", most_bytes)
+    parts = [
+        part(("a", "b"), [0, 1, 0], [b"k", None, b""], [b"1", b"", None]),
+        part(("c",), [0], [b"key"], [b"22"], note=[b"n"], timestamps=[7]),
+        part(("b",), [], [], []),
+        part(("b", "a"), [1, 0], [b"x", b"y"], [b"3", b"4"], note=[None, b"m"]),
+    ]
+    whole = outgoing.join(parts)
+    assert [whole.topic_names[topic] for topic in whole.topics] == ["a", "b", "a", "c", "a", "b"]
+    assert whole.timestamps is not None
+    assert whole.timestamps.tolist() == [NO_RECORD_TIME, NO_RECORD_TIME, NO_RECORD_TIME, 7, *[NO_RECORD_TIME] * 2]
+    assert held(whole.keys) == [b"k", None, b"", b"key", b"x", b"y"]
+    assert held(whole.values) == [b"1", b"", None, b"22", b"3", b"4"]
+    assert held(whole.headers["note"]) == [None, None, None, b"n", None, b"m"]
+    assert outgoing.join(parts[:1]) is parts[0]
+
+
+def test_values_of_joined_records_are_not_copied() -> None:
+    one, other = part(("a",), [0], [b"k"], [b"first"]), part(("a",), [0], [b"k"], [b"second"])
+    whole = outgoing.join([one, other])
+    apart = [int(outgoing.locate(each.values, np.array([0]))[0][0]) for each in (one, other)]
+    assert outgoing.locate(whole.values, np.array([0, 1]))[0].tolist() == apart
+
+
+def part(
+    names: tuple[str, ...],
+    topics: list[int],
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    note: list[bytes | None] | None = None,
+    timestamps: list[int] | None = None,
+) -> Outgoing:
+    """Values are a slice, as those of a part of a batch are."""
+    sliced = pa.array([b"before", *values, b"behind"], pa.binary()).slice(1, len(values))
+    headers = {} if note is None else {"note": pa.array(note, pa.binary())}
+    times = None if timestamps is None else np.array(timestamps, np.int64)
+    nowhere = np.full(len(topics), -1, np.int32)
+    return Outgoing(names, np.array(topics, np.int32), pa.array(keys, pa.binary()), sliced, nowhere, headers, times)
+
+
+def held(column: outgoing.Bytes) -> list[bytes | None]:
+    """Read where the client reads."""
+    addresses, sizes = outgoing.locate(column, np.arange(len(column)))
+    places = zip(addresses.tolist(), sizes.tolist(), strict=True)
+    return [ctypes.string_at(address, size) if address else None for address, size in places]

@@ -1,0 +1,114 @@
+"""Batches that a Kafka sink writes together: each record once, in order, and each rejection told of its own batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from psql_streamer.embedded.mock_kafka import MockKafka
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.events.records import Records
+from psql_streamer.lsn import Lsn
+from psql_streamer.model import Batch
+from psql_streamer.pgoutput.wal_position import WalPosition
+from tests.kafka_reader import Record, consume
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started
+from tests.mock_brokers import PRODUCE, MockBrokers
+
+BATCHES = tuple(replace(BATCH, position=WalPosition(Lsn(at)).position) for at in (0x1000, 0x2000, 0x3000))
+
+
+class OneEach(Canned):
+    """Gives each of BATCHES the records of its own."""
+
+    def __init__(self, parts: Sequence[Canned]) -> None:
+        self._of = {id(batch): part for batch, part in zip(BATCHES, parts, strict=False)}
+
+    def encode(self, batch: Batch) -> Records:
+        return self._of[id(batch)].encode(batch)
+
+
+def in_order(found: list[Record], topic: str) -> list[bytes | None]:
+    return [record.value for record in sorted(found, key=lambda record: record.offset) if record.topic == topic]
+
+
+def test_records_of_all_batches_arrive_once_and_in_order_in_each_topic(mock_kafka: MockKafka) -> None:
+    first: list[Row] = [(f"t{i % 3}", b"k", b"a%d" % i) for i in range(90)]
+    second: list[Row] = [(f"t{4 - i % 3}", b"k", b"b%d" % i) for i in range(90)]
+    third: list[Row] = [("t2", b"k", None), ("t9", None, b"c")]
+    headed = Canned(third, {"note": [b"tombstone", None]})
+    names = ["t0", "t1", "t2", "t3", "t4", "t9"]
+    with started(mock_kafka.bootstrap, OneEach([Canned(first), Canned(second), headed])) as sink:
+        sink.write_together(BATCHES)
+        assert (sink.stats()["events"], sink.stats()["batches"]) == (182, 3)
+        assert str(BATCHES[-1].position) in sink.status().reason
+    found = consume(mock_kafka.bootstrap, names)
+    for name in names:
+        assert in_order(found, name) == [value for topic, _, value in [*first, *second, *third] if topic == name]
+    assert [record.headers for record in found if record.headers] == [{"note": b"tombstone"}]
+    assert len([record for record in found if record.key is None]) == 1
+
+
+def test_what_was_not_acknowledged_is_written_again_in_order() -> None:
+    names = ["t0", "t1", "t2"]
+    rows: list[list[Row]] = [[(names[i % 3], b"k", b"%d %d" % (batch, i)) for i in range(60)] for batch in range(3)]
+    with MockBrokers() as brokers:
+        for name in names:
+            brokers.create(name, 1)
+        with started(brokers.bootstrap, OneEach([Canned(some) for some in rows])) as sink:
+            sink.write_together(BATCHES)
+            brokers.answer(PRODUCE, 0, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            with pytest.raises(SinkUnavailable, match="failed for good"):
+                sink.write_together(BATCHES)
+            assert sink.stats()["events"] == 180
+            brokers.answer_well(PRODUCE)
+            sink.write_together(list(BATCHES))
+            assert sink.stats()["events"] == 360
+        found = consume(brokers.bootstrap, names)
+    for name in names:
+        expected = [value for some in rows for topic, _, value in some if topic == name]
+        assert in_order(found, name)[:60] == expected
+        assert in_order(found, name)[-60:] == expected
+
+
+def test_a_record_that_is_rejected_is_the_dead_letter_of_its_own_batch(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.t", max_message_bytes="20000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    small: list[Row] = [(topic, b"k", b"a%d" % i) for i in range(20)]
+    large: list[Row] = [(topic, b"k", b"b0"), (topic, b"large", random_bytes(40_000)), (topic, b"k", b"b1")]
+    encoder = OneEach([Canned(small), Canned(large), Canned([(topic, b"k", b"c")])])
+    with started(kafka, encoder, deadLetterTopic=dead) as sink:
+        sink.write_together(BATCHES)
+        assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (23, 1)
+    values = in_order(consume(kafka, [topic]), topic)
+    assert list(dict.fromkeys(values)) == [*(value for _, _, value in small), b"b0", b"b1", b"c"]
+    (letter,) = consume(kafka, [dead])
+    assert (letter.key, letter.headers["dead_letter_seq"]) == (b"large", b"1")
+
+
+def test_a_record_that_is_rejected_without_a_dead_letter_topic_names_its_place_in_its_batch(
+    kafka: str, topic_prefix: str
+) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.t", max_message_bytes="20000")
+    large: list[Row] = [(topic, b"k", b"b0"), (topic, b"k", random_bytes(40_000))]
+    encoder = OneEach([Canned([(topic, b"k", b"a%d" % i) for i in range(20)]), Canned(large)])
+    with started(kafka, encoder) as sink, pytest.raises(SinkRefused, match=r"change 1\b.*max\.message\.bytes"):
+        sink.write_together(BATCHES[:2])
+
+
+@pytest.mark.parametrize(
+    ("topics", "keys", "rows", "wanted"),
+    [(1, 1, 4000, 1), (100, 1, 4000, 1), (200, 1, 4000, 2), (100, 500, 4000, 4), (1000, 1, 1000, 8), (32, 1, 32, 1)],
+)
+def test_as_many_batches_are_wanted_as_give_a_request_forty_records(
+    mock_kafka: MockKafka, topics: int, keys: int, rows: int, wanted: int
+) -> None:
+    """Topics have 4 partitions, of which one key is in one."""
+    records: list[Row] = [(f"t{i % topics}", b"%d" % (i // topics % keys), b"v") for i in range(rows)]
+    with started(mock_kafka.bootstrap, Canned(records)) as sink:
+        assert sink.batches_at_once == 1
+        sink.write(BATCH)
+        assert sink.batches_at_once == wanted

@@ -1,0 +1,170 @@
+"""Which of the batches that wait a sink gets at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.lsn import Lsn
+from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo, Stats
+from psql_streamer.options import SinkOptions
+from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.pipeline import sink_runner, waiting
+from psql_streamer.pipeline.item import Item
+from psql_streamer.pipeline.lifecycle import Lifecycle
+from psql_streamer.pipeline.sink_runner import SinkRunner
+
+BATCHES = [
+    Batch(SourceInfo(POSTGRESQL, "db1", "h", "d"), WalPosition(Lsn(8 * at)).position, NO_TRANSACTIONS, nbytes=1000)
+    for at in range(1, 7)
+]
+
+
+class Several(Sink):
+    """Takes some batches at once, each time when it may. gets: what it was given, by index in BATCHES."""
+
+    def __init__(self, at_once: int, failures: int = 0) -> None:
+        super().__init__("k", SinkOptions.model_validate({"type": "several", "sources": ["db1"]}))
+        self.at_once = at_once
+        self.failures = failures
+        self.gets: list[list[int]] = []
+        self.calls = threading.Semaphore(0)
+        self.may_go_on = threading.Semaphore(0)
+
+    @property
+    def batches_at_once(self) -> int:
+        return self.at_once
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None: ...
+
+    def write(self, batch: Batch) -> None:
+        self._take([batch])
+
+    def write_together(self, batches: Sequence[Batch]) -> None:
+        assert len(batches) > 1
+        self._take(batches)
+
+    def interrupt(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def status(self) -> Status:
+        return Status(True, "well")
+
+    def stats(self) -> Stats:
+        return {}
+
+    def _take(self, batches: Sequence[Batch]) -> None:
+        self.gets.append([next(at for at, one in enumerate(BATCHES) if one is batch) for batch in batches])
+        self.calls.release()
+        assert self.may_go_on.acquire(timeout=10)
+        if len(self.gets) > 1 and self.failures:
+            self.failures -= 1
+            raise SinkUnavailable("brokers are away")
+
+
+class AtWork:
+    """A runner of it, which has begun the first batch, and has the others waiting."""
+
+    def __init__(self, sink: Several) -> None:
+        self.done: list[int] = []
+        metrics = Metrics()
+        lifecycle = Lifecycle(metrics, start_timeout=10.0)
+        self.sink = sink
+        self.runner = SinkRunner(
+            sink, [], metrics, lifecycle, lambda: None, self._note, lambda _: 0.001, lambda _: (b"", lambda: None)
+        )
+        self.runner.start()
+        self.runner.take(Item(BATCHES[0], (0,)))
+        assert sink.calls.acquire(timeout=10)
+        for number, batch in enumerate(BATCHES[1:], 1):
+            self.runner.take(Item(batch, (number,)))
+
+    def finish(self) -> None:
+        for _ in range(10):
+            self.sink.may_go_on.release()
+        until(lambda: len(self.done) == len(BATCHES))
+        self.runner.drain(time.monotonic() + 10)
+
+    def _note(self, item: Item, _: str) -> None:
+        self.done += item.batch_numbers
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_sink_gets_as_many_of_the_batches_that_wait_as_it_takes() -> None:
+    work = AtWork(Several(3))
+    work.finish()
+    assert work.sink.gets == [[0], [1, 2, 3], [4, 5]]
+    assert work.done == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sink_that_takes_one_gets_one() -> None:
+    work = AtWork(Several(1))
+    work.finish()
+    assert work.sink.gets == [[number] for number in range(6)]
+
+
+def test_what_failed_comes_again_before_any_other_and_nothing_of_it_counts_before() -> None:
+    work = AtWork(Several(3, failures=2))
+    work.finish()
+    assert work.sink.gets == [[0], [1, 2, 3], [1, 2, 3], [1, 2, 3], [4, 5]]
+    assert work.done == [0, 1, 2, 3, 4, 5]
+
+
+def test_no_further_batch_is_taken_behind_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = Item(BATCHES[0], (0,)).nbytes
+    monkeypatch.setattr(waiting, "TOGETHER_BYTES", 2 * size)
+    work = AtWork(Several(5))
+    work.finish()
+    assert work.sink.gets == [[0], [1, 2], [3, 4], [5]]
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (3, 3), (8, 4)])
+def test_the_source_reads_as_far_ahead_as_the_sink_takes_at_once(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, most: int
+) -> None:
+    """At most as many bytes ahead as go together."""
+    monkeypatch.setattr(sink_runner, "TOGETHER_BYTES", 5 * Item(BATCHES[0], (0,)).nbytes)
+    sink, metrics = Several(at_once), Metrics()
+    runner = SinkRunner(
+        sink,
+        [],
+        metrics,
+        Lifecycle(metrics, start_timeout=10.0),
+        lambda: None,
+        lambda *_: None,
+        lambda _: 0.001,
+        lambda _: (b"", lambda: None),
+    )
+    ahead = 0
+    while runner.wants_more:
+        runner.take(Item(replace(BATCHES[0]), (ahead,)))
+        ahead += 1
+    assert ahead == most + 1
+
+
+def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
+    class Single(Several):
+        batches_at_once = Sink.batches_at_once
+        write_together = Sink.write_together
+
+    sink = Single(3)
+    assert sink.batches_at_once == 1
+    with pytest.raises(SinkRefused, match="one batch at a time"):
+        sink.write_together(BATCHES[:2])
