@@ -91,7 +91,7 @@ class SinkRunner:
         queue = self._queues[0]
         if len(queue) <= self._ahead:
             return True
-        return not self.handlers and len(queue) <= self.part.batches_at_once and queue.used < TOGETHER_BYTES
+        return not self.handlers and len(queue) < self.part.batches_at_once and queue.used < TOGETHER_BYTES
 
     def take(self, item: Item) -> bool:
         """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
