@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkUnavailable
@@ -19,7 +20,17 @@ from psql_streamer.model import Relation, ReplicaIdentity
 from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
-from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
+from tests.kafka_sinks import (
+    BATCH,
+    Canned,
+    Row,
+    by_partition,
+    create_topic,
+    options,
+    random_bytes,
+    started,
+    write_until_it_works,
+)
 
 
 @pytest.mark.slow
@@ -104,6 +115,21 @@ def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does(strict_
     (finding,) = KafkaSink("kafka1", options(strict_broker), Canned([])).check()
     assert finding.severity is Severity.ERROR
     assert f"{command} events" in finding.remedy
+
+
+def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_are(strict_broker: str) -> None:
+    create_topic(strict_broker, "written")
+    rows: list[Row] = [("written", b"%d" % i, random_bytes(5000) if i == 7 else b"v") for i in range(40)]
+    section = {"timeout": "200ms", "compression": "none", "kafka": {"message.max.bytes": 2000}}
+    with started(strict_broker, Canned(rows), deadLetterTopic="letters", **section) as sink:
+        with pytest.raises(SinkUnavailable, match='"letters" does not exist'):
+            sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": strict_broker})  # named, because its futures die with it
+        admin.delete_topics(["written"])["written"].result()
+        create_topic(strict_broker, "letters")
+        sink.write(BATCH)
+        assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (39, 1)
+    assert len(consume(strict_broker, ["letters"])) == 1
 
 
 def table(name: str) -> Relation:
