@@ -1,18 +1,17 @@
-"""Batches that a Kafka sink writes together, when brokers give no answer, or make no topic."""
+"""Batches that a Kafka sink writes together, when brokers give no answer."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.model import Batch, Rejection
+from psql_streamer.model import Batch
 from sinks.kafka.sink import KafkaSink
-from tests.integration.test_kafka_together import BATCHES, OneEach
+from tests.integration.test_kafka_together import BATCHES, OneEach, put_aside
 from tests.kafka_reader import consume
 from tests.kafka_sinks import Canned, Row, random_bytes, started, wait_until
 from tests.mock_brokers import MockBrokers
@@ -108,8 +107,3 @@ def test_rows_put_aside_of_all_batches_are_written_once_though_brokers_went_away
     rules = Counter(letter.headers["dead_letter_rule"] for letter in consume(brokers.bootstrap, ["dead"]))
     assert rules == {b"first": 4, b"third": 4}
     assert len(consume(brokers.bootstrap, ["events"])) == 12
-
-
-def put_aside(rule: str) -> Batch:
-    """Four changes, and as many that a rule put aside."""
-    return replace(batch(shop()), rejections=(Rejection(shop(), "a reason", None, rule),))
