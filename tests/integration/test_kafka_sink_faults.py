@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Severity
-from psql_streamer.model import Relation, ReplicaIdentity
+from psql_streamer.model import LogicalMessage, Relation, ReplicaIdentity
 from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
@@ -130,6 +131,26 @@ def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_
         sink.write(BATCH)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (39, 1)
     assert len(consume(strict_broker, ["letters"])) == 1
+
+
+def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_waited(strict_broker: str) -> None:
+    """The records of all batches were put together before, with the message's among them."""
+    create_topic(strict_broker, "made.m_a")
+    ordinary = LogicalMessage("late", b"x", 0, -1, 0x900, -1)
+    impossible = LogicalMessage("_a", b"x", 0, -1, 0x900, -1)
+    batches = [replace(BATCH, messages=(impossible,)), replace(BATCH, messages=(ordinary,))]
+    section = {"timeout": "200ms", "messageTopic": "made.m{prefix}"}
+    with started(strict_broker, None, **section) as sink:
+        with pytest.raises(SinkUnavailable, match='"made.mlate" does not exist'):
+            sink.write_together(batches)
+        admin = AdminClient({"bootstrap.servers": strict_broker})
+        admin.delete_topics(["made.m_a"])["made.m_a"].result()
+        create_topic(strict_broker, "made.m.a")
+        create_topic(strict_broker, "made.mlate")
+        sink.write_together(batches)
+        assert sink.stats()["skipped"] == {"message _a": 1}
+        assert sink.stats()["events"] == 1
+    assert len(consume(strict_broker, ["made.mlate"])) == 1
 
 
 def table(name: str) -> Relation:

@@ -170,3 +170,10 @@ def test_as_many_batches_are_wanted_as_give_a_request_forty_records(
         assert sink.batches_at_once == 1
         sink.write(BATCH)
         assert sink.batches_at_once == wanted
+
+
+def test_as_many_are_wanted_behind_several_batches_as_behind_one_of_them(mock_kafka: MockKafka) -> None:
+    records: list[Row] = [(f"t{i % 200}", b"k", b"v") for i in range(4000)]
+    with started(mock_kafka.bootstrap, Canned(records)) as sink:
+        sink.write_together(BATCHES)
+        assert sink.batches_at_once == 2
