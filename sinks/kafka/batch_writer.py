@@ -138,15 +138,17 @@ class BatchWriter:
         for one in unfinished.begun:
             self._write_rejected_rows(delivery, topics, one)
             self._skip_impossible_messages(topics, unfinished, one)
-        self._deliver(delivery, topics, unfinished.shipment)
-        self.batches_at_once = self._count_batches(topics, unfinished)
+        self._deliver(delivery, topics, unfinished)
         for one, rejected in unfinished.rejections():
             self._put_aside(delivery, topics, one, rejected)
 
-    def _deliver(self, delivery: Delivery, topics: Topics, shipment: Shipment) -> None:
+    def _deliver(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
+        shipment = unfinished.shipment
         delivery.settle(shipment)
         if shipment.waiting:
-            shipment.direct(self._partitions(shipment.records, topics))
+            counts = topics.partitions(shipment.records.topic_names)
+            shipment.direct(self._partitions(shipment.records, counts))
+            self.batches_at_once = self._count_batches(shipment.records, counts, len(unfinished.begun))
         delivery.deliver(shipment)
 
     def _skip_impossible_messages(self, topics: Topics, unfinished: Unfinished, one: Begun) -> None:
@@ -176,22 +178,23 @@ class BatchWriter:
             begun.put_aside.append(records)
             self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
-    def _partitions(self, records: Outgoing, topics: Topics) -> NDArray[np.int32]:
-        """Where each record goes, by what is known of the topics now."""
-        counts = topics.partitions(records.topic_names)
+    def _partitions(self, records: Outgoing, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Where each record goes. counts: the partitions of each topic."""
         if not self._own_partitioner:
             return records.partitions
         return partitions(records.keys, counts[records.topics])
 
-    def _count_batches(self, topics: Topics, unfinished: Unfinished) -> int:
-        """As many as give each partition a request of REQUEST_RECORDS records, where every batch is like these."""
-        records = unfinished.shipment.records
+    def _count_batches(self, records: Outgoing, counts: NDArray[np.int32], batches: int) -> int:
+        """As many as give each partition a request of REQUEST_RECORDS records, where every batch is like these.
+
+        counts: the partitions of each topic. batches: of how many the records are.
+        """
         if len(records) <= FEW_ROWS:  # of a slow stream, where no batch waits
             return 1
-        partitions = int(topics.partitions(records.topic_names).sum())
+        partitions = int(counts.sum())
         if self._own_partitioner and partitions * REQUEST_RECORDS > len(records):
             partitions = records.count_partitions()
-        of_one = max(1, len(records) // len(unfinished.begun))
+        of_one = max(1, len(records) // batches)
         return max(1, min(TOGETHER_BATCHES, -(-partitions * REQUEST_RECORDS // of_one)))
 
     def _put_aside(self, delivery: Delivery, topics: Topics, begun: Begun, rejected: Rejections) -> None:

@@ -57,6 +57,11 @@ class Clients:
         """See Producer.miscounts; of any client."""
         return any(client.miscounts for client in self._all)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called: what was outstanding then is reported by no one."""
+        return self._closed
+
     def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """See Producer.produce. A queue that is full keeps no record from another client's."""
         clients = self._clients_of(records.topic_names)

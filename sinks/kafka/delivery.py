@@ -130,6 +130,8 @@ class Delivery:
             raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
 
     def _producer_for(self, shipment: Shipment) -> Clients:
+        if shipment.client is not None and shipment.client.is_closed:
+            shipment.recall()
         if shipment.client is not None:
             return shipment.client
         if not shipment.singly:

@@ -9,17 +9,29 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Severity
-from psql_streamer.model import Relation, ReplicaIdentity
+from psql_streamer.model import LogicalMessage, Relation, ReplicaIdentity
 from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
-from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, options, started, write_until_it_works
+from tests.kafka_sinks import (
+    BATCH,
+    Canned,
+    Row,
+    by_partition,
+    create_topic,
+    options,
+    random_bytes,
+    started,
+    write_until_it_works,
+)
 
 
 @pytest.mark.slow
@@ -104,6 +116,41 @@ def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does(strict_
     (finding,) = KafkaSink("kafka1", options(strict_broker), Canned([])).check()
     assert finding.severity is Severity.ERROR
     assert f"{command} events" in finding.remedy
+
+
+def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_are(strict_broker: str) -> None:
+    create_topic(strict_broker, "written")
+    rows: list[Row] = [("written", b"%d" % i, random_bytes(5000) if i == 7 else b"v") for i in range(40)]
+    section = {"timeout": "200ms", "compression": "none", "kafka": {"message.max.bytes": 2000}}
+    with started(strict_broker, Canned(rows), deadLetterTopic="letters", **section) as sink:
+        with pytest.raises(SinkUnavailable, match='"letters" does not exist'):
+            sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": strict_broker})  # named, because its futures die with it
+        admin.delete_topics(["written"])["written"].result()
+        create_topic(strict_broker, "letters")
+        sink.write(BATCH)
+        assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (39, 1)
+    assert len(consume(strict_broker, ["letters"])) == 1
+
+
+def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_waited(strict_broker: str) -> None:
+    """The records of all batches were put together before, with the message's among them."""
+    create_topic(strict_broker, "made.m_a")
+    ordinary = LogicalMessage("late", b"x", 0, -1, 0x900, -1)
+    impossible = LogicalMessage("_a", b"x", 0, -1, 0x900, -1)
+    batches = [replace(BATCH, messages=(impossible,)), replace(BATCH, messages=(ordinary,))]
+    section = {"timeout": "200ms", "messageTopic": "made.m{prefix}"}
+    with started(strict_broker, None, **section) as sink:
+        with pytest.raises(SinkUnavailable, match='"made.mlate" does not exist'):
+            sink.write_together(batches)
+        admin = AdminClient({"bootstrap.servers": strict_broker})
+        admin.delete_topics(["made.m_a"])["made.m_a"].result()
+        create_topic(strict_broker, "made.m.a")
+        create_topic(strict_broker, "made.mlate")
+        sink.write_together(batches)
+        assert sink.stats()["skipped"] == {"message _a": 1}
+        assert sink.stats()["events"] == 1
+    assert len(consume(strict_broker, ["made.mlate"])) == 1
 
 
 def table(name: str) -> Relation:

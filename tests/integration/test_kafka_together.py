@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -11,12 +13,14 @@ from confluent_kafka import KafkaError
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.events.records import Records
+from psql_streamer.interfaces import Transaction
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, LogicalMessage, Rejection
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started
 from tests.mock_brokers import PRODUCE, MockBrokers
+from tests.spark_changes import batch, shop
 
 BATCHES = tuple(replace(BATCH, position=WalPosition(Lsn(at)).position) for at in (0x1000, 0x2000, 0x3000))
 
@@ -29,6 +33,11 @@ class OneEach(Canned):
 
     def encode(self, batch: Batch) -> Records:
         return self._of[id(batch)].encode(batch)
+
+
+def put_aside(rule: str) -> Batch:
+    """Four changes, and as many that a rule put aside."""
+    return replace(batch(shop()), rejections=(Rejection(shop(), "a reason", None, rule),))
 
 
 def in_order(found: list[Record], topic: str) -> list[bytes | None]:
@@ -99,6 +108,55 @@ def test_a_record_that_is_rejected_without_a_dead_letter_topic_names_its_place_i
         sink.write_together(BATCHES[:2])
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_what_is_put_aside_skipped_or_rejected_of_each_batch_is_so_once(
+    kafka: str, topic_prefix: str, exactly_once: bool
+) -> None:
+    events, messages = (
+        create_topic(kafka, f"{topic_prefix}.{name}", max_message_bytes="5000") for name in ("e", "m.a")
+    )
+    dead = create_topic(kafka, f"{topic_prefix}.dead")
+    contents = ((".a", b"1"), ("_a", b"2"), (".a", random_bytes(20_000)), ("_a", b"3"), (".a", b"4"))
+    noted = tuple(LogicalMessage(name, text, at, -1, 0x900 + at, -1) for at, (name, text) in enumerate(contents))
+    batches = [put_aside("first"), replace(BATCH, messages=noted), put_aside("third"), replace(BATCH, messages=noted)]
+    section: dict[str, Any] = {"topicFallback": events, "messageTopic": f"{topic_prefix}.m{{prefix}}"}
+    if exactly_once:
+        section |= {"exactlyOnce": True, "transactionalId": topic_prefix}
+    with started(kafka, None, deadLetterTopic=dead, compression="none", **section) as sink:
+        if exactly_once:
+            sink.write_transaction(Transaction(batches, {"db1": b"{}"}))
+        else:
+            sink.write_together(batches)
+        stats = sink.stats()
+    assert (stats["events"], stats["batches"], stats["dead_lettered"]) == (12, 4, 10)
+    assert stats["skipped"] == {"message _a": 4}
+    found = consume(kafka, [events, messages, dead], isolation_level="read_committed")
+    assert Counter(record.topic for record in found) == {events: 8, messages: 4, dead: 10}
+    rules = Counter(record.headers.get("dead_letter_rule") for record in found if record.topic == dead)
+    assert rules == {b"first": 4, b"third": 4, None: 2}
+
+
+def test_a_batch_that_cannot_be_encoded_yet_costs_and_repeats_none_of_the_others(mock_kafka: MockKafka) -> None:
+    class LateSecond(OneEach):
+        attempts = 0
+
+        def encode(self, batch: Batch) -> Records:
+            if batch is BATCHES[1]:
+                self.attempts += 1
+                if self.attempts < 3:
+                    raise SinkUnavailable("no answer from the schema registry")
+            return super().encode(batch)
+
+    rows: list[list[Row]] = [[("late", b"k", b"%d %d" % (batch, i)) for i in range(50)] for batch in range(3)]
+    with started(mock_kafka.bootstrap, LateSecond([Canned(some) for some in rows])) as sink:
+        for _ in range(2):
+            with pytest.raises(SinkUnavailable, match="schema registry"):
+                sink.write_together(BATCHES)
+        sink.write_together(BATCHES)
+        assert (sink.stats()["events"], sink.stats()["batches"]) == (150, 3)
+    assert in_order(consume(mock_kafka.bootstrap, ["late"]), "late") == [value for some in rows for _, _, value in some]
+
+
 @pytest.mark.parametrize(
     ("topics", "keys", "rows", "wanted"),
     [(1, 1, 4000, 1), (100, 1, 4000, 1), (200, 1, 4000, 2), (100, 500, 4000, 4), (1000, 1, 1000, 8), (32, 1, 32, 1)],
@@ -112,3 +170,10 @@ def test_as_many_batches_are_wanted_as_give_a_request_forty_records(
         assert sink.batches_at_once == 1
         sink.write(BATCH)
         assert sink.batches_at_once == wanted
+
+
+def test_as_many_are_wanted_behind_several_batches_as_behind_one_of_them(mock_kafka: MockKafka) -> None:
+    records: list[Row] = [(f"t{i % 200}", b"k", b"v") for i in range(4000)]
+    with started(mock_kafka.bootstrap, Canned(records)) as sink:
+        sink.write_together(BATCHES)
+        assert sink.batches_at_once == 2
