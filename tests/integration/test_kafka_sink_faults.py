@@ -141,7 +141,7 @@ def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_
     batches = [replace(BATCH, messages=(impossible,)), replace(BATCH, messages=(ordinary,))]
     section = {"timeout": "200ms", "messageTopic": "made.m{prefix}"}
     with started(strict_broker, None, **section) as sink:
-        with pytest.raises(SinkUnavailable, match='"made.mlate" does not exist'):
+        with pytest.raises(SinkUnavailable, match=r'"made\.mlate" does not exist'):
             sink.write_together(batches)
         admin = AdminClient({"bootstrap.servers": strict_broker})
         admin.delete_topics(["made.m_a"])["made.m_a"].result()
