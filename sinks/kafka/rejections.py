@@ -26,14 +26,16 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
     made a request of each record.
 
     All records of a request that is rejected are reported. Of one with invalid records these are told from the others,
-    which are _INVALID_DIFFERENT_RECORD (KIP-467). For other reasons a record is known if it was alone: as the only one
-    of its partition, or because it is so large that the client put no other one beside it.
+    which are _INVALID_DIFFERENT_RECORD (KIP-467). Where all of them are invalid and none has a key, that is why: the
+    topic is compacted. For other reasons a record is known if it was alone: as the only one of its partition, or
+    because it is so large that the client put no other one beside it.
     """
     rejected = [failure for failure in failed if failure.error.code() in REJECTED]
     if singly or not rejected:
         return rejected
     of_partition = Counter(_place(failure, records) for failure in rejected)
     told = {_place(failure, records) for failure in rejected if _shared_with_another(failure)}
+    keyed = {_topic(failure, records) for failure in rejected if _is_invalid(failure) and _has_key(failure, records)}
     sizes = sizes_of(records, np.array([failure.place for failure in rejected])).tolist()
     return [
         failure
@@ -42,9 +44,22 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
         and (
             ((place := _place(failure, records)) in told and failure.error.code() in _TOLD_APART)
             or of_partition[place] == 1
+            or (_is_invalid(failure) and _topic(failure, records) not in keyed)
             or (size >= request_bytes and failure.error.code() in TOO_LARGE)
         )
     ]
+
+
+def find_without_key(rejected: Sequence[Failed], records: Outgoing) -> Sequence[Failed]:
+    """The other records without a key of those topics from which one was rejected as invalid that has none: compacted
+    topics take none of them. rejected: those that are known to be why their requests were rejected.
+    """
+    without_key = [one for one in rejected if _is_invalid(one) and not _has_key(one, records)]
+    if not without_key:
+        return ()
+    known, topics = {one.place for one in rejected}, {_topic(one, records) for one in without_key}
+    alike = np.isin(records.topics, list(topics)) & np.asarray(records.keys.is_null())
+    return [Failed(place, without_key[0].error) for place in np.flatnonzero(alike).tolist() if place not in known]
 
 
 def sizes_of(records: Outgoing, at: Index) -> Index:
@@ -57,6 +72,18 @@ def sizes_of(records: Outgoing, at: Index) -> Index:
 
 def _place(failure: Failed, records: Outgoing) -> Place:
     return int(records.topics[failure.place]), int(records.partitions[failure.place])
+
+
+def _topic(failure: Failed, records: Outgoing) -> int:
+    return int(records.topics[failure.place])
+
+
+def _has_key(failure: Failed, records: Outgoing) -> bool:
+    return bool(records.keys[failure.place].is_valid)
+
+
+def _is_invalid(failure: Failed) -> bool:
+    return bool(failure.error.code() == KafkaError.INVALID_RECORD)
 
 
 def _shared_with_another(failure: Failed) -> bool:

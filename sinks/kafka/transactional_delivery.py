@@ -23,7 +23,7 @@ from sinks.kafka.errors import REJECTED, sink_error
 from sinks.kafka.findings import listed
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Failed
-from sinks.kafka.rejections import find_rejected
+from sinks.kafka.rejections import find_rejected, find_without_key
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.transactional_producer import TransactionalProducer
 
@@ -175,7 +175,8 @@ class TransactionalDelivery(Delivery):
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
             raise self._fatal() or self._describe(shipment, failed)
-        rejected = find_rejected(failed, shipment.records, self._bytes, singly=self._singly)
+        rejected = list(find_rejected(failed, shipment.records, self._bytes, singly=self._singly))
+        rejected += find_without_key(rejected, shipment.records)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
         if not rejected and self._size.lower(failed, shipment):
             raise TransactionSpoiled("Kafka takes no request of this size")

@@ -18,6 +18,7 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import LogicalMessage, Relation, ReplicaIdentity
+from psql_streamer.testing.batches import batch_of
 from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
@@ -136,21 +137,20 @@ def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_
 def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_waited(strict_broker: str) -> None:
     """The records of all batches were put together before, with the message's among them."""
     create_topic(strict_broker, "made.m_a")
-    ordinary = LogicalMessage("late", b"x", 0, -1, 0x900, -1)
     impossible = LogicalMessage("_a", b"x", 0, -1, 0x900, -1)
-    batches = [replace(BATCH, messages=(impossible,)), replace(BATCH, messages=(ordinary,))]
-    section = {"timeout": "200ms", "messageTopic": "made.m{prefix}"}
+    batches = [replace(BATCH, messages=(impossible,)), batch_of([{"id": 1}], "id")]
+    section = {"timeout": "200ms", "messageTopic": "made.m{prefix}", "topicFallback": "made.late"}
     with started(strict_broker, None, **section) as sink:
-        with pytest.raises(SinkUnavailable, match=r'"made\.mlate" does not exist'):
+        with pytest.raises(SinkUnavailable, match=r'"made\.late" does not exist'):
             sink.write_together(batches)
         admin = AdminClient({"bootstrap.servers": strict_broker})
         admin.delete_topics(["made.m_a"])["made.m_a"].result()
         create_topic(strict_broker, "made.m.a")
-        create_topic(strict_broker, "made.mlate")
+        create_topic(strict_broker, "made.late")
         sink.write_together(batches)
         assert sink.stats()["skipped"] == {"message _a": 1}
         assert sink.stats()["events"] == 1
-    assert len(consume(strict_broker, ["made.mlate"])) == 1
+    assert len(consume(strict_broker, ["made.late"])) == 1
 
 
 def table(name: str) -> Relation:

@@ -218,6 +218,25 @@ def test_a_record_that_kafka_rejects_is_found_though_more_wait_than_the_client_t
     assert len(committed(kafka, topic)) == len(rows) - 1
 
 
+@pytest.mark.parametrize("limited", ["topic", "dead-letter topic"])
+def test_a_record_that_is_smaller_than_the_smallest_request_is_found_one_by_one(
+    kafka: str, topic_prefix: str, start: Start, limited: str
+) -> None:
+    """The size of requests does not tell it from those around it."""
+    small, any_size = {"max_message_bytes": "3000"}, {"cleanup_policy": "compact"}
+    topic = create_topic(kafka, topic_prefix, **(small if limited == "topic" else any_size))
+    dead = create_topic(kafka, f"{topic_prefix}-dead", **({} if limited == "topic" else small))
+    key = b"key" if limited == "topic" else None
+    rows: list[Row] = [(topic, key, random_bytes(3_500) if i == 7 else b"%d" % i) for i in range(40)]
+    with start(kafka, rows, deadLetterTopic=dead) as sink, ended_by_interrupt(sink):
+        sink.write_transaction(transaction())
+        assert sink.stats()["dead_lettered"] == (1 if limited == "topic" else 40)
+        assert sink.stats()["transactions_written_again"] < 10
+    letters, found = committed(kafka, dead), committed(kafka, topic)
+    assert sorted(len(letter.value or b"") > 1000 for letter in letters)[-2:] in ([True], [False, True])
+    assert len(found) == 40 - len(letters)
+
+
 def test_records_without_a_key_in_a_compacted_topic_are_found_among_the_others(
     kafka: str, topic_prefix: str, start: Start
 ) -> None:

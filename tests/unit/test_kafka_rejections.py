@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from sinks.kafka import request_size
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
-from sinks.kafka.rejections import find_rejected, sizes_of
+from sinks.kafka.rejections import find_rejected, find_without_key, sizes_of
 from sinks.kafka.request_size import RequestSize
 from sinks.kafka.shipment import Shipment
 
@@ -31,12 +31,13 @@ LARGE, INVALID, OTHER, PURGED, POLICY = (
 )
 
 
-def outgoing(sizes: Sequence[int], partitions: Sequence[int] = ()) -> Outgoing:
+def outgoing(sizes: Sequence[int], partitions: Sequence[int] = (), keyless: Sequence[int] = ()) -> Outgoing:
     count = len(sizes)
+    keys = [None if at in keyless else b"" for at in range(count)]
     return Outgoing(
         ("a",),
         np.zeros(count, np.int32),
-        pa.nulls(count, pa.binary()),
+        pa.array(keys, pa.binary()),
         pa.array([b"x" * size for size in sizes], pa.binary()),
         np.array(partitions or [0] * count, np.int32),
     )
@@ -67,6 +68,34 @@ def test_a_record_is_rejected_if_it_was_alone_or_brokers_say_so(
     assert [one.place for one in find_rejected(failed, records, 100, singly=False)] == found
     whole = [one.place for one in find_rejected(failed, records, 100, singly=True)]
     assert whole == [one.place for one in failed if one.error is not PURGED]
+
+
+@pytest.mark.parametrize(
+    ("errors", "keyless", "found"),
+    [
+        ([INVALID, INVALID, INVALID], [0, 1, 2], [0, 1, 2]),
+        ([INVALID, INVALID, PURGED], [0, 1, 2], [0, 1]),
+        ([INVALID, INVALID, INVALID], [0, 2], []),  # the second one has a key, so there is another reason
+        ([INVALID, LARGE, LARGE], [0], [0]),
+    ],
+)
+def test_records_are_rejected_if_all_that_are_invalid_lack_a_key(
+    errors: list[KafkaError | None], keyless: list[int], found: list[int]
+) -> None:
+    records = outgoing([1, 1, 1], keyless=keyless)
+    assert [one.place for one in find_rejected(failures(*errors), records, 100, singly=False)] == found
+
+
+def test_a_topic_that_rejects_a_record_without_a_key_takes_none_without() -> None:
+    records = replace(
+        outgoing([1] * 6, keyless=[0, 2, 3, 5]),
+        topic_names=("a", "b"),
+        topics=np.array([0, 0, 0, 1, 1, 0], np.int32),
+    )
+    invalid, large = Failed(0, INVALID), Failed(3, LARGE)
+    assert [one.place for one in find_without_key([invalid, large], records)] == [2, 5]
+    assert [one.place for one in find_without_key([invalid, Failed(5, INVALID)], records)] == [2]
+    assert find_without_key([large, Failed(1, INVALID)], records) == ()
 
 
 def test_a_record_as_large_as_a_request_was_alone_in_it() -> None:
