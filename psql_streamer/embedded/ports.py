@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import socket
+from contextlib import suppress
 
 LOOPBACK = "127.0.0.1"
+
+_PORTS = range(15_000, 32_000)
+"""Below those that Linux gives to outgoing connections (ip_local_port_range, 32768 and above): one of them could take
+the port before the server does.
+"""
+
+_ATTEMPTS = 100
+_CHANCE = random.SystemRandom()
 
 
 def free_ports(count: int) -> list[int]:
     """TCP ports of the loopback interface that nobody listens on now; all held at once, so no two are equal."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for held in sockets:
-            held.bind((LOOPBACK, 0))
-        return [held.getsockname()[1] for held in sockets]
+        return [_bind(held) for held in sockets]
     finally:
         for held in sockets:
             held.close()
@@ -33,3 +41,14 @@ def greeting(port: int) -> bytes:
             return connection.recv(128)
     except OSError:
         return b""
+
+
+def _bind(held: socket.socket) -> int:
+    """Bind it to a port by chance; to any that is free, where all that were tried are taken."""
+    for _ in range(_ATTEMPTS):
+        with suppress(OSError):
+            held.bind((LOOPBACK, _CHANCE.choice(_PORTS)))
+            break
+    else:
+        held.bind((LOOPBACK, 0))
+    return int(held.getsockname()[1])
