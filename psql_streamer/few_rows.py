@@ -30,7 +30,7 @@ ABSENT: Final = Lacking.ABSENT
 Cell: TypeAlias = bytes | Lacking | None
 """PostgreSQL's text form, SQL NULL, or ABSENT (a key-only old row, unchanged TOAST)."""
 
-Cells: TypeAlias = tuple[Cell, ...]
+RowCells: TypeAlias = tuple[Cell, ...]
 """An image of one row: a cell for each column of its relation."""
 
 
@@ -51,11 +51,11 @@ class FewRow(NamedTuple):
     seq: int
     tx: int
     place: int
-    after: Cells | None
-    before: Cells | None
+    after: RowCells | None
+    before: RowCells | None
 
     @property
-    def image(self) -> Cells:
+    def image(self) -> RowCells:
         """The row that the action left, or (delete) the one that it removed."""
         image = self.before if self.after is None else self.after
         assert image is not None  # noqa: S101 - a delete always has an old image
@@ -141,7 +141,7 @@ class FewRows(Tabular):
 _OBJECTS, _ROW_OBJECTS, _CELL_OBJECTS, _VALUE_OBJECTS = 2048, 400, 8, 48
 
 
-def _tuples(images: Sequence[Cells | None]) -> Tuples:
+def _tuples(images: Sequence[RowCells | None]) -> Tuples:
     """The images of all rows, of which some have none."""
     rows = [row for row, image in enumerate(images) if image is not None]
     cells = [cell for image in images for cell in image or ()]

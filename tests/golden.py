@@ -12,7 +12,7 @@ from pathlib import Path
 
 from psql_streamer import __version__
 from psql_streamer.events.encoder import Encoder
-from psql_streamer.events.json.text import name
+from psql_streamer.events.json.json_text import name
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
 from psql_streamer.pgoutput.decoder import Decoder

@@ -19,8 +19,8 @@ from psql_streamer.events.format import (
     truncate_options,
 )
 from psql_streamer.events.identity import uuid_of
+from psql_streamer.events.json.json_text import join, name
 from psql_streamer.events.json.row_json import unchanged_member
-from psql_streamer.events.json.text import join, name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, Transactions, Truncate

@@ -7,7 +7,7 @@ import pyarrow as pa
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.addresses import names_key
 from psql_streamer.events.format import KEYLESS_REMEDY, BatchFormat, Format, RowTexts, content_member
-from psql_streamer.events.json.text import name
+from psql_streamer.events.json.json_text import name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, LogicalMessage, RowOp, Truncate
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.identity import checksums, given_uuids, uuids, uuids_of_parts
+from psql_streamer.events.json.json_text import name
 from psql_streamer.events.json.row_json import RowJson
-from psql_streamer.events.json.text import name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of

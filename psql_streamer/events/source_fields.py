@@ -29,7 +29,7 @@ from psql_streamer.events.binlog_names import (
 )
 from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
 from psql_streamer.events.identity import lsn_texts
-from psql_streamer.events.json.text import join, name
+from psql_streamer.events.json.json_text import join, name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn

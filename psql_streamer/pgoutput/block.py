@@ -95,6 +95,8 @@ class SessionShapes:
         if self._by_oid is None:
             known = np.array(sorted(self._numbers), np.int64)
             self._by_oid = known, np.array([self._numbers[oid] for oid in known.tolist()], np.int32)
+        if len(oids) and not np.count_nonzero(oids != oids[0]):
+            return np.full(len(oids), self._numbers.get(int(oids[0]), -1), np.int32)
         known, numbers = self._by_oid
         if not len(known):
             return np.full(len(oids), -1, np.int32)
@@ -158,18 +160,21 @@ class Shapes:
 
 def read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """For each frame 'w' or 'k', and the pgoutput message byte (0 for a keepalive)."""
-    if np.count_nonzero(end - start < 6):
+    size = end - start
+    if np.count_nonzero(size < 6):
         raise ProtocolError("an empty CopyData message in the replication stream")
     kind = wire.u8[start + 5]
     data = kind == ord("w")
     alive = kind == ord("k")
     if np.count_nonzero(data | alive) < len(kind):
         raise ProtocolError(f"unknown message {chr(int(kind[~(data | alive)][0]))!r} in the replication stream")
-    size = end - start
-    if np.count_nonzero(size[data] <= HEADER) or np.count_nonzero(size[alive] != KEEPALIVE_FRAME):
+    if np.count_nonzero((size <= HEADER) & data) or np.count_nonzero(size[alive] != KEEPALIVE_FRAME):
         raise ProtocolError("a message of the replication stream has an impossible length")
-    tag = np.zeros(len(start), np.uint8)
-    tag[data] = wire.u8[start[data] + HEADER]
+    if np.count_nonzero(alive):
+        tag = np.zeros(len(start), np.uint8)
+        tag[data] = wire.u8[start[data] + HEADER]
+    else:
+        tag = wire.u8[start + HEADER]
     strange = data & ~_KNOWN[tag]
     if np.count_nonzero(strange):
         raise ProtocolError(

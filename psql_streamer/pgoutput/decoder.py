@@ -238,10 +238,12 @@ class Decoder:
         )
         counted = np.cumsum(weight)
         before = counted - weight
-        events = np.maximum(weight, tag == ord("M"))
         carried = self._open.changes if self._open else 0
         base = np.concatenate(([-carried], before[begins]))
-        batch_order = np.cumsum(events) - events
+        batch_order = before
+        if np.count_nonzero(emitted := tag == ord("M")):  # those outside of transactions are events, and no changes
+            events = np.maximum(weight, emitted)
+            batch_order = np.cumsum(events) - events
         first = 0 if self._open else 1
         frames = Frames(wire, start, end, tag, weight, tx, before - base[tx], batch_order, transactions, first)
         self._close_transactions(frames, begins, commits, kind)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from struct import Struct, error
 
-from psql_streamer.few_rows import ABSENT, Cell, Cells, FewRow, FewTransaction
+from psql_streamer.few_rows import ABSENT, Cell, FewRow, FewTransaction, RowCells
 from psql_streamer.model import RowOp
 from psql_streamer.pgoutput.block import KEEPALIVE_FRAME, POSTGRES_EPOCH_US, SessionShapes
 from psql_streamer.pgoutput.frames import HEADER
@@ -126,7 +126,7 @@ class _Reading:
         rows.append(FewRow(shape, len(rows), op, self._seq, tx, place, after, before))
         self._seq += 1
 
-    def _read_old(self, op: RowOp, mark: int, shape: int, at: int, end: int) -> tuple[Cells, int]:
+    def _read_old(self, op: RowOp, mark: int, shape: int, at: int, end: int) -> tuple[RowCells, int]:
         """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
         if op is RowOp.INSERT or mark not in (KEY, OLD):
             raise _Unusual
@@ -136,7 +136,7 @@ class _Reading:
             cells = tuple(cell if place in key else ABSENT for place, cell in enumerate(cells))
         return cells, at
 
-    def _read_tuple(self, shape: int, at: int, end: int) -> tuple[Cells, int]:
+    def _read_tuple(self, shape: int, at: int, end: int) -> tuple[RowCells, int]:
         """The cells, and where they end. Not beyond the frame: a broken row must not take bytes of its neighbour."""
         data = self._data
         width = len(self._shapes.shapes[shape].columns)

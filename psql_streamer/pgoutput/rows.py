@@ -22,9 +22,10 @@ NEW, KEY, OLD = ord("N"), ord("K"), ord("O")
 
 @dataclass(frozen=True, slots=True)
 class RowFrames:
-    """The frames of a block that are rows, the oid of the relation of each, and the number of its shape."""
+    """The frames of a block that are rows, where each begins, the oid of its relation, and the number of its shape."""
 
     at: Index
+    start: Index
     oids: Index
     shape: NDArray[np.int32]
 
@@ -32,10 +33,11 @@ class RowFrames:
 def find_rows(frames: Frames, shapes: Shapes) -> RowFrames:
     """The rows of a block."""
     at = frames.rows()
-    if np.count_nonzero(frames.end[at] - frames.start[at] < HEADER + 8):
+    start = frames.start[at]
+    if np.count_nonzero(frames.end[at] - start < HEADER + 8):
         raise ProtocolError("a row message is shorter than its header")
-    oids = frames.wire.u32(frames.start[at] + HEADER + 1)
-    return RowFrames(at, oids, _shapes_of(shapes, at, oids))
+    oids = frames.wire.u32(start + HEADER + 1)
+    return RowFrames(at, start, oids, _shapes_of(shapes, at, oids))
 
 
 def read_rows(
@@ -46,12 +48,12 @@ def read_rows(
     keep: for each frame whether it is wanted. table_seq: for each row which change of its table in its transaction it
     is; None where nobody counted.
     """
-    at, which = rows.at, rows.shape
+    at, start, which = rows.at, rows.start, rows.shape
     if np.count_nonzero(keep) < len(keep):
         kept = keep[at]
-        at, which = at[kept], which[kept]
+        at, start, which = at[kept], start[kept], which[kept]
         table_seq = table_seq if table_seq is None else table_seq[kept]
-    return _Block(frames, shapes.session.shapes, which, at).table(table_seq) if len(at) else NO_CELLS
+    return _Block(frames, shapes.session.shapes, which, at, start).table(table_seq) if len(at) else NO_CELLS
 
 
 def _shapes_of(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
@@ -70,43 +72,49 @@ def _shapes_of(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
 
 
 class _Block:
-    """Rows of one block. shapes: of the session; which: of each row; rows: their frames."""
+    """Rows of one block. shapes: of the session; which: of each row; rows: their frames; start: where these begin."""
 
-    def __init__(self, frames: Frames, shapes: Sequence[Shape], which: NDArray[np.int32], rows: Index) -> None:
+    def __init__(
+        self, frames: Frames, shapes: Sequence[Shape], which: NDArray[np.int32], rows: Index, start: Index
+    ) -> None:
         self._frames = frames
         self._shapes = shapes
         self._which = which
         self._rows = rows
+        self._start = start
+        self._end = frames.end[rows]
+        self._width = self._widths()
+
+    def _widths(self) -> Index:
+        which, shapes = self._which, self._shapes
+        if not np.count_nonzero(which != which[0]):
+            return np.full(len(which), len(shapes[int(which[0])].columns), np.int64)
         there = np.flatnonzero(np.bincount(which))
         widths = np.zeros(int(there[-1]) + 1, np.int64)
         widths[there] = [len(shapes[at].columns) for at in there.tolist()]
-        self._width = widths[which]
+        return widths[which]
 
     def table(self, table_seq: Index | None) -> CellTable:
         """The rows as cells."""
         frames, rows = self._frames, self._rows
-        wire, start, end, op = frames.wire, frames.start[rows], frames.end[rows], frames.tag[rows]
-        mark = wire.u8[start + HEADER + 5]
+        op, at = frames.tag[rows], self._start + HEADER + 5
+        mark = frames.wire.u8[at]
         old = (mark == KEY) | (mark == OLD)
         new_first = mark == NEW
         misplaced = ~(old | new_first) | (old & (op == RowOp.INSERT)) | (new_first & (op == RowOp.DELETE))
         self._refuse(misplaced, "a row message of {} has no tuple where one belongs")
         before_rows = np.flatnonzero(old)
-        before = self._walk(start[before_rows] + HEADER + 6, end, before_rows)
-
-        after_at = start + HEADER + 5
-        after_at[before_rows] = before.end
-        after_rows = np.flatnonzero(op != RowOp.DELETE)
-        at = after_at[after_rows]
-        missing = np.zeros(len(rows), np.bool_)
-        missing[after_rows] = at >= end[after_rows]
-        self._refuse(missing, "an update of {} has no new row")
-        missing[after_rows] = wire.u8[at] != NEW
-        self._refuse(missing, "an update of {} has no new row")
-        after = self._walk(at + 1, end, after_rows)
-
-        after_at[after_rows] = after.end
-        self._refuse(after_at != end, "a row of {} is shorter than its message")
+        before = self._walk(at[before_rows] + 1, self._end[before_rows], self._width[before_rows], before_rows)
+        if len(before_rows):
+            after_rows = np.flatnonzero(op != RowOp.DELETE)
+            at[before_rows] = before.end
+            after = self._walk_behind(at[after_rows], after_rows)
+            at[after_rows] = after.end
+        else:
+            after_rows = np.arange(len(rows))
+            after = self._walk(at + 1, self._end, self._width, after_rows)
+            at = after.end
+        self._refuse(at != self._end, "a row of {} is shorter than its message")
         return CellTable(
             self._shapes,
             self._which,
@@ -116,16 +124,24 @@ class _Block:
             frames.tx_of(rows),
             Tuples(after_rows, after.begins, after.values, after.unchanged),
             self._old_tuples(before, before_rows, mark[before_rows] == KEY),
-            frames.lsn(rows),
+            frames.wire.u64(self._start + 6),
             table_seq,
         )
 
-    def _walk(self, at: Index, end: Index, rows: Index) -> Walked:
-        return walk(self._frames.wire, at, end[rows], self._width[rows], lambda tuples: self._name(int(rows[tuples])))
+    def _walk_behind(self, at: Index, rows: Index) -> Walked:
+        """The new tuples of rows that may have old ones. at: behind these."""
+        wire, end, missing = self._frames.wire, self._end[rows], np.zeros(len(self._rows), np.bool_)
+        for is_missing in (lambda: at >= end, lambda: wire.u8[at] != NEW):
+            missing[rows] = is_missing()
+            self._refuse(missing, "an update of {} has no new row")
+        return self._walk(at + 1, end, self._width[rows], rows)
+
+    def _walk(self, at: Index, end: Index, widths: Index, rows: Index) -> Walked:
+        return walk(self._frames.wire, at, end, widths, lambda tuples: self._name(int(rows[tuples])))
 
     def _old_tuples(self, walked: Walked, rows: Index, key_only: NDArray[np.bool_]) -> Tuples:
         """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
-        if not key_only.any():
+        if not key_only.any() or not len(walked.values):
             return Tuples(rows, walked.begins, walked.values, walked.unchanged)
         place = ragged(np.zeros(len(rows), np.int64), walked.begins)
         shape = np.repeat(self._which[rows], np.diff(walked.begins))

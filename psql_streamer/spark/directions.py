@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.assembling import MOST_HEADER_NAMES, is_ours
-from psql_streamer.events.json.text import join
+from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import render_of
 from psql_streamer.events.routing import is_topic
 from psql_streamer.model import ADDRESS, ArrowType, Column

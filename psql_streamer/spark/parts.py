@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.json.text import join
+from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import render_of
 from psql_streamer.model import PART, ArrowType, Changes, Index, RowOp
 from psql_streamer.spark.kept import Kept, key_changed

@@ -16,7 +16,7 @@ from psql_streamer.columns import ChosenCells, Columns
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.addresses import keyed_by
 from psql_streamer.events.identity import uuids_of_parts
-from psql_streamer.events.json.text import join
+from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import render_of
 from psql_streamer.model import ArrowType, Changes, Image, Index, RowOp
 from psql_streamer.spark.directions import Directed, directed, is_direction, refused

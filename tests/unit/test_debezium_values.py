@@ -16,8 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events.debezium import types
-from psql_streamer.events.debezium import values as value
+from psql_streamer.events.debezium import types, value
 from psql_streamer.events.routing import Router
 from psql_streamer.lsn import NO_LSN
 from psql_streamer.model import Batch, Changes, Image, ReplicaIdentity, RowOp, Transactions

@@ -76,6 +76,14 @@ def test_a_frame_cut_at_every_byte(index: int) -> None:
 
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("index", range(len(CHANGES)), ids=lambda index: f"frame{index}")
+def test_a_last_frame_cut_at_every_byte(index: int) -> None:
+    """Nothing lies behind it that could be read by mistake."""
+    for length in range(5, len(CHANGES[index])):
+        agree([*BEFORE, wire.copy_data(CHANGES[index][5:length])])
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("index", range(len(CHANGES)), ids=lambda index: f"frame{index}")
 def test_a_row_followed_by_a_byte_too_many_is_refused(index: int) -> None:
     longer = wire.copy_data(CHANGES[index][5:] + b"n")
     with pytest.raises(ProtocolError):
@@ -89,6 +97,14 @@ def test_a_change_cut_short_is_refused_and_does_not_read_on_in_the_next(index: i
         shorter = wire.copy_data(CHANGES[index][5:length])
         with pytest.raises(ProtocolError):
             decode([*BEFORE, shorter, *CHANGES], 100)
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("rows", [CHANGES[:0], CHANGES[:1]], ids=["alone", "behind another table's"])
+def test_a_key_of_a_table_without_columns_is_read(rows: list[bytes]) -> None:
+    deleted, updated = framed(wire.delete(16402, []), 915), framed(wire.update(16402, [], []), 916)
+    for change in (deleted, updated):
+        assert agree([*BEFORE, *rows, change, *AFTER])
 
 
 @pytest.mark.behaviour("D12")

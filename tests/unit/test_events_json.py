@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events.json.text import escape, join, members, name, quote, quoted
+from psql_streamer.events.json.json_text import escape, join, members, name, quote, quoted
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Changes, Column, Image, Relation, RowOp
 from psql_streamer.pgtype import PostgresType

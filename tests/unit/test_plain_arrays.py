@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psql_streamer.events.json.json_text import Piece, join, quoted
 from psql_streamer.events.json.nested import array_json
 from psql_streamer.events.json.plain_arrays import array_json_by_columns
-from psql_streamer.events.json.text import Piece, join, quoted
 from psql_streamer.pgtype import JsonForm
 
 _QUOTED = set('"\\{}, \t\n\r\v\f')

@@ -38,10 +38,10 @@ from psql_streamer.events.debezium.transactions import (
 )
 from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
-from psql_streamer.events.json import text as json_text
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import Piece, Render, join, name, quoted
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
 from psql_streamer.events.json.row_json import render_keyed
-from psql_streamer.events.json.text import Piece, Render, join, name, quoted
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import Batch, Column, Index, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate

@@ -10,17 +10,17 @@ from typing import Any
 from psql_streamer.events.debezium.types import Schema, connect_type, optional
 from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Column, Relation, SourceInfo
 
-_REMEMBERED = 1 << 12
+_REMEMBERED_SCHEMAS = 1 << 12
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_REMEMBERED_SCHEMAS)
 def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
     """The schema of the records' keys. server: the source's name."""
     fields = [_column(columns[index]) for index in key]
     return _json(_struct(fields, f"{_name(server, relation)}.Key"))
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_REMEMBERED_SCHEMAS)
 def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """The schema of the records' values."""
     rows = [_column(column) for column in columns]

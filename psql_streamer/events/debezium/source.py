@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psql_streamer import __version__
 from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtids, server_ids
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.json.text import join, name
+from psql_streamer.events.json.json_text import join, name
 from psql_streamer.events.per_transaction import Fragment, PerTransaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import snapshot_word

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.json.text import join, name
+from psql_streamer.events.json.json_text import join, name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import (
     LogicalMessage,

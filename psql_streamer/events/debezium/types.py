@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.debezium import values as value
+from psql_streamer.events.debezium import value
+from psql_streamer.events.json.json_text import Piece, join, quote, quoted
 from psql_streamer.events.json.made import is_list, made_json
 from psql_streamer.events.json.nested import array_json
-from psql_streamer.events.json.text import Piece, join, quote, quoted
 from psql_streamer.events.json.values import json_values
 from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PgType, PostgresType

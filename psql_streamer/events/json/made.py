@@ -12,8 +12,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Piece, join
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import Piece, join
 
 Leaf: TypeAlias = Callable[[pa.Array], Piece]
 

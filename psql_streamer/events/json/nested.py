@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Piece
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import Piece
 from psql_streamer.pgtype import Attribute, JsonForm
 from psql_streamer.pgtypes import arrays, composites
 

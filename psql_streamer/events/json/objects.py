@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from psql_streamer import batching
 from psql_streamer.binary_columns import offsets
 from psql_streamer.cells import OfShapes, Shape, Tuples
-from psql_streamer.events.json import text as json_text
-from psql_streamer.events.json.text import Render
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import Render
 from psql_streamer.events.json.values import OF_ONE, plain_in
 from psql_streamer.events.rows import Cells, Mask, Rows
-from psql_streamer.few_rows import ABSENT
-from psql_streamer.few_rows import Cells as Image
+from psql_streamer.few_rows import ABSENT, RowCells
 from psql_streamer.model import Column, Index
 
 Marker: TypeAlias = Callable[[Column], bytes]
@@ -174,7 +173,7 @@ class Singles:
     known: _Numbered
     firsts: Sequence[int]
 
-    def write(self, shape: int, image: Image, columns: Iterable[int]) -> bytes:
+    def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
         """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
         first, member = self.firsts[shape], self.known.member
         held = ((first + column, image[column]) for column in columns)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.events.json.text import TO_THE_END, Piece, join
+from psql_streamer.events.json.json_text import TO_THE_END, Piece, join
 from psql_streamer.pgtype import JsonForm
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.cells import Shape
-from psql_streamer.events.json import text as json_text
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import Piece, Render, quoted
 from psql_streamer.events.json.objects import Objects, Singles, columns_of
-from psql_streamer.events.json.text import Piece, Render, quoted
 from psql_streamer.events.json.values import render_of
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import Column, text_form

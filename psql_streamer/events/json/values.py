@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.binary_columns import held_bytes
-from psql_streamer.events.json import text as json_text
+from psql_streamer.events.json import json_text
+from psql_streamer.events.json.json_text import TO_THE_END, Piece, Render, join, quoted, quoted_one
 from psql_streamer.events.json.made import made_json
 from psql_streamer.events.json.nested import array_json, object_json
 from psql_streamer.events.json.plain_arrays import array_json_by_columns
-from psql_streamer.events.json.text import TO_THE_END, Piece, Render, join, quoted, quoted_one
 from psql_streamer.model import ColumnType, text_form
 from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.pgtypes import casts
