@@ -478,6 +478,23 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TableStatement:
+    """A statement that made a table, altered, renamed or dropped it. A SchemaChange says later what the table is like
+    now: the stream shows it with the table's next row.
+
+    relation: the table as the stream has shown it until then; without columns where it has not.
+    text: what the statement is and which tables it names, `RENAME TABLE shop.a TO shop.b`; no values.
+    batch_order, seq, tx: of the change that follows.
+    """
+
+    relation: Relation
+    text: str
+    batch_order: int
+    seq: int
+    tx: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionMarks:
     """Where transactions begin in a batch, or where they end, in commit order.
 
@@ -690,6 +707,7 @@ class Batch:
     truncates: tuple[Truncate, ...] = ()
     messages: tuple[LogicalMessage, ...] = ()
     schema_changes: tuple[SchemaChange, ...] = ()
+    statements: tuple[TableStatement, ...] = ()
     transaction_metadata: TransactionMetadata | None = None
     rejections: tuple[Rejection, ...] = ()
     nbytes: int = 0
@@ -708,12 +726,19 @@ class Batch:
     @property
     def idle(self) -> bool:
         """Whether there is nothing in it that a sink could write."""
-        return not (len(self) or self.schema_changes or self.transaction_metadata or self.rejections)
+        beside = self.schema_changes or self.statements or self.transaction_metadata or self.rejections
+        return not (len(self) or beside)
 
     @property
     def overhead(self) -> int:
         """Bytes of the batch's objects, whatever its rows hold: most of a small batch."""
         return batch_overhead(self.rows)
+
+    def only(self, changes: Sequence[Changes]) -> Batch:
+        """These changes, and nothing else of the batch but its transactions and its position."""
+        return Batch(
+            self.source, self.position, self.transactions, changes, nbytes=self.nbytes, received_at=self.received_at
+        )
 
     def __len__(self) -> int:
         """Changes, truncates and messages; not what was put aside."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binlog.cell_bytes import PADDING, Block
-from psql_streamer.binlog.decoded import Ddl
 from psql_streamer.binlog.rows_events import RowsEvent
 from psql_streamer.binlog.shapes import TableShapes
 from psql_streamer.binlog.statements import Statement
@@ -18,7 +18,16 @@ from psql_streamer.binlog.texts import CellTexts
 from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
 from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
 from psql_streamer.cells import NO_CELLS, NO_TUPLES, CellTable, Tuples, ragged
-from psql_streamer.model import Index, Relation, RowOp, SchemaChange, TransactionMetadata, Transactions, Truncate
+from psql_streamer.model import (
+    Index,
+    Relation,
+    RowOp,
+    SchemaChange,
+    TableStatement,
+    TransactionMetadata,
+    Transactions,
+    Truncate,
+)
 
 
 class _Begun(NamedTuple):
@@ -39,7 +48,8 @@ class Made:
     changes: CellTable
     truncates: tuple[Truncate, ...]
     schema_changes: tuple[SchemaChange, ...]
-    ddl: tuple[Ddl, ...]
+    statements: tuple[TableStatement, ...]
+    ddl: tuple[Statement, ...]
     metadata: TransactionMetadata | None
     open_changes: int
     nbytes: int
@@ -76,7 +86,8 @@ class BlockBuilder:
         self._size = 0
         self._truncated: list[tuple[int, Relation]] = []
         self._shown: list[tuple[int, int, Relation, Relation | None]] = []
-        self._statements: list[tuple[int, int, Statement]] = []
+        self._statements: list[tuple[int, int, str, Sequence[Relation]]] = []
+        self._ddl: list[Statement] = []
         self._ended: dict[int, int] = {}
 
     @property
@@ -134,11 +145,18 @@ class BlockBuilder:
 
     def add_ddl(self, statement: Statement) -> None:
         """A statement that may change tables."""
-        self._statements.append((len(self._tx_of_item), len(self._begun) - 1, statement))
+        self._ddl.append(statement)
+        relations = self._shapes.named_by(statement)
+        self._statements.append((len(self._tx_of_item), len(self._begun) - 1, statement.shown, relations))
 
     def finish(self, is_open: bool) -> Made:
-        """The changes, in the order in which they came. is_open: whether the last transaction goes on."""
+        """The changes, in the order in which they came. is_open: whether the last transaction goes on.
+
+        Statements behind the last change of a transaction that goes on wait for what comes: positions count changes,
+        so a restart at this one would tell of them again.
+        """
         begun = self._begun
+        waiting = self._take_last_statements() if is_open else []
         threads = np.array([one.thread for one in begun], np.int64)
         transactions = Transactions(
             np.array([one.commit for one in begun], np.uint64),
@@ -165,14 +183,23 @@ class BlockBuilder:
             self._left(table),
             tuple(self._truncates(numbered, table_seq)),
             tuple(self._schema_changes(numbered, ends)),
-            tuple(self._ddl(numbered, ends)),
+            tuple(self._table_statements(numbered, ends)),
+            tuple(self._ddl),
             metadata,
             int(ends[-1]) if is_open and begun else 0,
             self._size,
         )
         self._carried = made.open_changes
         self._clear(begun[-1:] if is_open else [])
+        self._statements = [(0, 0, text, relations) for text, relations in waiting]
         return made
+
+    def _take_last_statements(self) -> list[tuple[str, Sequence[Relation]]]:
+        """Of the last transaction, those behind its last change."""
+        place = len(self._tx_of_item), len(self._begun) - 1
+        taken = [(text, relations) for *at, text, relations in self._statements if tuple(at) == place]
+        self._statements = self._statements[: len(self._statements) - len(taken)]
+        return taken
 
     def _number(self, tx: Index, weight: Index) -> tuple[_Numbered, Index]:
         """And for each transaction how many changes it has so far."""
@@ -269,8 +296,13 @@ class BlockBuilder:
                 found.append(SchemaChange(relation, before, order, seq, tx))
         return found
 
-    def _ddl(self, numbered: _Numbered, ends: Index) -> list[Ddl]:
-        return [Ddl(statement, *self._next(item, tx, numbered, ends), tx) for item, tx, statement in self._statements]
+    def _table_statements(self, numbered: _Numbered, ends: Index) -> list[TableStatement]:
+        found = []
+        for item, tx, text, relations in self._statements:
+            order, seq = self._next(item, tx, numbered, ends)
+            if seq >= self._begun[tx].durable:
+                found += [TableStatement(relation, text, order, seq, tx) for relation in relations]
+        return found
 
     def _next(self, item: int, tx: int, numbered: _Numbered, ends: Index) -> tuple[int, int]:
         """Batch order and seq of the change behind some place of a transaction."""

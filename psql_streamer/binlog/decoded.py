@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from psql_streamer.binlog.events import Gtid
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.cells import CellTable
-from psql_streamer.model import SchemaChange, SourceInfo, TransactionMetadata, Transactions, Truncate
+from psql_streamer.model import SchemaChange, SourceInfo, TableStatement, TransactionMetadata, Transactions, Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +37,12 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
-    """A statement that may change tables. batch_order, seq, tx: of the change that follows."""
-
-    statement: Statement
-    batch_order: int
-    seq: int
-    tx: int
-
-
-@dataclass(frozen=True, slots=True)
 class Decoded:
     """The changes of some events, of one source.
 
     completed: the GTIDs of the transactions that are wholly behind since the last one, in their order; a source adds
     them to those that it has.
+    statements: of tables that are wanted, as Batch has them. ddl: all statements that may change tables.
     transaction_metadata: as Batch has it; None where nobody wants it. nbytes: of the rows in the binlog.
     """
 
@@ -62,6 +53,7 @@ class Decoded:
     changes: CellTable
     truncates: tuple[Truncate, ...]
     schema_changes: tuple[SchemaChange, ...]
-    ddl: tuple[Ddl, ...]
+    statements: tuple[TableStatement, ...]
+    ddl: tuple[Statement, ...]
     transaction_metadata: TransactionMetadata | None
     nbytes: int

@@ -332,6 +332,7 @@ class Decoder:
             made.changes,
             made.truncates,
             made.schema_changes,
+            made.statements,
             made.ddl,
             made.metadata,
             made.nbytes,

@@ -53,7 +53,7 @@ _LITERALS = ("null", "true", "false")
 _INTEGERS = {0x05: (2, True), 0x06: (2, False), 0x07: (4, True), 0x08: (4, False), 0x09: (8, True), 0x0A: (8, False)}
 """Bytes, and whether there is a sign."""
 
-_DEEPEST = 100
+_DEEPEST_DOCUMENT = 100
 """The server refuses deeper documents (JSON_DOCUMENT_MAX_DEPTH)."""
 
 
@@ -73,7 +73,7 @@ class _JsonReader:
     def read(self, kind: int, data: bytes, depth: int) -> str:
         """The text of a value. data: from where it begins."""
         self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
+        if self._left < 0 or depth > _DEEPEST_DOCUMENT:
             raise _broken()
         if kind <= _LARGE_ARRAY:
             return self._container(kind, data, depth)

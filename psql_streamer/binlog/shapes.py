@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from psql_streamer.binlog.cell_types import CellType, form_of
 from psql_streamer.binlog.layouts import Layout, Layouts
+from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.table_map import read_names, read_table_map
 from psql_streamer.cells import Shape
 from psql_streamer.errors import SourceRefused
@@ -55,6 +56,15 @@ class TableShapes:
     def wants(self, schema: str, table: str) -> bool:
         """Whether changes of a table are wanted."""
         return self._wanted(schema, table)
+
+    def named_by(self, statement: Statement) -> list[Relation]:
+        """The wanted tables that a statement names, or that are known of the schema that it drops."""
+        if statement.tables:
+            return [self.current(*table) for table in dict.fromkeys(statement.tables) if self._wanted(*table)]
+        if not statement.drops_schema:
+            return []
+        known = {**self._remembered, **self._current}.values()
+        return [one for one in known if one.schema == statement.schema and self._wanted(one.schema, one.table)]
 
     def read(self, body: bytes) -> Table:
         """body: of a TABLE_MAP event, behind its fixed part. SourceRefused when columns have no names."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from psql_streamer.binlog.statement_text import AMBIGUOUS, BLANK, EXECUTABLE
+
 
 class StatementKind(Enum):
     """What becomes of a QUERY event."""
@@ -26,7 +28,7 @@ class StatementKind(Enum):
 class Statement(NamedTuple):
     """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found; of a
     statement about a schema the table is. xid: of XA statements. others: schema and name of the tables behind the first
-    one, of DROP and RENAME.
+    one, of DROP and RENAME; the new name that ALTER TABLE gives.
     """
 
     kind: StatementKind
@@ -42,18 +44,28 @@ class Statement(NamedTuple):
         return ((self.schema, self.table), *self.others) if self.table else ()
 
     @property
+    def drops_schema(self) -> bool:
+        """Whether all tables of a schema are dropped with it."""
+        return self.words in ("DROP DATABASE", "DROP SCHEMA")
+
+    @property
     def shown(self) -> str:
         """What it is and what it is about: `RENAME TABLE a.t TO a.u`. Nothing else that stands in it."""
         names = [f"{schema}.{name}" for schema, name in self.tables] or [self.schema]
         if self.words == _RENAME and len(names) % 2 == 0:
             names = [f"{old} TO {new}" for old, new in zip(names[::2], names[1::2], strict=True)]
+        elif self.words == _ALTER:
+            names = [" RENAME TO ".join(names)]
         return f"{self.words} {', '.join(names)}".strip()
 
 
-_BLANK = re.compile(rb"(?:\s+|--[ \t][^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?![!M])(?s:.*?)\*/|/\*M?!\d*|\*/)+")
-_WORD = re.compile(rb"[A-Za-z_]+")
-_NAME = rb"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([^\s`\"'(),;.]+))"
-_TABLE = re.compile(_NAME + rb"(?:\s*\.\s*" + _NAME + rb")?")
+_BLANK = re.compile(rb"(?:" + BLANK + rb"|" + EXECUTABLE + rb"\d*|\*/)+")
+"""What servers execute in a comment counts."""
+
+_WORD = re.compile(rb"[A-Za-z_]+(?![\w$\x80-\xff])")
+_NAME = rb"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([\w$\x80-\xff]+))"
+_DOT = rb"(?:" + BLANK + rb")*\.(?:" + BLANK + rb")*"
+_TABLE = re.compile(_NAME + rb"(?:" + _DOT + _NAME + rb")?")
 
 _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
@@ -62,8 +74,11 @@ _SCHEMAS = {"DATABASE", "SCHEMA"}
 _INTO = {"INSERT", "REPLACE"}
 """Those that name the one table that they change first."""
 
-_FILLING = {"IF", "NOT", "EXISTS", "TEMPORARY", "OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE", "WAIT", "NOWAIT"}
-_FILLING |= {"INTO", "LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED"}
+_BEFORE_OBJECT = {"TEMPORARY", "OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE"}
+_BEFORE_NAME = {"IF", "NOT", "EXISTS"}
+"""Words between the object's word and its name. All are reserved: a name that is one of them is quoted."""
+
+_BEFORE_ROWS = {"INTO", "IGNORE", "LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED"}
 
 
 def read_statement(text: bytes, schema: str) -> Statement:
@@ -80,7 +95,8 @@ def read_statement(text: bytes, schema: str) -> Statement:
     if first == "XA":
         return _xa(text, words, at)
     if first == "TRUNCATE":
-        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words, at, schema)
+        place = 1 if words[1:2] == ["TABLE"] else 0
+        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words[place:], at[place:], schema)
     if first in _TABLE_STATEMENTS:
         return _ddl(text, words, at, schema)
     if first in _INTO:
@@ -113,13 +129,14 @@ def _xa(text: bytes, words: list[str], at: list[int]) -> Statement:
 
 def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement:
     for place, word in enumerate(words[1:], 1):
+        if word in _OBJECTS and "TEMPORARY" in words[1:place]:
+            return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY TABLE")
         if word in _OBJECTS:
-            name = f"{words[0]} TABLE"
-            return _about_table(StatementKind.DDL, name, text, words[place - 1 :], at[place - 1 :], schema)
+            return _about_table(StatementKind.DDL, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
         if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
-            found = _about_table(StatementKind.DDL, f"{words[0]} {word}", text, words[place - 1 :], at[place - 1 :], "")
+            found = _about_table(StatementKind.DDL, f"{words[0]} {word}", text, words[place:], at[place:], "")
             return found._replace(schema=found.table, table="")
-        if word not in _FILLING:
+        if word not in _BEFORE_OBJECT:
             break
     return Statement(StatementKind.DDL, " ".join(words[:2]))
 
@@ -127,30 +144,72 @@ def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement
 def _about_table(
     kind: StatementKind, name: str, text: bytes, words: list[str], at: list[int], schema: str
 ) -> Statement:
-    """words: those behind the first one may be the object's word and such as `IF EXISTS`; the table's name follows."""
-    place = 1
-    while place < len(words) and words[place] in _OBJECTS | _SCHEMAS | _FILLING:
+    """words: the one in front of the table's name, such as `TABLE`; behind it there may be some such as `IF EXISTS`."""
+    place, between = 1, _BEFORE_ROWS if kind is StatementKind.ROWS else _BEFORE_NAME
+    while place < len(words) and words[place] in between:
         place += 1
     found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
     if found is None:
         return Statement(kind, name)
-    others = tuple(_others(text, found.end(), schema)) if name in _OF_SEVERAL else ()
+    find_others = _OF_SEVERAL.get(name)
+    others = tuple(find_others(text, found.end(), schema)) if find_others else ()
     return Statement(kind, name, *_full_name(found, schema), others=others)
 
 
-_RENAME = "RENAME TABLE"
-_OF_SEVERAL = {"DROP TABLE", _RENAME}
+_RENAME, _ALTER = "RENAME TABLE", "ALTER TABLE"
 _NEXT = re.compile(rb",|TO\b", re.IGNORECASE)
+_PATIENCE = re.compile(rb"(?:NOWAIT|WAIT\s+\d+)\b", re.IGNORECASE)
+"""How long MariaDB waits for a lock, behind the name of a table that it renames."""
 
 
-def _others(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
+def _listed_tables(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
     """The tables behind the first one, which ends there."""
-    while between := _NEXT.match(text, _skip_blank(text, at)):
+    while between := _NEXT.match(text, _skip_patience(text, at)):
         found = _TABLE.match(text, _skip_blank(text, between.end()))
         if found is None:
             return
         yield _full_name(found, schema)
         at = found.end()
+
+
+def _skip_patience(text: bytes, at: int) -> int:
+    at = _skip_blank(text, at)
+    found = _PATIENCE.match(text, at)
+    return _skip_blank(text, found.end()) if found else at
+
+
+_ALTERATION = re.compile(
+    rb"(?P<blank>(?:" + BLANK + rb"|" + EXECUTABLE + rb"\d*|\*/)+)"
+    rb"|(?P<open>\()|(?P<close>\))|(?P<comma>,)"
+    rb"|(?P<rename>RENAME(?![\w$\x80-\xff]))"
+    rb"|(?P<word>[\w$\x80-\xff]+|`(?:[^`]|``)*`)"
+    rb"|(?P<text>'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\")"
+    rb"|(?P<other>.)",
+    re.DOTALL | re.IGNORECASE,
+)
+_NEW_NAME = re.compile(rb"(?!(?:COLUMN|INDEX|KEY)\b)(?:(?:TO|AS)(?![\w$\x80-\xff])|=)?", re.IGNORECASE)
+
+
+def _new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
+    """What ALTER TABLE renames the table to. Alterations are behind its name, with commas between them.
+
+    Nothing behind a text of which the end is not certain: what looks like a name there may be a part of a value.
+    """
+    depth, begins = 0, True
+    for token in _ALTERATION.finditer(text, _skip_patience(text, at)):
+        kind = token.lastgroup
+        if kind == "text" and AMBIGUOUS.search(token.group()):
+            return
+        depth += (kind == "open") - (kind == "close")
+        if kind == "rename" and begins and not depth:
+            between = _NEW_NAME.match(text, _skip_blank(text, token.end()))
+            found = _TABLE.match(text, _skip_blank(text, between.end())) if between else None
+            if found is not None:
+                yield _full_name(found, schema)
+        begins = kind == "comma" or (begins and kind == "blank")
+
+
+_OF_SEVERAL = {"DROP TABLE": _listed_tables, _RENAME: _listed_tables, _ALTER: _new_name}
 
 
 def _full_name(found: re.Match[bytes], schema: str) -> tuple[str, str]:

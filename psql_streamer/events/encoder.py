@@ -28,7 +28,7 @@ from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Keys, Rows, split, take
-from psql_streamer.events.schema_change import schema_change_json, schema_change_key
+from psql_streamer.events.schema_change import schema_change_json, schema_change_key, table_statement_json
 from psql_streamer.events.source_fields import SourceFields, fields_of
 from psql_streamer.events.timestamps import Timestamps, timestamps_of
 from psql_streamer.events.unchanged import Unchanged
@@ -40,6 +40,7 @@ from psql_streamer.model import (
     Relation,
     RowOp,
     SchemaChange,
+    TableStatement,
     Truncate,
 )
 from psql_streamer.name_counts import shown
@@ -111,9 +112,9 @@ class Encoder:
         if not (isinstance(rows, FewRows) and rows.rows == len(batch) <= batching.FEW_ROWS):
             return None
         transactions = batch.transactions
-        if not self._row_by_row or batch.schema_changes or transactions is not rows.batch_transactions:
+        if not self._row_by_row or transactions is not rows.batch_transactions or transactions.snapshots:
             return None
-        if transactions.snapshots:
+        if batch.schema_changes or batch.statements:
             return None
         return FewRecords(
             form,
@@ -127,6 +128,7 @@ class Encoder:
         parts = list(
             chain(
                 self._boundaries(form, self._transaction_topic) if self._transaction_topic else (),
+                self._statements(batch, self._schema_topic) if self._schema_topic else (),
                 self._schema_changes(batch, self._schema_topic) if self._schema_topic else (),
                 self._rows(form, batch, left_out),
                 self._truncates(form, batch.truncates, left_out),
@@ -300,6 +302,17 @@ class Encoder:
         if lost := self._excluded_columns.keys_of(relation):
             raise SinkRefused(key_left_out(relation, lost[0]), KEY_LEFT_OUT_REMEDY)
 
+    def _statements(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
+        """Those about tables whose events go somewhere."""
+        for one in batch.statements:
+            if not self._routes(batch, one.relation):
+                continue
+            excluded = self._excluded_columns
+            statement = replace(one, relation=excluded.narrow_relation(one.relation)) if excluded else one
+            key, value = schema_change_key(statement), table_statement_json(statement, batch)
+            name = topic.render(batch.source.name)
+            yield self._encode_table_event(name, statement, Marker.RELATION, batch, key, value)
+
     def _schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
         """Those of the tables whose events go somewhere."""
         for one in batch.schema_changes:
@@ -322,7 +335,7 @@ class Encoder:
     def _encode_table_event(
         self,
         topic: str,
-        what: Truncate | SchemaChange,
+        what: Truncate | SchemaChange | TableStatement,
         op: Marker,
         batch: Batch,
         key: bytes | None,

@@ -62,18 +62,19 @@ class ExcludedColumns:
         before = change.before
         return replace(
             change,
-            relation=self._narrow_relation(change.relation),
-            before=None if before is None else self._narrow_relation(before),
+            relation=self.narrow_relation(change.relation),
+            before=None if before is None else self.narrow_relation(before),
         )
+
+    def narrow_relation(self, relation: Relation) -> Relation:
+        """The same of one relation."""
+        return replace(relation, columns=self._left(Shape(relation, relation.columns)))
 
     def _keep(self, shape: Shape) -> NDArray[np.bool_]:
         return np.array([not self.has(shape.relation, column.name) for column in shape.columns], np.bool_)
 
     def _narrow(self, shape: Shape) -> Shape:
         return Shape(shape.relation, self._left(shape))
-
-    def _narrow_relation(self, relation: Relation) -> Relation:
-        return replace(relation, columns=self._left(Shape(relation, relation.columns)))
 
     def _left(self, shape: Shape) -> tuple[Column, ...]:
         return tuple(column for column in shape.columns if not self.has(shape.relation, column.name))

@@ -1,4 +1,4 @@
-"""The event of a table's new shape: the same in every format."""
+"""The events of a table's new shape, and of a statement that gave it one: the same in every format."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, assert_never
 
 from psql_streamer import __version__
 from psql_streamer.events.source_fields import fields_of
-from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange, TextType
+from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange, TableStatement, TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.names import type_name
 
 
-def schema_change_key(change: SchemaChange) -> bytes:
+def schema_change_key(change: SchemaChange | TableStatement) -> bytes:
     """`{"schema":...,"table":...}`: a compacted topic keeps the last shape of every table."""
     return _json({"schema": change.relation.schema, "table": change.relation.table})
 
@@ -22,7 +22,6 @@ def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
 
     The source's commit and seq are of the first change in the new shape: a Relation message has no LSN of its own.
     """
-    of, tx, source = batch.transactions, change.tx, batch.source
     return _json(
         {
             "schema": change.relation.schema,
@@ -30,17 +29,40 @@ def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
             "op": "SCHEMA",
             "before": None if change.before is None else _shape(change.before),
             "after": _shape(change.relation),
-            "source": {
-                "version": __version__,
-                "connector": "psql-streamer",
-                "name": source.name,
-                "db": source.database,
-                "ts_ms": int(of.commit_ts[tx]) // 1000,
-                **fields_of(source).describe_transaction(of, tx),
-                "seq": change.seq,
-            },
+            "source": _source(change, batch),
         }
     )
+
+
+def table_statement_json(statement: TableStatement, batch: Batch) -> bytes:
+    """`{schema, table, op, statement, before, after, source}`; before is null for a table that the source has not met,
+    and after is: the table's next row shows what it is like now.
+    """
+    relation = statement.relation
+    return _json(
+        {
+            "schema": relation.schema,
+            "table": relation.table,
+            "op": "DDL",
+            "statement": statement.text,
+            "before": _shape(relation) if relation.columns else None,
+            "after": None,
+            "source": _source(statement, batch),
+        }
+    )
+
+
+def _source(what: SchemaChange | TableStatement, batch: Batch) -> dict[str, Any]:
+    of, tx, source = batch.transactions, what.tx, batch.source
+    return {
+        "version": __version__,
+        "connector": "psql-streamer",
+        "name": source.name,
+        "db": source.database,
+        "ts_ms": int(of.commit_ts[tx]) // 1000,
+        **fields_of(source).describe_transaction(of, tx),
+        "seq": what.seq,
+    }
 
 
 def _shape(relation: Relation) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from psql_streamer.model import (
     Rejection,
     SchemaChange,
     Shift,
+    TableStatement,
     TransactionMetadata,
     Transactions,
     Truncate,
 )
 
-_Single = TypeVar("_Single", Truncate, LogicalMessage, SchemaChange)
+_Single = TypeVar("_Single", Truncate, LogicalMessage, SchemaChange, TableStatement)
 
 
 def merge(batches: Sequence[Batch]) -> Batch:
@@ -38,11 +39,13 @@ def merge(batches: Sequence[Batch]) -> Batch:
     truncates: list[Truncate] = []
     messages: list[LogicalMessage] = []
     schema_changes: list[SchemaChange] = []
+    statements: list[TableStatement] = []
     rejections: list[Rejection] = []
     for batch, by in zip(batches, shifts, strict=True):
         truncates += _moved_singles(batch.truncates, by)
         messages += _moved_singles(batch.messages, by)
         schema_changes += _moved_singles(batch.schema_changes, by)
+        statements += _moved_singles(batch.statements, by)
         rejections += (replace(rejection, changes=_moved(rejection.changes, by)) for rejection in batch.rejections)
     merged = replace(
         batches[-1],
@@ -53,6 +56,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         truncates=tuple(truncates),
         messages=tuple(messages),
         schema_changes=tuple(schema_changes),
+        statements=tuple(statements),
         transaction_metadata=_all_metadata(batches, shifts),
         rejections=tuple(rejections),
         received_at=batches[0].received_at,
@@ -87,10 +91,11 @@ def _pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]])
             changes=piece,
             truncates=tuple(event for event in batch.truncates if first <= event.batch_order < last),
             messages=tuple(event for event in batch.messages if first <= event.batch_order < last),
-            # The change that follows may be in the next batch.
+            # The change that follows them may be in the next batch.
             schema_changes=tuple(
                 event for event in batch.schema_changes if first <= min(event.batch_order, end - 1) < last
             ),
+            statements=tuple(event for event in batch.statements if first <= min(event.batch_order, end - 1) < last),
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_rejections_between(batch.rejections, first, last)),
             nbytes=int(batch.nbytes * share),

@@ -103,15 +103,7 @@ def as_read(batch: Batch, snapshot: SnapshotRows) -> Batch:
         found.append(replace(some, op=read, seq=some.batch_order, tx=none, place=None, table_seq=None, uuid=given))
     of = batch.transactions
     transactions = Transactions(of.commit[:1], of.commit_ts[:1], snapshots={0: snapshot})
-    return replace(
-        batch,
-        transactions=transactions,
-        changes=tuple(found),
-        truncates=(),
-        messages=(),
-        schema_changes=(),
-        transaction_metadata=None,
-    )
+    return replace(batch.only(tuple(found)), transactions=transactions)
 
 
 def empty_batch(commit: int = 1) -> Batch:
@@ -124,6 +116,16 @@ def empty_batch(commit: int = 1) -> Batch:
 def identities(batch: Batch) -> list[Identity]:
     """The identities of changes and truncates, in their order; messages outside of transactions have none."""
     return [identity for _, identity in sorted(_ordered(batch))]
+
+
+def row_places(batch: Batch) -> set[tuple[int, int, int, int | None]]:
+    """What a handler leaves of a row as it is: (batch_order, commit number, seq, place)."""
+    found: set[tuple[int, int, int, int | None]] = set()
+    for changes in batch.changes:
+        commits = batch.transactions.commit[changes.tx].tolist()
+        places = [None] * len(changes) if changes.place is None else changes.place.tolist()
+        found |= set(zip(changes.batch_order.tolist(), commits, changes.seq.tolist(), places, strict=True))
+    return found
 
 
 def check_batch(batch: Batch) -> None:
@@ -142,6 +144,8 @@ def check_batch(batch: Batch) -> None:
     for changes in batch.changes:
         check_changes(changes, len(transactions))
         _check_rows_of_snapshots(changes, np.isin(changes.tx, list(snapshots)))
+    for statement in batch.statements:
+        assert 0 <= statement.tx < len(transactions), f"{statement.text}: tx points into Batch.transactions"
     order = [batch_order for batch_order, _ in _ordered(batch)] + [
         one.batch_order for one in batch.messages if one.seq == OUTSIDE
     ]

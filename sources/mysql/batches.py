@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from psql_streamer.binlog.decoded import Ddl, Decoded
+from psql_streamer.binlog.decoded import Decoded
 from psql_streamer.binlog.decoder import Decoder
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.model import (
@@ -71,7 +71,7 @@ class AlteredTables:
 
     def note(self, statement: Statement) -> None:
         """The stream gives it."""
-        self._all = self._all or statement.words in ("DROP DATABASE", "DROP SCHEMA")
+        self._all = self._all or statement.drops_schema
         self._ids |= {f"{schema}.{name}" for schema, name in statement.tables}
 
     def clear(self) -> None:
@@ -156,7 +156,8 @@ class BatchReader:
             self.source, self.commit = decoded.source, int(decoded.transactions.commit[-1])
         changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata
         before, self.at = self.at, self._position(decoded)
-        if not (changes.rows or truncates or decoded.schema_changes or metadata) and self.at == before:
+        told = changes.rows or truncates or decoded.schema_changes or decoded.statements or metadata
+        if not told and self.at == before:
             return None
         if changes.rows:
             self.row_bytes = decoded.nbytes / changes.rows
@@ -167,6 +168,7 @@ class BatchReader:
             changes,
             truncates,
             schema_changes=decoded.schema_changes,
+            statements=decoded.statements,
             transaction_metadata=metadata,
             nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
             received_at=received_at,
@@ -179,9 +181,8 @@ class BatchReader:
             self._executed_text = str(self._executed)
         return self.at.moved(decoded.standing, self._executed_text)
 
-    def _note_ddl(self, statements: Sequence[Ddl]) -> None:
-        for ddl in statements:
-            tables = ddl.statement.tables
-            if not tables or any(self._wanted(*table) for table in tables):
-                log.info("source %s: %s", self._origin.name, ddl.statement.shown)
-            self.altered.note(ddl.statement)
+    def _note_ddl(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            if not statement.tables or any(self._wanted(*table) for table in statement.tables):
+                log.info("source %s: %s", self._origin.name, statement.shown)
+            self.altered.note(statement)

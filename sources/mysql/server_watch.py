@@ -11,7 +11,7 @@ from sources.mysql.places import Place
 from sources.mysql.server import bytes_behind, session
 from sources.watch_thread import WatchThread
 
-_LOOK_SECONDS = 5.0
+_SERVER_LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect."""
 
 
@@ -45,6 +45,6 @@ class ServerWatch:
                 with session(self._connector) as asking:
                     while not stopping.is_set():
                         self._files = asking.files()
-                        stopping.wait(_LOOK_SECONDS)
+                        stopping.wait(_SERVER_LOOK_SECONDS)
             except SourceError:
-                stopping.wait(_LOOK_SECONDS)
+                stopping.wait(_SERVER_LOOK_SECONDS)

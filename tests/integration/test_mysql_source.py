@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -207,6 +209,78 @@ def test_a_truncate_is_one_change_of_its_table(schema: Schema) -> None:
     truncates = [truncate for batch in batches for truncate in batch.truncates]
     assert [str(truncate.relation) for truncate in truncates] == [f"{schema.name}.t"]
     assert [column.name for column in truncates[0].relation.columns] == ["id", "note"]
+
+
+@pytest.mark.behaviour("B2")
+@pytest.mark.parametrize("table", ["t/* nightly */", "t#", "table1", "tables1", "online", "`t`-- now"])
+def test_a_truncate_is_told_whatever_stands_around_its_name(schema: Schema, table: str) -> None:
+    name = table.strip("`").partition("/")[0].partition("#")[0].partition("`")[0]
+    schema.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    with streaming(schema) as source:
+        schema.execute(f"INSERT INTO {name} VALUES (1)", f"TRUNCATE {table}")
+        batches = read_all(source, schema)
+    truncates = [truncate for batch in batches for truncate in batch.truncates]
+    assert [truncate.relation.table for truncate in truncates] == [name]
+
+
+@pytest.mark.behaviour("B2")
+def test_a_statement_about_a_table_is_told_when_it_comes_with_the_shape_that_the_table_had(schema: Schema) -> None:
+    name = schema.name
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute(
+            "INSERT INTO t VALUES (1, 'a')",
+            "ALTER TABLE t ADD COLUMN secret VARCHAR(20) DEFAULT 'hush'",
+            "RENAME TABLE t TO u",
+            "CREATE TABLE v (id INT PRIMARY KEY)",
+            "ALTER TABLE v ADD COLUMN a INT DEFAULT 5, RENAME TO w",
+            "CREATE TEMPORARY TABLE mine (id INT)",
+            "DROP TEMPORARY TABLE mine",
+            "DROP TABLE u, w",
+        )
+        batches = read_all(source, schema)
+    topics = schema_records(batches)
+    shape = ["id", "note"]
+    assert [(one["statement"], one["table"], columns_before(one)) for one in topics if one["op"] == "DDL"] == [
+        (f"ALTER TABLE {name}.t", "t", shape),
+        (f"RENAME TABLE {name}.t TO {name}.u", "t", shape),
+        (f"RENAME TABLE {name}.t TO {name}.u", "u", None),
+        (f"CREATE TABLE {name}.v", "v", None),
+        (f"ALTER TABLE {name}.v RENAME TO {name}.w", "v", None),
+        (f"ALTER TABLE {name}.v RENAME TO {name}.w", "w", None),
+        (f"DROP TABLE {name}.u, {name}.w", "u", None),
+        (f"DROP TABLE {name}.u, {name}.w", "w", None),
+    ]
+    assert topics[0]["op"] == "SCHEMA"
+    assert all(one["after"] is None and one["source"]["commit"] for one in topics[1:])
+    assert "hush" not in str(topics)
+
+
+def test_tables_that_go_with_their_schema_are_told(schema: Schema) -> None:
+    other = f"{schema.name}_other"
+    schema.execute(
+        f"CREATE DATABASE {other}", *(f"CREATE TABLE {other}.{table} (id INT PRIMARY KEY)" for table in "tu")
+    )
+    with streaming(schema, tables=[f"{other}.*"]) as source:
+        schema.execute(*(f"INSERT INTO {other}.{table} VALUES (1)" for table in "tu"), f"DROP DATABASE {other}")
+        batches = read_all(source, schema)
+    told = [(one["statement"], one["table"]) for one in schema_records(batches) if one["op"] == "DDL"]
+    assert told == [(f"DROP DATABASE {other}", table) for table in "tu"]
+
+
+def schema_records(batches: list[Batch]) -> list[dict[str, Any]]:
+    encoder = encoder_of("event", Router({}, "", "rows"), {}, schema_topic="shapes")
+    records = [encoder.encode(batch) for batch in batches]
+    return [
+        json.loads(some.values[at].as_py())
+        for some in records
+        for at in range(len(some))
+        if some.topic_of(at) == "shapes"
+    ]
+
+
+def columns_before(record: dict[str, Any]) -> list[str] | None:
+    return record["before"] and [column["name"] for column in record["before"]["columns"]]
 
 
 def test_a_shape_that_is_remembered_is_no_change(schema: Schema) -> None:

@@ -147,8 +147,7 @@ def test_a_shape_change_has_the_place_of_the_first_change_in_it(flavor: str) -> 
 @BOTH
 def test_statements_that_change_tables_are_told(flavor: str) -> None:
     (piece,) = decode(read_events(f"{flavor}_shapes"), flavor)
-    told = [(one.statement.words, one.statement.schema, one.statement.table) for one in piece.ddl]
-    assert told == [
+    assert [(one.words, one.schema, one.table) for one in piece.ddl] == [
         ("CREATE TABLE", "a", "t"),
         ("ALTER TABLE", "a", "t"),
         ("ALTER TABLE", "a", "t"),
@@ -158,6 +157,19 @@ def test_statements_that_change_tables_are_told(flavor: str) -> None:
         ("DROP TABLE", "a", "r"),
     ]
     assert [str(one.relation) for one in piece.truncates] == ["a.r"]
+    commits = piece.transactions.commit
+    assert [(one.text, str(one.relation), len(one.relation.columns)) for one in piece.statements] == [
+        ("CREATE TABLE a.t", "a.t", 0),
+        ("ALTER TABLE a.t", "a.t", 4),
+        ("ALTER TABLE a.t", "a.t", 5),
+        ("RENAME TABLE a.t TO a.r", "a.t", 4),
+        ("RENAME TABLE a.t TO a.r", "a.r", 0),
+        ("CREATE TABLE a.c", "a.c", 0),
+        ("CREATE TABLE a.m", "a.m", 0),
+        ("DROP TABLE a.r", "a.r", 4),
+    ]
+    told = [int(commits[one.tx]) for one in piece.statements]
+    assert told == sorted(told)
 
 
 @BOTH
@@ -299,6 +311,32 @@ def test_a_restart_anywhere_loses_nothing_and_repeats_nothing(flavor: str, name:
         again = decoder(flavor, position=standing.position, resume=standing.open, remembered=remembered_of(before))
         after = list(again.decode(rest if rest[:1] == events[:1] else [events[0], *rest]))
         assert changes_of(before) + changes_of(after) == whole, stop
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["shapes", "rows"])
+def test_a_statement_is_told_once_wherever_a_piece_ends_and_reading_goes_on(flavor: str, name: str) -> None:
+    """Also CREATE TABLE ... SELECT, which is one transaction with rows."""
+    events = read_events(f"{flavor}_{name}")
+    whole = told_by(decode(events, flavor))
+    for stop in range(1, len(events)):
+        reading = decoder(flavor)
+        before = list(reading.decode(events[:stop]))
+        assert told_by([*before, *reading.decode(events[stop:])]) == whole, stop
+        standing = before[-1].standing
+        rest = [event for event in events if int.from_bytes(event[13:17], "little") > standing.position]
+        again = decoder(flavor, position=standing.position, resume=standing.open, remembered=remembered_of(before))
+        after = list(again.decode(rest if rest[:1] == events[:1] else [events[0], *rest]))
+        assert told_by(before) + told_by(after) == whole, stop
+
+
+def told_by(pieces: Sequence[Decoded]) -> list[tuple[str, str, int, int]]:
+    """Statement, table, commit number and seq."""
+    return [
+        (one.text, str(one.relation), int(piece.transactions.commit[one.tx]), one.seq)
+        for piece in pieces
+        for one in piece.statements
+    ]
 
 
 def remembered_of(pieces: Sequence[Decoded]) -> dict[str, Relation]:

@@ -47,6 +47,12 @@ def test_a_value_that_is_longer_than_what_is_read_is_hidden() -> None:
     assert shown == "INSERT INTO t VALUES (?..."
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_value_that_is_cut_behind_a_backslash_is_hidden(quote: str) -> None:
+    cut = (f"INSERT INTO t VALUES ({quote}" + "seCret" * 1000)[:4095] + f"\\n{quote}, 'seCret')"
+    assert hide_values(cut.encode()) == "INSERT INTO t VALUES (?..."
+
+
 def test_a_long_statement_is_cut() -> None:
     shown = hide_values(b"UPDATE t SET " + b", ".join(b"column_%d = 1" % number for number in range(1000)))
     assert shown.startswith("UPDATE t SET column_0 = ?, column_1 = ?")

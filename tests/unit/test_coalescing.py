@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.model import Batch, Rejection, Transactions
+from psql_streamer.model import Batch, Rejection, TableStatement, Transactions
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from tests.decoding import decode, decoder
 from tests.flatten import flatten, flatten_all
@@ -55,6 +55,35 @@ def test_a_batch_that_is_cut_off_bit_by_bit_has_all_its_changes_in_their_order(
     assert heads[-1].position == whole.position
     assert [flatten(piece) for head in heads for piece in cut(head, 100)] == [flatten(head) for head in heads]
     assert cut_off(whole, None) == (whole, None)
+
+
+@given(histories(), st.integers(1, 7), st.integers(1, 5))
+def test_statements_about_tables_stay_before_the_change_that_follows_them(
+    history: History, size: int, rows: int
+) -> None:
+    batches = [_with_statements(batch, at) for at, batch in enumerate(_batches(history, size))]
+    if not batches:
+        return
+    merged = merge(batches)
+    texts = [one.text for one in merged.statements]
+    assert texts == [one.text for batch in batches for one in batch.statements]
+    pieces = list(cut(merged, rows))
+    assert [one.text for piece in pieces for one in piece.statements] == texts
+    for piece in pieces:
+        first = min((order for changes in piece.changes for order in changes.batch_order.tolist()), default=None)
+        for one in piece.statements:
+            assert one.text.endswith(f" {int(piece.transactions.commit[one.tx])}")
+            assert first is None or one is not piece.statements[0] or one.batch_order >= first or len(piece) < rows
+
+
+def _with_statements(batch: Batch, number: int) -> Batch:
+    """One before each change of a table, which names its commit."""
+    statements = [
+        TableStatement(changes.relation, f"{number} {int(batch.transactions.commit[tx])}", order, seq, tx)
+        for changes in batch.changes
+        for order, seq, tx in zip(changes.batch_order.tolist(), changes.seq.tolist(), changes.tx.tolist(), strict=True)
+    ]
+    return replace(batch, statements=tuple(sorted(statements, key=lambda one: one.batch_order)))
 
 
 def test_a_single_small_batch_is_not_copied() -> None:

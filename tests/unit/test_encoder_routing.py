@@ -13,6 +13,7 @@ from psql_streamer.model import (
     LogicalMessage,
     Relation,
     SchemaChange,
+    TableStatement,
     TransactionMarks,
     TransactionMetadata,
     Truncate,
@@ -72,6 +73,21 @@ def test_shapes_of_excluded_tables_are_not_told() -> None:
     encoder = encoder_of("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes")
     assert encoder.encode(shapes).table_names.count("public.keyless") == 0
     assert "shapes" in encoder.encode(shapes).topic_names
+
+
+def test_statements_about_excluded_tables_are_not_told_and_the_others_stand_before_the_rows_behind_them() -> None:
+    tables: list[Relation] = [changes.relation for changes in batch().changes]
+    statements = tuple(TableStatement(table, f"ALTER TABLE {table}", 2, 2, 0) for table in tables)
+    given = replace(batch(), statements=statements, schema_changes=())
+    encoder = encoder_of("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes", headers=True)
+    records = encoder.encode(given)
+    assert [records.topic_of(at) for at in range(3)] == ["shapes", "t.public.keyed", "t.public.keyed"]
+    told = json.loads(records.values[0].as_py())
+    assert (told["op"], told["statement"]) == ("DDL", "ALTER TABLE public.keyed")
+    assert ([column["name"] for column in told["before"]["columns"]], told["after"]) == (["id"], None)
+    assert told["source"]["seq"] == 2
+    assert records.headers["table"][0].as_py() == b"keyed"
+    assert len(encoder_of("event", Router({}, "t", ""), {}).encode(given)) == 5
 
 
 def test_two_sources_of_one_encoder_have_topics_of_their_own_where_rules_name_the_source() -> None:

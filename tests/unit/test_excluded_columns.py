@@ -20,7 +20,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.interfaces import Severity
-from psql_streamer.model import ArrowType, Batch, Changes, Image, SchemaChange
+from psql_streamer.model import ArrowType, Batch, Changes, Image, SchemaChange, TableStatement
 from psql_streamer.testing.batches import mixed_batch
 from sinks.kafka.review import KafkaReview
 from tests.config_files import MINIMAL, with_line, written
@@ -69,7 +69,7 @@ def test_events_are_those_of_a_table_without_the_columns(form: str, chosen: int,
     unchanged = Unchanged({"*": treatment}) if treatment == "fill" or form != "debezium" else None  # type: ignore[dict-item]
     seen = 0
     for given in [*batches(), mixed_batch()]:
-        given = replace(given, schema_changes=())
+        given = replace(given, schema_changes=(), statements=())
         left_out = {
             f"{one.relation}.{column.name}"
             for one in given.changes
@@ -145,12 +145,13 @@ def test_an_entry_that_fits_no_column_is_warned_of() -> None:
 
 def test_shapes_in_the_schema_topic_lack_the_columns() -> None:
     relation = shop().relation
-    given = replace(batch(shop()), schema_changes=(SchemaChange(relation, relation, 0, 0, 0),))
+    shapes, statements = (SchemaChange(relation, relation, 0, 0, 0),), (TableStatement(relation, "ALTER", 0, 0, 0),)
+    given = replace(batch(shop()), schema_changes=shapes, statements=statements)
     records = encode("event", given, ExcludedColumns(["customer"]))
-    [value] = [records.values[at].as_py() for at in range(len(records)) if records.topic_of(at) == "schemas"]
-    document = json.loads(value)
-    for side in ("before", "after"):
-        assert [column["name"] for column in document[side]["columns"]] == ["id", "amount", "meta"]
+    told = [json.loads(records.values[at].as_py()) for at in range(len(records)) if records.topic_of(at) == "schemas"]
+    for document, sides in zip(told, (["before"], ["before", "after"]), strict=True):
+        for side in sides:
+            assert [column["name"] for column in document[side]["columns"]] == ["id", "amount", "meta"]
 
 
 @pytest.mark.parametrize("entry", ["*", "public.users.*", "/users/"])

@@ -32,7 +32,7 @@ _UNSEEN_PAUSE_SECONDS = 0.005
 
 _UNSEEN_SAID_AFTER_SECONDS = 1.0
 
-_LOCK_SECONDS = 2.0
+_CHUNK_LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; statements that wait behind it wait as long."""
 
 _SLOWEST = 30
@@ -70,7 +70,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
     @contextlib.contextmanager
     def session(self) -> Iterator[ReadingSession]:
         limit = self._chosen.chunk_time * _SLOWEST
-        session = ReadingSession(self._connector, self._server, _LOCK_SECONDS, limit)
+        session = ReadingSession(self._connector, self._server, _CHUNK_LOCK_SECONDS, limit)
         try:
             with self._connector.translated():
                 yield session
@@ -99,7 +99,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
             session.roll_back()
             what = task.table.table if isinstance(task, Read) else "a table"
             self._schedule.give_up(task, reason=f"waits for the lock of {what}, which somebody else has")
-            stopping.wait(_LOCK_SECONDS / 2)
+            stopping.wait(_CHUNK_LOCK_SECONDS / 2)
         except TableGone:
             session.roll_back()
             if isinstance(task, Read):

@@ -22,7 +22,7 @@ _HEADER_BYTES = 4
 _MOST_PAYLOAD = (1 << 24) - 1
 _END, _ERROR = 0xFE, 0xFF
 _LONGEST_END = 9
-_NULL = 0xFB
+_NULL_MARK = 0xFB
 _PREFIXES = ((0xFC, 2), (0xFD, 3), (0xFE, 8))
 """First bytes of a length that has more, and how many follow."""
 
@@ -106,7 +106,7 @@ def _take_apart(block: Block, packets: Sequence[bytes], width: int) -> list[Valu
 def _one_column(block: Block, at: Index) -> tuple[Values, Index]:
     """Its values, and where the next column's lengths stand."""
     first = block.u8[at]
-    null = first == _NULL
+    null = first == _NULL_MARK
     length, head = np.where(null, 0, first).astype(np.int64), np.ones(len(at), np.int64)
     for mark, size in _PREFIXES:
         if len(long := np.flatnonzero(first == mark)):
