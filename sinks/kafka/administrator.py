@@ -11,6 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     AclOperation,
     AdminClient,
     ClusterMetadata,
+    ConfigResource,
+    ResourceType,
 )
 
 from psql_streamer.interfaces import Finding, Severity
@@ -68,6 +70,16 @@ class Administrator:
             if allowed and operation not in allowed:
                 mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
                 yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
+
+    def find_broker_setting(self, cluster: ClusterMetadata, name: str) -> str | None:
+        """What the brokers have set; None if it may not be seen. cluster: what list_topics gave."""
+        broker = ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers))))
+        try:
+            settings = self.client.describe_configs([broker], request_timeout=self.timeout)[broker].result()
+        except KafkaException:
+            return None
+        entry = settings.get(name)
+        return None if entry is None else entry.value
 
     def describe_silence(self, error: KafkaError, remedy: str) -> Finding:
         """Why there was no answer."""

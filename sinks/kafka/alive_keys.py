@@ -24,7 +24,7 @@ _SILENT_SECONDS = 60.0
 """The time after which brokers that give nothing have failed."""
 
 _TELL_SECONDS = 10.0
-_POLL_SECONDS = 1.0
+_KEYS_POLL_SECONDS = 1.0
 _LEADER_SECONDS, _LEADER_PAUSE_SECONDS = 15.0, 0.1
 _MOVING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 """What brokers say of a partition that has just been made, or has got another leader."""
@@ -196,7 +196,7 @@ class _Reading:
             self._assign()
             heard_at = time.monotonic()
             while self._ends:
-                first = self._consumer.poll(_POLL_SECONDS)
+                first = self._consumer.poll(_KEYS_POLL_SECONDS)
                 found = [] if first is None else [first, *self._consumer.consume(_RECORDS_AT_ONCE, 0)]
                 if found:
                     heard_at = time.monotonic()
@@ -249,6 +249,8 @@ class _Reading:
         place = str(message.topic()), int(message.partition() or 0)
         error = message.error()
         if error is not None:
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return False  # the client asks for the coordinator of a group that nobody joins; it reads all the same
             if error.code() != KafkaError._PARTITION_EOF:
                 raise SinkUnavailable(f"topic {place[0]}: {error.str()}", "look at the brokers")
             self._ends.pop(place, None)

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
     AclOperation,
     AdminClient,
-    ClusterMetadata,
     ConfigResource,
     ResourceType,
 )
@@ -22,6 +21,7 @@ from sinks.kafka.errors import REFUSED, remedy
 from sinks.kafka.findings import limit_findings, listed
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.topics import how_to_create
+from sinks.kafka.transactional_id_check import find_forbidden_id
 
 _DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
 
@@ -39,7 +39,6 @@ class KafkaCheck:
         self._seen = None
         options = self._options
         administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
-        admin = administrator.client
         try:
             cluster = administrator.list_topics()
         except KafkaException as error:
@@ -49,14 +48,18 @@ class KafkaCheck:
         named = _named_topics(options)
         missing = [topic for topic in named if topic not in cluster.topics]
         if options.create_topics is None and (missing or _has_table_topics(options)):
-            self._seen = _Seen(frozenset({*cluster.topics, *named}), _auto_create(admin, cluster, options.timeout))
+            automatic = administrator.find_broker_setting(cluster, "auto.create.topics.enable")
+            seen = None if automatic is None else automatic == "true"
+            self._seen = _Seen(frozenset({*cluster.topics, *named}), seen)
             yield from self._missing(missing, self._seen)
         existing = [topic for topic in named if topic in cluster.topics]
         noted = [options.position_topic_name] if options.exactly_once else []
         noted = [topic for topic in noted if topic in cluster.topics]
         yield from administrator.find_forbidden(existing + noted, AclOperation.WRITE, remedy)
         yield from administrator.find_forbidden(noted, AclOperation.READ, remedy)
-        yield from _too_small(self._name, options, admin, existing)
+        if options.exactly_once:
+            yield from find_forbidden_id(options, administrator, cluster)
+        yield from _too_small(self._name, options, administrator.client, existing)
 
     def absent(self, topics: Iterable[str]) -> Iterator[Finding]:
         """Which of the topics that tables go to do not exist, if nobody makes them. Nothing before `findings`."""
@@ -118,17 +121,6 @@ def _is_of_source(topic: str) -> bool:
 
 def _has_table_topics(options: KafkaSinkOptions) -> bool:
     return bool(options.topic_prefix) or not all(map(_is_of_source, options.mapped_topics()))
-
-
-def _auto_create(admin: AdminClient, cluster: ClusterMetadata, timeout: float) -> bool | None:
-    """The brokers' auto.create.topics.enable; None when it may not be seen."""
-    broker = ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers))))
-    try:
-        settings = admin.describe_configs([broker], request_timeout=timeout)[broker].result()
-    except KafkaException:
-        return None
-    entry = settings.get("auto.create.topics.enable")
-    return None if entry is None else entry.value == "true"
 
 
 def _too_small(name: str, options: KafkaSinkOptions, admin: AdminClient, topics: list[str]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import pytest
 from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import KeysRequest
 from psql_streamer.model import Batch
-from psql_streamer.snapshot.key_documents import read_keys
+from psql_streamer.snapshot.key_documents import read_key_documents
 from psql_streamer.snapshots import KeyForm
 from sinks.kafka.sink import KafkaSink
 from tests.decoding import SOURCE
@@ -48,7 +48,7 @@ def alive(sink: KafkaSink, **more: Any) -> list[str]:
     """The values of the keys."""
     found = sink.alive_keys(request(**more))
     keys = [column for column in NOTES.columns if column.key]
-    return sorted(value for (value,) in read_keys(list(found.documents), keys, found.form, 0))
+    return sorted(value for (value,) in read_key_documents(list(found.documents), keys, found.form, 0))
 
 
 def rows(*ids: int) -> Batch:

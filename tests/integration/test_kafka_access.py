@@ -22,11 +22,13 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.ports import free_ports
 from psql_streamer.errors import SinkRefused, SinkUnavailable, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Severity, Transaction
+from sinks.kafka import transactional_id_check
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
 from tests.certificates import Certificate
 from tests.event_topics import read_rows
+from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until
 
 SASL = {
@@ -136,7 +138,7 @@ def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_bro
     assert '"cdc.position"' in refusal()
     grant(plain, AclOperation.DESCRIBE, "cdc.position")
     access = [f'no permission to {what} topic "cdc.position"' for what in ("write to", "read from")]
-    assert problems() == access
+    assert problems() == [*access, 'no permission to write with transactionalId "cdc"']
     assert "--transactional-id" in refusal()
     for operation in (AclOperation.DESCRIBE, AclOperation.WRITE):
         grant(plain, operation, "cdc", ResourceType.TRANSACTIONAL_ID)
@@ -147,6 +149,25 @@ def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_bro
     grant(plain, AclOperation.WRITE, "cdc.position")
     assert problems() == []
     with started(address, Canned(rows), topicFallback="once", **given) as sink:
+        sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
+        assert problems() == []
+        sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
+    with started(address, Canned(rows), topicFallback="once", **given) as sink:
+        assert sink.find_note("db1") == b"{}", "no group is joined, and none has to be allowed"
+    assert [record.value for record in consume(plain, ["once"], isolation_level="read_committed")] == [b"a", b"a"]
+
+
+def test_check_takes_no_transactional_id_where_brokers_would_give_it(
+    addresses: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactional_id_check, "_LONGEST_TIMEOUT_MS", 900_000)  # what brokers allow
+    given = {"exactlyOnce": True, "transactionalId": "kept", "topicFallback": "kept"}
+    create_topic(addresses.plain, "kept")
+    with started(addresses.plain, Canned([("kept", b"1", b"a")]), **given) as sink:
+        sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
+        (finding,) = sink.check()
+        assert finding.severity is Severity.WARNING
+        assert "transaction.max.timeout.ms" in finding.problem
         sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
 
 
