@@ -66,13 +66,11 @@ class Beginnings:
     ) -> Sequence[TopicPartition]:
         """The offsets that startAt names. PositionRefused for one that cannot be read from."""
         for partition, offset in start_at.items():
-            if partition not in there:
-                raise PositionRefused(f"startAt names {partition}, which does not exist", _CORRECT)
-            sought = TopicPartition(*partition)
-            low, high = consumer.get_watermark_offsets(sought, timeout=self._options.timeout)
-            if not low <= offset <= high:
-                records = f"whose records are {low} to {high - 1}" if low < high else f"which has none before {high}"
-                raise PositionRefused(f"startAt names offset {offset} of {partition}, {records}", _CORRECT)
+            ends = None
+            if partition in there:
+                ends = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
+            if problem := find_start_problem(partition, offset, ends):
+                raise PositionRefused(problem, CORRECT_START)
         mark = self._committing.mark
         return [TopicPartition(*partition, offset, mark) for partition, offset in start_at.items()]
 
@@ -108,7 +106,21 @@ class Beginnings:
         return int(consumer.get_watermark_offsets(partition, timeout=timeout)[1])
 
 
-_CORRECT = "correct startAt"
+CORRECT_START = "correct startAt"
+
+
+def find_start_problem(partition: Partition, offset: int, ends: tuple[int, int] | None) -> str:
+    """Why an offset that startAt names cannot be read from; empty if it can.
+
+    ends: the first offset of the partition, and the one behind its last record; None: there is no such partition.
+    """
+    if ends is None:
+        return f"startAt names {partition}, which does not exist"
+    low, high = ends
+    if low <= offset <= high:
+        return ""
+    records = f"whose records are {low} to {high - 1}" if low < high else f"which has none before {high}"
+    return f"startAt names offset {offset} of {partition}, {records}"
 
 
 def gap_remedy(group: str) -> str:

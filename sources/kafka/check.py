@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -20,7 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
+from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
+from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
@@ -68,11 +70,15 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         return
     try:
         of_group = ConsumerGroupTopicPartitions(options.group_id, asked)
-        stored = [one for one in _committed(admin, of_group, options.timeout) if one.offset >= 0]
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        asked_oldest = {TopicPartition(one.topic, one.partition): earliest for one in stored}
-        oldest = admin.list_offsets(asked_oldest, request_timeout=options.timeout) if stored else {}
-        lows = {(one.topic, one.partition): found.result().offset for one, found in oldest.items()}
+        stored = {
+            Partition(one.topic, one.partition): one.offset
+            for one in _committed(admin, of_group, options.timeout)
+            if one.offset >= 0
+        }
+        starts = options.start_at if not stored and isinstance(options.start_at, Mapping) else {}
+        there = {(one.topic, one.partition) for one in asked}
+        known = [TopicPartition(*partition) for partition in {**stored, **starts} if partition in there]
+        ends = _ends(admin, known, options.timeout)
     except KafkaException as error:
         said: KafkaError = error.args[0]
         refused = said.code() in REFUSED
@@ -81,15 +87,33 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         mend = REFUSED[said.code()] if refused else "check again, or look at the brokers' log"
         yield Finding(severity, f"the offsets of group {options.group_id} cannot be read: {said.str()}", mend)
         return
-    for one in stored:
-        low = lows[one.topic, one.partition]
-        if one.offset < low:
-            yield Finding(
-                Severity.ERROR,
-                f"{one.topic}[{one.partition}]: the records {one.offset} to {low - 1} are not on the brokers any more",
-                f"to go on without them, set the offsets of group {options.group_id} "
-                "(kafka-consumer-groups.sh --reset-offsets)",
-            )
+    group = f"the offsets of group {options.group_id} (kafka-consumer-groups.sh --reset-offsets)"
+    go_on = f"to go on without them, set {group}"
+    for partition, offset in stored.items():
+        low, high = ends[partition]
+        if offset < low:
+            what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
+            yield Finding(Severity.ERROR, what, go_on)
+        elif offset > high:
+            what = f"{partition} ends at {high}, before offset {offset}, which was read already"
+            yield Finding(Severity.ERROR, what, f"was the topic made anew? {go_on}")
+    for partition, offset in starts.items():
+        if problem := find_start_problem(partition, offset, ends.get(partition)):
+            # A position in `lmdb`, of which this does not know, counts more than startAt.
+            yield Finding(Severity.WARNING, f"{problem}: a source without a position stops there", CORRECT_START)
+
+
+def _ends(admin: AdminClient, asked: list[TopicPartition], timeout: float) -> dict[Partition, tuple[int, int]]:
+    """Of each partition the first offset, and the one behind its last record."""
+    if not asked:
+        return {}
+    first, last = (
+        admin.list_offsets(dict.fromkeys(asked, of), request_timeout=timeout)
+        for of in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    )
+    return {
+        Partition(one.topic, one.partition): (first[one].result().offset, last[one].result().offset) for one in asked
+    }
 
 
 def _committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeout: float) -> list[TopicPartition]:
@@ -102,7 +126,7 @@ def _committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeo
         except KafkaException as error:
             if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                 raise
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_COORDINATOR_PAUSE_SECONDS)
 
 
 _COORDINATOR_MOVES = {
@@ -111,4 +135,4 @@ _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
 }
 
-_PAUSE_SECONDS = 0.1
+_COORDINATOR_PAUSE_SECONDS = 0.1

@@ -21,7 +21,7 @@ from sources.kafka.options import SourceRegistryOptions
 _AGAIN_SECONDS = 1.0
 """Between two attempts to ask a registry that did not answer."""
 
-_LOOK_SECONDS = 0.05
+_FRAME_LOOK_SECONDS = 0.05
 
 _DECODE_SECONDS = 2.0
 """After so long what is decoded is given, though a registry that is slow has yet to say the schemas of others: a
@@ -56,7 +56,7 @@ class FramedRecords:
         left = self._again - time.monotonic()
         if left <= 0:
             return False
-        time.sleep(min(left, timeout, _LOOK_SECONDS))
+        time.sleep(min(left, timeout, _FRAME_LOOK_SECONDS))
         return True
 
     def wait_for_none(self) -> None:

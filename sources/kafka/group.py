@@ -70,6 +70,11 @@ class GroupMember:
         self._consumer: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name=f"{name}.consumer", daemon=True)
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the brokers have the topics, and it joins or has joined the group."""
+        return self._thread.ident is not None
+
     def start(self) -> None:
         """Ask the brokers for the topics, and join. SourceUnavailable when they do not answer."""
         options = self._options
@@ -101,7 +106,7 @@ class GroupMember:
     def close(self, seconds: float) -> None:
         """Commit what is confirmed, and leave the group; with an instanceId it keeps its partitions for a while."""
         self.state.stop()
-        if self._thread.ident is not None:
+        if self.is_started:
             self._thread.join(seconds)
         elif self._consumer is not None:
             self._consumer.close()

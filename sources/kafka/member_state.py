@@ -27,7 +27,7 @@ from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.progress import Progress
 from sources.kafka.taken import Taken
 
-_DRAIN_LOOK_SECONDS = 1.0
+_REVOKE_LOOK_SECONDS = 1.0
 """Between two looks at what a rebalance waits for, as /status says it."""
 
 
@@ -290,7 +290,7 @@ class MemberState:
         with self._lock:
             while (waiting := self._progress.unconfirmed(partitions)) and not self.has_ended:
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
-                self._lock.wait(min(_DRAIN_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+                self._lock.wait(min(_REVOKE_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() > deadline:
                     self._stop_if_undelivered(waiting)
             self._problem = ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.model import Position
 
-_MOST_SHOWN = 3
+_MOST_PARTITIONS_SHOWN = 3
 
 
 class Partition(NamedTuple):
@@ -60,8 +60,8 @@ def _shown(offsets: Offsets) -> str:
     if not offsets:
         return "no partitions"
     listed = [f"{partition}@{offset}" for partition, offset in sorted(offsets.items())]
-    more = f" and {len(listed) - _MOST_SHOWN} more" if len(listed) > _MOST_SHOWN else ""
-    return ", ".join(listed[:_MOST_SHOWN]) + more
+    more = f" and {len(listed) - _MOST_PARTITIONS_SHOWN} more" if len(listed) > _MOST_PARTITIONS_SHOWN else ""
+    return ", ".join(listed[:_MOST_PARTITIONS_SHOWN]) + more
 
 
 def total_lag(lags: Mapping[Partition, int]) -> int | None:
@@ -72,5 +72,5 @@ def total_lag(lags: Mapping[Partition, int]) -> int | None:
 def list_partitions(partitions: Iterable[Partition]) -> str:
     """`orders[0], orders[1] and 5 more`."""
     listed = [str(partition) for partition in sorted(partitions)]
-    more = f" and {len(listed) - _MOST_SHOWN} more" if len(listed) > _MOST_SHOWN else ""
-    return ", ".join(listed[:_MOST_SHOWN]) + more
+    more = f" and {len(listed) - _MOST_PARTITIONS_SHOWN} more" if len(listed) > _MOST_PARTITIONS_SHOWN else ""
+    return ", ".join(listed[:_MOST_PARTITIONS_SHOWN]) + more

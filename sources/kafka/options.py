@@ -175,9 +175,10 @@ class KafkaSourceOptions(SourceOptions):
             yield from (f"{host}/{topic}" for topic in self.topics)
 
     def resources(self) -> Iterable[str]:
-        """Each topic, which one source of the group reads: a second one would have other partitions of it."""
+        """Each topic, on every host: one source of the group reads it, a second one would have other partitions."""
         for topic in self.topics:
-            yield f'topic "{topic}" in group "{self.group_id}" on {",".join(self.hosts)}'
+            for host in self.hosts:
+                yield f'topic "{topic}" in group "{self.group_id}" on {host.lower()}'
 
     @model_validator(mode="after")
     def _dead_letters_have_one_topic(self) -> Self:

@@ -198,25 +198,33 @@ class KafkaSource(Source):
         stops = not self._settings.dead_letter_topic
         read = self._reader.read(messages, to_position(before), behind, received_at, stops, self._records_before)
         refused = [as_it_came(one, self.name, self._framed is not None) for one in read.refused]
+        refused += self._leave_out(read.unknown_tombstones, stops)
         self._records += read.records
         self._tombstones += read.tombstones
         self._tombstone_deletes += read.tombstone_deletes
-        self._leave_out(read.unknown_tombstones)
         self._headers_left_out += read.headers_left_out
         self._ready.extend(read.batches)
         if refused and stops:
             group.state.give_back(taken, self._offsets)
             self._refusal = refusal(refused[0], self._settings.group_id)
         elif refused:
+            refused = sorted(
+                refused, key=lambda one: (one.message.topic(), one.message.partition(), one.message.offset())
+            )
             self._refused = refused
             self._letters.add(refused)
 
-    def _leave_out(self, unknown: Sequence[Message]) -> None:
-        if unknown:
-            self._unknown_tombstones += len(unknown)
-            first = f"{unknown[0].topic()}[{unknown[0].partition()}]@{unknown[0].offset()}"
-            what = "source.%s: %d records without a value are left out: no record in front of them says of which table "
-            log.warning(what + "they are; first: %s", self.name, len(unknown), first)
+    def _leave_out(self, unknown: Sequence[Message], stops: bool) -> Sequence[Refused]:
+        """Tombstones of which nobody knows what they delete: the dead letters that they are, if there is a topic."""
+        if not unknown:
+            return ()
+        self._unknown_tombstones += len(unknown)
+        first = f"{unknown[0].topic()}[{unknown[0].partition()}]@{unknown[0].offset()}"
+        where = "left out" if stops else f"put aside to {self._settings.dead_letter_topic}"
+        what = "source.%s: %d records without a value are %s: no record in front of them says of which table "
+        log.warning(what + "they are; first: %s", self.name, len(unknown), where, first)
+        why = "it has no value, and no record in front of it says of which table it is"
+        return () if stops else [as_it_came(Refused(one, why), self.name, has_registry=True) for one in unknown]
 
     def _give(self) -> Batch:
         batch = self._ready.popleft()
@@ -274,6 +282,8 @@ class KafkaSource(Source):
         state = group.state.summarize()
         if state.problem:
             return Status(False, state.problem)
+        if not group.is_started:
+            return Status(False, "not started")
         if self._framed is not None and self._framed.problem:
             return Status(False, f"records wait: {self._framed.problem}")
         if self._refusal is not None:

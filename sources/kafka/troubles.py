@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from sources.kafka.errors import REFUSED, source_error
 from sources.kafka.member_state import MemberState
 
-_ANSWER_SECONDS = 1.0
+_BROKER_ANSWER_SECONDS = 1.0
 """The time that brokers get to answer when it is asked whether the trouble has passed."""
 
 _HOW_LONG = " (after "
@@ -52,7 +52,7 @@ class Troubles:
         if not self._state.problem:
             return
         try:
-            consumer.list_topics(timeout=_ANSWER_SECONDS)
+            consumer.list_topics(timeout=_BROKER_ANSWER_SECONDS)
         except KafkaException:
             return
         self._state.set_problem("")

@@ -10,7 +10,7 @@ from sources.kafka.member_state import MemberState
 from sources.kafka.same_topics import SameTopics
 from sources.kafka.troubles import Troubles
 
-_LOOK_SECONDS = 1.0
+_LAG_LOOK_SECONDS = 1.0
 """Between two looks at how far the partitions' ends are away, and at the brokers after trouble."""
 
 _TOPICS_SECONDS = 5.0
@@ -31,7 +31,7 @@ class Watch:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + _LOOK_SECONDS
+        self._look_at = now + _LAG_LOOK_SECONDS
         partitions = self._state.partitions
         if now >= self._look_at_topics_at:
             self._look_at_topics_at = now + _TOPICS_SECONDS

@@ -83,10 +83,14 @@ def _read_five_and_set_the_offset_to_two(kafka: str, topic: str) -> Position:
     with started(source_of(kafka, topic, group=topic)) as source:
         position = read_rows(source, 5)[-1].position
         source.confirm(position)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    reset = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 2)])
-    admin.alter_consumer_group_offsets([reset])[topic].result(30)
+    _set_offset(kafka, TopicPartition(topic, 0, 2))
     return position
+
+
+def _set_offset(kafka: str, place: TopicPartition) -> None:
+    """As an operator sets it, of the group with the topic's name."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.topic, [place])])[place.topic].result(30)
 
 
 @pytest.mark.behaviour("G4")
@@ -183,6 +187,18 @@ def test_a_start_that_is_not_there_is_refused(kafka: str, topic: str, partition:
         pytest.raises(PositionRefused, match=said),
     ):
         read_rows(source, 1)
+    (finding,) = source_of(kafka, topic, group=topic, startAt=start_at).check()
+    assert said in str(finding)
+    with started(source_of(kafka, topic, group=topic)) as source:
+        source.confirm(read_rows(source, 2)[-1].position)
+    assert not list(source_of(kafka, topic, group=topic, startAt=start_at).check()), "the group has offsets"
+
+
+def test_check_names_an_offset_of_the_group_behind_the_end_of_its_partition(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(1), event(2)])
+    _set_offset(kafka, TopicPartition(topic, 0, 3))
+    (finding,) = source_of(kafka, topic, group=topic).check()
+    assert f"{topic}[0] ends at 2, before offset 3, which was read already" in str(finding)
 
 
 def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(kafka: str, topic: str) -> None:
@@ -238,6 +254,36 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     assert (letter.headers["dead_letter_topic"], letter.headers["dead_letter_offset"]) == (topic.encode(), b"1")
     assert letter.headers["dead_letter_partition"] == b"0"
     assert b"formats" in (letter.headers["dead_letter_reason"] or b"")
+
+
+@pytest.mark.behaviour("G1")
+def test_a_tombstone_that_no_record_explains_is_a_dead_letter_if_there_is_a_topic(kafka: str, topic: str) -> None:
+    dead = f"{topic}-dead"
+    create_topic(kafka, dead)
+    write(kafka, topic, [None, event(1)])
+    with started(source_of(kafka, topic, deadLetterTopic=dead)) as source:
+        assert commits(read_rows(source, 1)) == [1]
+        stats = source.stats()
+        assert (stats["unknown_tombstones"], stats["dead_lettered"]) == (1, 1)
+    (letter,) = consume(kafka, [dead])
+    assert (letter.key, letter.value) == (b"{}", None)
+    assert letter.headers["dead_letter_offset"] == b"0"
+    assert b"of which table" in (letter.headers["dead_letter_reason"] or b"")
+
+
+@pytest.mark.behaviour("G3")
+def test_dead_letters_stand_in_the_order_of_their_records(
+    kafka: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = f"{topic}-dead"
+    create_topic(kafka, dead)
+    write(kafka, topic, [None, b'{"id": 7}', None, event(1), b'{"id": 8}'])
+    with started(source_of(kafka, topic, deadLetterTopic=dead)) as source:
+        assert commits(read_rows(source, 1)) == [1]
+        assert source.stats()["dead_lettered"] == 4
+    assert [letter.headers["dead_letter_offset"] for letter in consume(kafka, [dead])] == [b"0", b"1", b"2", b"4"]
+    assert "left out" not in caplog.text
+    assert f"2 records without a value are put aside to {dead}" in caplog.text
 
 
 @pytest.mark.behaviour("G1")
@@ -380,6 +426,7 @@ def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
     source = source_of(kafka, "nowhere")
     with pytest.raises(SourceUnavailable, match="topics do not exist, or may not be described: nowhere"):
         source.start(None)
+    assert not source.status().ok, "it reads nothing"
     source.stop()
     (finding,) = source.check()
     assert str(finding).startswith('error: topic "nowhere" does not exist, or may not be described: create it')
@@ -495,9 +542,7 @@ def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str
     with started(source_of(kafka, topic_prefix, group=topic_prefix)) as source:
         position = read_rows(source, 10)[-1].position
         source.confirm(position)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    reset = ConsumerGroupTopicPartitions(topic_prefix, [TopicPartition(topic_prefix, 1, 2)])
-    admin.alter_consumer_group_offsets([reset])[topic_prefix].result(30)
+    _set_offset(kafka, TopicPartition(topic_prefix, 1, 2))
     write(kafka, topic_prefix, [event(6)], 0)
     with started(source_of(kafka, topic_prefix, group=topic_prefix), position) as source:
         source.confirm(position)

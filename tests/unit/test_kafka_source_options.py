@@ -137,10 +137,12 @@ def test_a_file_of_the_go_service_may_write_what_it_reads_and_is_warned(tmp_path
     assert "sink.k: may write to k:9092/orders, which source.hop reads: its events would never end" in warning
 
 
-def test_a_topic_is_read_once_in_a_group(tmp_path: Path) -> None:
-    section = '[source.{name}]\ntype = "kafka"\nhosts = ["k:9092"]\ntopics = ["t"]\ngroupID = "g"\n'
+@pytest.mark.parametrize("hosts", ['["k:9092"]', '["other:9092", "k:9092"]', '["K:9092"]'])
+def test_a_topic_is_read_once_in_a_group(tmp_path: Path, hosts: str) -> None:
+    section = '[source.{name}]\ntype = "kafka"\nhosts = {hosts}\ntopics = ["t"]\ngroupID = "g"\n'
     sink = '[sink.n]\ntype = "stub_discard"\nsources = ["a", "b"]\n'
-    text = 'http = ":8080"\nlmdb = "/x"\n' + section.format(name="a") + section.format(name="b") + sink
+    sections = section.format(name="a", hosts='["k:9092"]') + section.format(name="b", hosts=hosts)
+    text = 'http = ":8080"\nlmdb = "/x"\n' + sections + sink
     with pytest.raises(ConfigError, match=r'topic "t" in group "g" on k:9092 is already used by source.a'):
         load(written(tmp_path, text), {})
 
