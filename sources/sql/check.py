@@ -52,6 +52,9 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
     table.look(connection)
     table.require_unique_key(connection)
     table.largest(connection)  # which needs the right to read it
+    if start := options.start_key_of(table.options):
+        table.require_start(start)
+    table.try_conditions(connection, start)
     if unsafe := table.unsafe_sequence(connection):
         refused = options.unsafe_sequences == "refuse"
         yield Finding(
@@ -63,7 +66,7 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
         yield Finding(
             Severity.WARNING,
             f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
-            f"ALTER TABLE {table.id} ALTER COLUMN ... SET NOT NULL, or name other columns as its key",
+            "declare the columns NOT NULL (nothing to do for a view that has no such rows), or name others as its key",
         )
     if not table.is_query and not table.has_integer_key:
         yield Finding(

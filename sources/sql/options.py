@@ -177,8 +177,13 @@ class SqlOptions(SourceOptions):
         """Where reading of a table starts that has no position yet."""
         return table.start_at or self.start_at
 
+    def start_key_of(self, table: TableOptions) -> tuple[int | str, ...] | None:
+        """The key that `startAt` gives for a table; None for "beginning" and "now"."""
+        start = self.start_of(table)
+        return None if start in ((BEGINNING,), (NOW,)) else start
+
     def warnings(self) -> Iterator[str]:
         for table in self.tables:
-            start = self.start_of(table)
-            if start not in ((BEGINNING,), (NOW,)) and table.key and len(start) != len(table.key):
+            start = self.start_key_of(table)
+            if start is not None and table.key and len(start) != len(table.key):
                 yield f"{table.called}: startAt has {len(start)} values, and the key {len(table.key)} columns"

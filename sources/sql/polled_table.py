@@ -143,6 +143,19 @@ class PolledTable:
         """Columns of the key that may be NULL."""
         return [] if self.is_query else [name for name in self.key if self._find(name).nullable]
 
+    def require_start(self, start: Sequence[int | str]) -> None:
+        """SourceRefused when no row can have this key."""
+        if len(start) != len(self.key):
+            raise SourceRefused(
+                f"startAt has {len(start)} values, and the key of {self.id} is {', '.join(self.key)}",
+                "give a value for each column of the key",
+            )
+        if self.has_integer_key and not isinstance(start[0], int):
+            raise SourceRefused(
+                f"startAt of {self.id} is no whole number, and its key is",
+                'write "beginning", "now" or a number without quotes',
+            )
+
     def largest(self, connection: Connection) -> Key | None:
         """The largest key; None when there are no rows."""
         return self._key_of(
@@ -170,6 +183,15 @@ class PolledTable:
         return int(
             connection.execute(sa.select(sa.func.count()).select_from(chosen.limit(most).subquery())).scalar_one()
         )
+
+    def try_conditions(self, connection: Connection, cursor: Key | None) -> None:
+        """Have the database say whether it takes `where`, and a key to start behind; no row is read."""
+        chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
+        if cursor is not None:
+            chosen = chosen.where(self._behind(cursor))
+        if self.options.where:
+            chosen = chosen.where(sa.text(f"({_literal(self.options.where)})"))
+        connection.execute(chosen.limit(0)).close()
 
     def rows_statement(self, cursor: Key | None, to: Key, most: int) -> sa.Select[Any]:
         """Rows behind the cursor, up to a key, at most so many."""

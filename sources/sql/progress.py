@@ -14,7 +14,7 @@ from typing import Self
 from psql_streamer.model import Position
 from sources.sql.settling import Key
 
-PIECE_ROWS = 250_000
+POLL_PIECE_ROWS = 250_000
 """The most rows that a plan has of a table."""
 
 

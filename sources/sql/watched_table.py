@@ -13,10 +13,10 @@ from sources.sql.database import ColumnsDiffer, Database
 from sources.sql.engines.engine import AnyEngine
 from sources.sql.options import BEGINNING, NOW, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
-from sources.sql.progress import PIECE_ROWS, Piece
+from sources.sql.progress import POLL_PIECE_ROWS, Piece
 from sources.sql.settling import Key, Settling
 
-_ATTEMPTS = 3
+_SHAPE_ATTEMPTS = 3
 """Reads of rows whose columns change meanwhile."""
 
 _COUNT_SECONDS = 1.0
@@ -26,7 +26,7 @@ _MOST_COUNTED = 10_000
 
 _LARGEST_COMMIT = 2**63 - 1
 
-_MOST_NAMED = 5
+_MOST_WRITERS_NAMED = 5
 
 _UNKNOWN_SECONDS = 5.0
 """The time after which it is said that the server does not say who writes."""
@@ -92,7 +92,7 @@ class WatchedTable:
         if names := sorted(self._settling.waits_for):
             return (
                 f"rows of {self.id} have waited {seconds:.0f} s for transactions that may have written smaller keys "
-                f"({len(names)}): {', '.join(names[:_MOST_NAMED])}"
+                f"({len(names)}): {', '.join(names[:_MOST_WRITERS_NAMED])}"
             )
         if self._settling.by_writers and seconds > _UNKNOWN_SECONDS + self._settling.seconds:
             return f"rows of {self.id} have waited {seconds:.0f} s for the server to say which transactions write"
@@ -105,16 +105,7 @@ class WatchedTable:
             return None
         if start == (NOW,):
             return self._database.look(table.largest, f"looking for the last row of {table.id}")
-        if len(start) != len(table.key):
-            raise SourceRefused(
-                f"startAt has {len(start)} values, and the key of {table.id} is {', '.join(table.key)}",
-                "give a value for each column of the key",
-            )
-        if table.has_integer_key and not isinstance(start[0], int):
-            raise SourceRefused(
-                f"startAt of {table.id} is no whole number, and its key is",
-                'write "beginning", "now" or a number without quotes',
-            )
+        table.require_start(start)
         return start
 
     def find_settled(self, cursor: Key | None) -> Key | None:
@@ -133,7 +124,7 @@ class WatchedTable:
         by_key: whether commit numbers may be the keys, because there are no others yet.
         """
         if not self.table.has_integer_key:
-            return Piece(self.id, self._cut(cursor, to), commit + 1, commit + PIECE_ROWS, ranked=True)
+            return Piece(self.id, self._cut(cursor, to), commit + 1, commit + POLL_PIECE_ROWS, ranked=True)
         if cursor is None:
             cursor = self._database.look(self.table.smallest, f"looking for the first row of {self.id}")
             if cursor is None:
@@ -143,7 +134,7 @@ class WatchedTable:
             before = int(cursor[0])
         if by_key:
             commit = max(commit, before)
-        if int(to[0]) - before > PIECE_ROWS:
+        if int(to[0]) - before > POLL_PIECE_ROWS:
             to = self._cut((before,), to)
         last = int(to[0]) + commit - before
         if last > _LARGEST_COMMIT:
@@ -155,7 +146,7 @@ class WatchedTable:
     def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
         """Rows behind the cursor, in the shape that the table has with them."""
         failure: ShapeChanged | ColumnsDiffer | None = None
-        for _ in range(_ATTEMPTS):
+        for _ in range(_SHAPE_ATTEMPTS):
             try:
                 return self._database.look(
                     partial(self.table.rows, cursor=cursor, to=to, most=most), f"reading rows of {self.id}"
@@ -247,6 +238,7 @@ class WatchedTable:
 
     def _cut(self, cursor: Key | None, to: Key) -> Key:
         cut = self._database.look(
-            lambda connection: self.table.key_at(connection, cursor, to, PIECE_ROWS - 1), f"counting rows of {self.id}"
+            lambda connection: self.table.key_at(connection, cursor, to, POLL_PIECE_ROWS - 1),
+            f"counting rows of {self.id}",
         )
         return to if cut is None else cut

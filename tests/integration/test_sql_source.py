@@ -114,7 +114,7 @@ def test_a_backlog_comes_in_batches_without_pauses(orders: Shop) -> None:
 
 
 def test_a_backlog_of_more_than_a_plan_has_comes_without_pauses(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.sql.watched_table.PIECE_ROWS", 10)
+    monkeypatch.setattr("sources.sql.watched_table.POLL_PIECE_ROWS", 10)
     insert(orders, *map(str, range(35)))
     with started(orders.source(pollInterval="1h")) as source:
         assert notes(read_rows(source, 35)) == list(map(str, range(35)))
@@ -244,6 +244,22 @@ def test_check_says_that_a_table_has_no_integer_key(shop: Shop, key: str) -> Non
     assert found.severity is Severity.WARNING
     assert f"in the order of ({key})" in found.problem
     assert "UUID" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"where": "nowhere > 1"}, "nowhere"),
+        ({"where": "id > 0 -- all"}, "looking at table"),
+        ({"startAt": "a"}, "is no whole number"),
+        ({"startAt": [1, 2]}, "startAt has 2 values"),
+    ],
+)
+def test_check_finds_conditions_and_starts_that_would_stop_it(orders: Shop, entry: dict[str, Any], said: str) -> None:
+    [found] = [one for one in orders.source({"table": "orders"} | entry).check() if one.severity is Severity.ERROR]
+    assert said in found.problem
+    well = {"table": "orders", "where": "id > 1 AND note <> ':a' AND note NOT LIKE '%b'", "startAt": 1}
+    assert not [one for one in orders.source(well).check() if one.severity is Severity.ERROR]
 
 
 def test_check_says_nothing_of_the_order_of_an_integer_key(orders: Shop) -> None:

@@ -72,7 +72,7 @@ _UNSIGNED: Mapping[str, PostgresType] = {
 
 _PROCESS_MISSING = (1227, 1142, 1044)
 
-_LOOK_SECONDS = 0.15
+_WRITERS_LOOK_SECONDS = 0.15
 """Between two looks at innodb_trx: more than the time that it must not be read to be refreshed."""
 
 
@@ -143,7 +143,7 @@ class MysqlEngine(AnyEngine):
 
         One look is for all tables.
         """
-        if time.monotonic() - self._writers.looked_at >= _LOOK_SECONDS:
+        if time.monotonic() - self._writers.looked_at >= _WRITERS_LOOK_SECONDS:
             found = self._look(connection)
             if found is None:
                 return None
