@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from psql_streamer.nearest import nearest
+from psql_streamer.redaction import redact
 
 Base = TypeVar("Base")
 
@@ -49,29 +50,46 @@ def names(kind: Kind) -> tuple[str, ...]:
 
 def class_of(kind: Kind, name: str, base: type[Base]) -> type[Base]:
     """The class of this name, a subclass of `base`. NameRefused when there is none, or it cannot be imported."""
-    point = _entry_point(kind, name)
-    remedy = "install the package that it is part of, or correct package.module:Class"
-    try:
-        found: object = importlib.import_module(point.module)
-    except ImportError as error:
-        raise NameRefused(f"cannot be imported: {error}: {remedy}") from error
-    for attribute in point.attr.split("."):
-        found = getattr(found, attribute, None)
+    found = _import_object(_entry_point(kind, name))
     if isinstance(found, type) and issubclass(found, base):
         return found
     raise NameRefused(f"is not a {kind}: it must be a subclass of {base.__module__}.{base.__qualname__}")
 
 
-def _entry_point(kind: Kind, name: str) -> EntryPoint:
-    if _CLASS_PATH.fullmatch(name):
-        return EntryPoint(name, name, kind.group)
-    found = _points(kind).get(name)
-    if found is None:
-        raise NameRefused(f"is not a known {kind}{nearest(name, names(kind))}")
+def _import_object(point: EntryPoint) -> object:
+    """What it stands for; None where the module has nothing of this name."""
+    try:
+        found: object = importlib.import_module(point.module)
+    except ImportError as error:
+        remedy = "install the package that it is part of, or correct package.module:Class"
+        raise NameRefused(f"cannot be imported: {error}: {remedy}") from error
+    except (Exception, SystemExit) as error:  # the module is a third party's, and runs when it is imported
+        what = f"{type(error).__name__}: {redact(str(error))}"
+        raise NameRefused(f"cannot be imported: {what}: correct {point.module}, or install another version") from error
+    for attribute in (point.attr or "").split("."):
+        found = getattr(found, attribute, None)
     return found
 
 
+def _entry_point(kind: Kind, name: str) -> EntryPoint:
+    if _CLASS_PATH.fullmatch(name):
+        return EntryPoint(name, name, kind.group)
+    found = _points(kind).get(name, ())
+    if not found:
+        raise NameRefused(f"is not a known {kind}{nearest(name, names(kind))}")
+    if len(found) > 1:
+        classes = " or ".join(sorted(point.value for point in found))
+        raise NameRefused(f"is a {kind} of several packages: write {classes} in its place")
+    return found[0]
+
+
 @cache
-def _points(kind: Kind) -> dict[str, EntryPoint]:
-    """The entry points by name. Looking for them reads every package's metadata, so it is done once."""
-    return {point.name: point for point in entry_points(group=kind.group)}
+def _points(kind: Kind) -> dict[str, tuple[EntryPoint, ...]]:
+    """The entry points by name: several where packages have given one name to different classes.
+
+    Looking for them reads every package's metadata, so it is done once.
+    """
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in entry_points(group=kind.group):
+        found.setdefault(point.name, {}).setdefault(point.value, point)
+    return {name: tuple(points.values()) for name, points in found.items()}

@@ -2,8 +2,9 @@
 
 A part is a class that takes (name, options), where options is an instance of its `Options`, validated from
 its TOML section. Constructing a part does no I/O. `start` acquires what it needs; `stop` gives it back and may
-be called twice, and after a failed start. Every part raises only errors of psql_streamer.errors; which of them
-is tried again and which stops the pipeline is decided there and nowhere else.
+be called twice, and after a failed start. Each of the two may be called in a thread of its own, so nothing that a part
+holds may be tied to a thread. Every part raises only errors of psql_streamer.errors; which of them is tried again and
+which stops the pipeline is decided there and nowhere else.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ Published: TypeAlias = Mapping[str, Sequence[Relation]]
 class Source(ABC):
     """Gives micro-batches in commit order, from a position on, and is told how far they are durable.
 
-    One thread calls start, read and stop; `confirm`, `interrupt`, `status`, `stats`, `set_snapshots` and `snapshots`
-    may be called from any thread.
+    start, read and stop are called one after the other, by several threads: an attempt to start that takes too long is
+    left behind. Only when a `read` or a `start` hangs, `stop` comes beside it. `confirm`, `interrupt`, `status`,
+    `stats`, `set_snapshots` and `snapshots` may be called from any thread.
     """
 
     Options: ClassVar[type[SourceOptions]]
@@ -180,7 +182,9 @@ class Source(ABC):
         return None
 
     def remember(self, relations: Iterable[Relation]) -> None:
-        """The shapes that tables had at the position that `start` will be given; called before it, once at most.
+        """The shapes that tables had at the position that `start` will be given.
+
+        Called before the first `start` if there is such a position, and before every other attempt until one works.
 
         A Batch says which shapes changed since (Batch.schema_changes): these are stored with its position.
         """
@@ -262,8 +266,8 @@ class Source(ABC):
     def interrupt(self) -> None:
         """Make whatever waits in this source raise SourceUnavailable soon, saying what it waited for.
 
-        Called when the service stops and its deadline has passed, or when a start has taken too long. After it, only
-        `stop` is called.
+        Called at the end of every stop of the service, also behind `stop`, and when a start has taken too long. After
+        it, only `stop` is called.
         """
 
     def review_snapshot(self, request: SnapshotRequest) -> None:  # noqa: ARG002 - for sources that take snapshots
@@ -326,8 +330,10 @@ class Source(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats. Keys received_lsn, stored_lsn, confirmed_lsn (int), lag_bytes, reconnects where they
-        apply.
+        """Counters for /stats, by names of the source's own. What metrics show of them is in docs/operations.md.
+
+        For example reconnects, lag_bytes, cursors (table -> the last key), and of a PostgreSQL source server_lsn,
+        received_lsn, stored_lsn and confirmed_lsn (int).
         """
         return {}
 
@@ -396,7 +402,7 @@ class Handler(ABC):
     def begin_stream(self, source: str, position: Position | None) -> None:
         """A source begins to stream behind a position, for the first time since the start of the service.
 
-        From any thread, before the first batch of the source.
+        From any thread, before the first batch of the source; again for every attempt until the source has started.
         """
 
     def note_durable(self, source: str, position: Position) -> None:
@@ -424,8 +430,8 @@ class Handler(ABC):
         """
 
     def interrupt(self) -> None:
-        """Called from another thread when the service stops and its deadline has passed: a `handle` that waits raises
-        HandlerUnavailable soon.
+        """Called from another thread at every stop of the service, when batches are done or the deadline has passed: a
+        `handle` that waits raises HandlerUnavailable soon.
         """
 
     @abstractmethod
@@ -458,7 +464,11 @@ class Transaction:
 
 
 class Sink(ABC):
-    """Makes batches durable. One thread calls start, write, write_transaction and stop."""
+    """Makes batches durable.
+
+    start, write, write_together, write_transaction and stop are called one after the other, by several threads. Only
+    when one of them hangs, `stop` comes beside it.
+    """
 
     Options: ClassVar[type[SinkOptions]]
 
@@ -529,7 +539,7 @@ class Sink(ABC):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Called from another thread when the service stops and its deadline has passed."""
+        """Called from another thread at every stop of the service, when batches are done or the deadline has passed."""
 
     @abstractmethod
     def stop(self) -> None:

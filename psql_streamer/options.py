@@ -9,13 +9,12 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from psql_streamer.lsn import Lsn
 from psql_streamer.redaction import HIDDEN, hide, is_secret
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_SECONDS = 596 * 3600.0
-_MOST_BYTES = 1 << 62
+_MOST_SIZE_BYTES = 1 << 62
 UNKNOWN_NAME = "unknown_name"
 """The type of a validator's error whose text depends on the value: it is not shown where that holds a secret."""
 
@@ -44,15 +43,6 @@ def _byte_size(value: Any) -> Any:
     if not found:
         raise ValueError('is not a size such as 1048576, "64MB" or "1GB"')
     return int(found[1]) * _UNIT_BYTES[(found[2] or "").replace("i", "")]
-
-
-def _lsn(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"')
-    try:
-        return Lsn.parse(str(value))
-    except ValueError:
-        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"') from None
 
 
 Duration = Annotated[float, BeforeValidator(_duration)]
@@ -85,11 +75,8 @@ def no_shorter_than(shortest: str, why: str) -> AfterValidator:
 
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
-ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le=_MOST_BYTES)]
+ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le=_MOST_SIZE_BYTES)]
 """Bytes: a number, or "64MB" with PostgreSQL's 1024-based units."""
-
-LsnOption = Annotated[Lsn, BeforeValidator(_lsn)]
-"""An LSN: a number as the Go service has it, or PostgreSQL's own notation."""
 
 
 class PartOptions(BaseModel):
@@ -159,6 +146,12 @@ class HandlerOptions(PartOptions):
         """The same of the batches for this sink."""
         return self.puts_rows_aside
 
+    def followed_tables(self) -> Iterable[tuple[str, str]]:
+        """What the handler keeps of tables by their changes: its name for it, and the table. `try` says that where such
+        a copy begins is not in the changes that it is given.
+        """
+        return ()
+
     def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
         """The sinks that options name, and where: ("tables", "orders", 0, "sinks"). Each must have the handler."""
         return ()
@@ -199,3 +192,8 @@ class SinkOptions(PartOptions):
         counted and nothing else.
         """
         return None
+
+    @property
+    def topic_of_rejected_rows(self) -> str:
+        """Where rows go that handlers put aside, as `try` shows it; empty where they are counted and nothing else."""
+        return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -198,6 +198,12 @@ class SparkOptions(HandlerOptions):
     def puts_rows_aside_of(self, sink: str) -> bool:
         """See HandlerOptions.puts_rows_aside_of."""
         return any(map(self._puts_aside, self.rules_of(sink).values()))
+
+    def followed_tables(self) -> Iterator[tuple[str, str]]:
+        """See HandlerOptions.followed_tables: the lookups that the stream keeps current."""
+        for name, lookup in self.lookups.items():
+            if lookup.kind == "changelog":
+                yield name, str(lookup.table)
 
     def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
         """See HandlerOptions.named_sinks."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from psql_streamer.interfaces import Handler, Status
+from psql_streamer.interfaces import Finding, Handler, Status
 from psql_streamer.model import Batch, SnapshotRows
-from psql_streamer.testing.batches import as_read, check_batch, empty_batch, identities
+from psql_streamer.testing.batches import as_read, check_batch, empty_batch, identities, row_places
+from psql_streamer.testing.threads import call_in_a_thread
 
 
 class HandlerContract(ABC):
@@ -34,6 +36,7 @@ class HandlerContract(ABC):
                 assert handled.position == batch.position
                 assert handled.source == batch.source
                 assert set(identities(handled)) <= set(identities(batch))
+                assert row_places(handled) <= row_places(batch), "batch_order, seq, place and tx stay"
 
     def test_rows_of_a_snapshot_stay_what_they_are(self) -> None:
         snapshot = SnapshotRows("first", on_demand=True)
@@ -64,6 +67,17 @@ class HandlerContract(ABC):
             assert started.status().reason
             dict(started.stats())
 
+    def test_a_check_gives_findings(self) -> None:
+        findings = list(self.make_handler().check())
+        assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+
+    def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
+        with self._started() as handler:
+            interrupting = threading.Thread(target=handler.interrupt, daemon=True)
+            interrupting.start()
+            interrupting.join(5.0)
+            assert not interrupting.is_alive()
+
     def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
         handler = self.make_handler()
         handler.stop()
@@ -75,7 +89,7 @@ class HandlerContract(ABC):
     def _started(self) -> Iterator[Handler]:
         handler = self.make_handler()
         try:
-            handler.start()
+            call_in_a_thread(handler.start)
             yield handler
         finally:
-            handler.stop()
+            call_in_a_thread(handler.stop)

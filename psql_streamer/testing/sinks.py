@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Sink, Status, Transaction
+from psql_streamer.interfaces import Finding, Sink, Status, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
+from psql_streamer.testing.threads import call_in_a_thread
 
 _ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
 
@@ -29,7 +30,8 @@ class SinkContract(ABC):
 
     def test_a_check_changes_nothing(self) -> None:
         before = self.written()
-        list(self.make_sink().check())
+        findings = list(self.make_sink().check())
+        assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
         assert self.written() == before
 
     def test_a_batch_is_durable_when_write_returns(self) -> None:
@@ -41,9 +43,15 @@ class SinkContract(ABC):
             assert sink.status().ok
 
     def test_batches_of_any_content_are_taken(self) -> None:
+        """Each row change is an event at least; truncates and messages may have no place."""
+        before, rows = self.written(), 0
         with self._started() as sink:
             for batch in self._batches():
                 _write(sink, batch)
+                rows += batch.rows.rows
+                found = self.written()
+                if before is not None and found is not None:
+                    assert found >= before + rows, "a row change is no event"
 
     def test_batches_that_it_takes_together_are_durable_when_they_are_written(self) -> None:
         before = self.written()
@@ -100,10 +108,10 @@ class SinkContract(ABC):
     def _started(self) -> Iterator[Sink]:
         sink = self.make_sink()
         try:
-            sink.start()
+            call_in_a_thread(sink.start)
             yield sink
         finally:
-            sink.stop()
+            call_in_a_thread(sink.stop)
 
 
 def _write(sink: Sink, batch: Batch) -> None:

@@ -17,7 +17,7 @@ from random import Random
 
 from psql_streamer.pgtype import JsonForm, Logical, PgType
 
-_ATTEMPTS = 200
+_STAND_IN_ATTEMPTS = 200
 _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
@@ -83,7 +83,7 @@ class StandIns:
         """One that stands in for nothing else. Where there are too few, it is a character longer."""
         taken, longer = self._taken[group], text
         for _ in range(_LONGER_BY):
-            for attempt in range(_ATTEMPTS):
+            for attempt in range(_STAND_IN_ATTEMPTS):
                 found = make(longer, self._draw(group, text, attempt))
                 if found not in taken:
                     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch, Changes, Rejection
 from psql_streamer.nearest import nearest
 from psql_streamer.options import SinkOptions
-from psql_streamer.spark.options import SparkOptions
 from psql_streamer.trial.event_lines import Line, changes_to_lines
 
-_ATTEMPTS = 6
+_TRIAL_ATTEMPTS = 6
 """Of a batch behind which an engine ends: a row that ends it twice is looked for and named."""
 
 _ANY_TOPIC = "events"
@@ -88,10 +87,7 @@ class Trial:
     def changelogs(self) -> Iterator[tuple[str, str]]:
         """Lookups that follow the changes of a table, and its name: where they begin is not in the changes."""
         for handler in self.handlers:
-            if isinstance(handler.options, SparkOptions):
-                for name, lookup in handler.options.lookups.items():
-                    if lookup.kind == "changelog":
-                        yield name, str(lookup.table)
+            yield from handler.options.followed_tables()
 
     def start(self) -> None:
         """Start the handlers: an engine takes seconds."""
@@ -133,11 +129,11 @@ def _choose(config: Config, sink: str | None) -> str:
 
 def _handled(handler: Handler, batch: Batch) -> Batch:
     """As the service does it: what may pass is tried again."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, _TRIAL_ATTEMPTS + 1):
         try:
             return handler.handle(batch)
         except HandlerError as error:
-            if attempt == _ATTEMPTS or outcome(error) is not Outcome.RETRY:
+            if attempt == _TRIAL_ATTEMPTS or outcome(error) is not Outcome.RETRY:
                 raise
     raise AssertionError
 
@@ -174,11 +170,11 @@ def _order(found: tuple[int, Changes, Line]) -> int:
 
 
 def _encode(encoder: Encoder, batch: Batch, changes: CellTable | tuple[Changes, ...]) -> Records:
-    return encoder.encode(replace(batch, changes=changes, truncates=(), messages=(), schema_changes=(), rejections=()))
+    return encoder.encode(batch.only(changes))
 
 
 def _dead_letters(order: int, made: Batch, encoder: Encoder, options: SinkOptions) -> Iterator[DeadLetter]:
-    topic = str(getattr(options, "dead_letter_topic", ""))
+    topic = options.topic_of_rejected_rows
     for rejection in made.rejections:
         rows = np.flatnonzero(rejection.changes.batch_order == order)
         if len(rows):

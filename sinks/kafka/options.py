@@ -192,6 +192,11 @@ class KafkaSinkOptions(EventOptions):
         """See SinkOptions.key_of_rejected_rows."""
         return None if self.dead_letter_topic else "deadLetterTopic"
 
+    @property
+    def topic_of_rejected_rows(self) -> str:
+        """See SinkOptions.topic_of_rejected_rows."""
+        return self.dead_letter_topic
+
     def warnings(self) -> Iterator[str]:
         """See PartOptions.warnings."""
         if self.required_acks == 0:
