@@ -12,14 +12,14 @@ from benchmarks.topics import Topics
 _TOPICS = 200
 _REQUESTS = 60_000
 _RECORD = b"x" * 330
+_SETTINGS = {"enable.idempotence": True, "linger.ms": 0, "compression.type": "lz4", "log_level": 0}
 
 
 def warm_up(hosts: str) -> None:
     """Write many small requests to topics that are removed afterwards; it takes some 10 s."""
     topics = Topics(hosts, tuple(f"warm-up-{number}" for number in range(_TOPICS)), partitions=1)
     topics.make()
-    settings = {"bootstrap.servers": hosts, "enable.idempotence": True, "linger.ms": 0, "compression.type": "lz4"}
-    producer = Producer({**settings, "log_level": 0})
+    producer = Producer({"bootstrap.servers": hosts, **_SETTINGS})
     for _ in range(_REQUESTS // _TOPICS):
         for name in topics.names:
             for _ in range(10):

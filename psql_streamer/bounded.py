@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
 
-_LOOK_SECONDS = 0.1
+_CALL_LOOK_SECONDS = 0.1
 """Between two looks at the clock and at the interruption."""
 
 
@@ -33,7 +33,7 @@ class Call(Generic[Result]):
     def wait(self, seconds: float, interrupted: threading.Event) -> bool:
         """Whether it has ended; False after so many seconds, or when `interrupted` is set."""
         deadline = time.monotonic() + seconds
-        while not self._done.wait(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic()))):
+        while not self._done.wait(max(0.0, min(_CALL_LOOK_SECONDS, deadline - time.monotonic()))):
             if interrupted.is_set() or time.monotonic() >= deadline:
                 return self._done.is_set()
         return True

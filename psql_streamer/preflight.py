@@ -170,7 +170,7 @@ def _check_store_path(path: Path) -> Iterator[Finding]:
     if path.is_dir():
         yield Finding(Severity.ERROR, f"lmdb: {path} is a folder", f'name a file in it: lmdb = "{path / "positions"}"')
     elif path.is_file() and _is_bolt(path):
-        remedy = "name another path; the service starts where the slot's own position is"
+        remedy = "name another path; each source starts there as it does the first time"
         yield Finding(Severity.ERROR, f"lmdb: {path} is a Bolt file of the Go service", remedy)
     elif not folder.is_dir():
         yield Finding(Severity.ERROR, f"lmdb: the folder {folder} does not exist", f"mkdir -p {folder}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-_STOP_SECONDS = 1.0
+_WATCH_STOP_SECONDS = 1.0
 
 
 class WatchThread:
@@ -30,4 +30,4 @@ class WatchThread:
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself
+            thread.join(_WATCH_STOP_SECONDS)  # it may wait for an answer, which it then gives up by itself

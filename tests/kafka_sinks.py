@@ -85,6 +85,14 @@ def by_partition(records: list[Record]) -> dict[int, list[Record]]:
     return ordered
 
 
+def values_by_topic(records: list[Record]) -> dict[str, list[bytes | None]]:
+    """Of each topic of one partition, in order."""
+    values: dict[str, list[bytes | None]] = {}
+    for record in sorted(records, key=lambda record: record.offset):
+        values.setdefault(record.topic, []).append(record.value)
+    return values
+
+
 def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
@@ -92,11 +100,12 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def write_until_it_works(sink: KafkaSink, batch: Batch = BATCH, seconds: float = 60.0) -> None:
+def write_until_it_works(sink: KafkaSink, *batches: Batch, seconds: float = 60.0) -> None:
+    """batches: BATCH alone if there are none; several are written together."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return sink.write(batch)
+            return sink.write_together(batches) if len(batches) > 1 else sink.write(*batches or (BATCH,))
         except SinkUnavailable:
             assert time.monotonic() < deadline
 

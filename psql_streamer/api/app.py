@@ -37,7 +37,6 @@ from psql_streamer.api.permission import Permission
 from psql_streamer.api.snapshots import add_snapshots
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Service, Status
-from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
@@ -106,7 +105,7 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
     app = FastAPI(
         title="psql-streamer",
         version=__version__,
-        summary="Change data capture from PostgreSQL to Kafka",
+        summary="Change data capture from PostgreSQL, MySQL, SQL and Kafka to Kafka",
         description="HEAD gives what GET gives, without the body, and switches nothing. Text is in lines.",
         responses={"default": _ERROR},
         # Their pages load scripts from a CDN.
@@ -242,4 +241,4 @@ def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
 def _shown(key: str, value: Any) -> str:
     if key == "snapshots":
         return shown_briefly(value)
-    return str(Lsn(value)) if key.endswith("lsn") and isinstance(value, int) else str(value)
+    return str(value)

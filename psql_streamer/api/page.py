@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from psql_streamer import __version__
 from psql_streamer.api.page_snapshots import show_snapshots
 from psql_streamer.interfaces import KnownSnapshot, Status
-from psql_streamer.lsn import Lsn
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
 
@@ -51,7 +50,7 @@ def status_page(
 
 
 def _row(name: str, status: Status, stats: Stats) -> _Row:
-    counters = [(_label(key), _shown(key, value)) for key, value in stats.items() if key != "snapshots"]
+    counters = [(_label(key), _shown(value)) for key, value in stats.items() if key != "snapshots"]
     return _Row(name, _state(status.ok), redact(status.reason), counters)
 
 
@@ -59,12 +58,12 @@ def _label(key: str) -> str:
     return key.replace("_", " ").replace("lsn", "LSN")
 
 
-def _shown(key: str, value: Any) -> str:
-    """Positions as PostgreSQL writes them, counts with their thousands apart."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(Lsn(value)) if key.endswith("lsn") else f"{value:,}"
+def _shown(value: Any) -> str:
+    """Counts with their thousands apart. A number of a type of its own, such as Lsn, is shown as its str is."""
+    if type(value) is int:
+        return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(name, count)}" for name, count in value.items())
+        return ", ".join(f"{name} {_shown(count)}" for name, count in value.items())
     return str(value)
 
 

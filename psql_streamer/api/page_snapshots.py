@@ -13,7 +13,7 @@ from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgre
 MOST_TABLES = 20
 """How many tables of a snapshot are shown."""
 
-_MOST_ENDED = 3
+_MOST_ENDED_ON_PAGE = 3
 """How many snapshots of a source are shown after their end."""
 
 _FIRST = (TableState.FAILED, TableState.READING, TableState.WAITING, TableState.DONE)
@@ -45,7 +45,7 @@ def show_snapshots(known: Mapping[str, Sequence[KnownSnapshot]]) -> list[Snapsho
     shown = []
     for of_source in known.values():
         ended = [one for one in of_source if one.progress.state.ended]
-        left_out = ended[: max(0, len(ended) - _MOST_ENDED)]
+        left_out = ended[: max(0, len(ended) - _MOST_ENDED_ON_PAGE)]
         shown += [_rows(one) for one in of_source if one not in left_out]
     return shown
 

@@ -39,7 +39,7 @@ from psql_streamer.interfaces import KnownSnapshot, Snapshots
 from psql_streamer.redaction import redact
 from psql_streamer.snapshots import Wanted
 
-_MOST_BYTES = 1 << 20
+_MOST_REQUEST_BYTES = 1 << 20
 """The longest body that is read."""
 
 _CODES: dict[type[StreamerError], int] = {
@@ -100,7 +100,7 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
             return refused
         body = await _body(request)
         if body is None:
-            return problem(request, 413, f"the body is longer than {_MOST_BYTES} bytes: use patterns of tables")
+            return problem(request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: use patterns of tables")
         try:
             wanted = SnapshotWanted.model_validate(json.loads(body))
             tables = wanted.requests()
@@ -153,7 +153,9 @@ def _add_keys(app: FastAPI, snapshots: Snapshots, permission: Permission) -> Non
             return refused
         body = await _body(request)
         if body is None:
-            return problem(request, 413, f"the body is longer than {_MOST_BYTES} bytes: post fewer keys at once")
+            return problem(
+                request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: post fewer keys at once"
+            )
         try:
             posted = _decode_keys(body).posted()
         except (msgspec.ValidationError, UnicodeDecodeError, msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -195,7 +197,7 @@ async def _body(request: Request) -> bytes | None:
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > _MOST_BYTES:
+            if len(body) > _MOST_REQUEST_BYTES:
                 return None
     except ClientDisconnect:
         return b""

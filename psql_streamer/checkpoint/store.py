@@ -15,6 +15,7 @@ import lmdb
 
 from psql_streamer.checkpoint.store_format import (
     FORMAT,
+    UNREADABLE,
     StoredPosition,
     StoredSnapshot,
     decode_position,
@@ -201,7 +202,11 @@ class Store:
         except lmdb.NotFoundError:
             return 1
         with self._environment.begin(db=meta) as transaction:
-            written = int(bytes(transaction.get(_FORMAT_KEY, b"1")))
+            text = bytes(transaction.get(_FORMAT_KEY, b"1"))
+        if not text.isdigit():
+            self.close()
+            raise self._unusable(lmdb.InvalidError("its format is no number"))
+        written = int(text)
         if written > FORMAT:
             self.close()
             raise StoreError(
@@ -315,19 +320,19 @@ class Store:
     def _decode(self, source: str, value: bytes) -> StoredPosition:
         try:
             return decode_position(value)
-        except (ValueError, KeyError, TypeError):
+        except UNREADABLE:
             raise self._unreadable(source) from None
 
     def _decode_relation(self, source: str, value: bytes) -> Relation:
         try:
             return decode_relation(value)
-        except (ValueError, KeyError, TypeError):
+        except UNREADABLE:
             raise self._unreadable(source) from None
 
     def _decode_snapshot(self, source: str, value: bytes) -> StoredSnapshot:
         try:
             return decode_snapshot(value)
-        except (ValueError, KeyError, TypeError):
+        except UNREADABLE:
             raise self._unreadable(source) from None
 
     def _unreadable(self, source: str) -> StoreError:

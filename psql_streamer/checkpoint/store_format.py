@@ -23,6 +23,9 @@ from psql_streamer.snapshots import KeyForm, SnapshotRequest, SnapshotState, Tab
 FORMAT = 3
 """What is written, and the newest that is read."""
 
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What decoding raises for bytes that are not what was written: a JSON value of another type, a number out of range."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
@@ -63,7 +66,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
 
 
 def decode_position(written: bytes) -> StoredPosition:
-    """Raises ValueError, KeyError or TypeError for what is no position."""
+    """Raises one of UNREADABLE for what is no position."""
     fields = json.loads(bytes(written))
     if "position" not in fields:
         return _position_of_format_2(fields)
@@ -90,7 +93,7 @@ def encode_relation(relation: Relation, before: bytes | None) -> bytes:
 
 
 def decode_relation(written: bytes) -> Relation:
-    """Raises ValueError, KeyError or TypeError for what is no shape of a table."""
+    """Raises one of UNREADABLE for what is no shape of a table."""
     fields = json.loads(bytes(written))
     if isinstance(fields, list):
         return _relation_of_format_1(fields)
@@ -117,7 +120,7 @@ def encode_snapshot(stored: StoredSnapshot, before: bytes | None) -> bytes:
 
 
 def decode_snapshot(written: bytes) -> StoredSnapshot:
-    """Raises ValueError, KeyError or TypeError for what is no snapshot."""
+    """Raises one of UNREADABLE for what is no snapshot."""
     fields = json.loads(bytes(written))
     tables = tuple(TableRequest(str(table["table"]), str(table["where"])) for table in fields["tables"])
     keys = KeyForm(fields["keys"]) if "keys" in fields else None

@@ -11,7 +11,7 @@ from psql_streamer.config import Config, HttpAddress
 from psql_streamer.errors import StreamerError
 
 _ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a listener on all of them is found
-_SECONDS = 60.0
+_REQUEST_SECONDS = 60.0
 """Longer than a source may take to review a snapshot."""
 
 
@@ -76,7 +76,7 @@ class ServiceClient:
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         # Not urllib.request: it would go through the proxy that the environment names.
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_REQUEST_SECONDS)
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self._config.http_token is not None:
             headers["Authorization"] = f"Bearer {self._config.http_token}"
@@ -85,7 +85,7 @@ class ServiceClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError:
-            what = f"the service at {self._where} has not answered for {_SECONDS:g} s"
+            what = f"the service at {self._where} has not answered for {_REQUEST_SECONDS:g} s"
             raise ServiceAway(what, "look at its log, and at its server") from None
         except (OSError, http.client.HTTPException):
             raise ServiceAway(

@@ -14,7 +14,7 @@ from psql_streamer.commands.snapshot_text import Snapshot, bars, summary
 _LINE_SECONDS = 10.0
 """Between two lines that say the same but for figures."""
 
-_LOOK_SECONDS = 0.5
+_PROGRESS_LOOK_SECONDS = 0.5
 
 PATIENCE_SECONDS = 120.0
 """How long a service may be away: a restart does not end a snapshot."""
@@ -70,7 +70,7 @@ def follow(read: Callable[[], Snapshot], out: TextIO) -> Snapshot:
         view.show(snapshot)
         if snapshot.progress.state.ended:
             return snapshot
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_PROGRESS_LOOK_SECONDS)
 
 
 def _read_patiently(read: Callable[[], Snapshot], view: _Bars | _Lines) -> Snapshot:
@@ -85,4 +85,4 @@ def _read_patiently(read: Callable[[], Snapshot], view: _Bars | _Lines) -> Snaps
             if not told:
                 view.say(f"{error.what}: waiting")
                 told = True
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_PROGRESS_LOOK_SECONDS)

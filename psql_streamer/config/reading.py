@@ -17,7 +17,7 @@ from psql_streamer.redaction import is_secret
 # Only ${ is special, so that the lone dollar of a password or a regex needs no care; $${ stands for ${ itself.
 _EXPANSION = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_DEEPEST = 50
+_DEEPEST_SECTION = 50
 _DECLARED_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
 
 
@@ -41,7 +41,7 @@ def read(path: Path) -> Document:
 def require_shallow(document: Document) -> None:
     """ConfigError when a value is nested deeper than any option goes."""
     level: list[Any] = [document.tree]
-    for _ in range(_DEEPEST):
+    for _ in range(_DEEPEST_SECTION):
         level = [child for node in level for child in _children(node)]
     if level:
         raise _nested_too_deep(document.name)
@@ -105,7 +105,9 @@ def _put(tree: Any, path: KeyPath, value: str) -> None:
 
 
 def _nested_too_deep(name: str) -> ConfigError:
-    return ConfigError([f"{name}: a value is nested more than {_DEEPEST} lists or tables deep: no option is so deep"])
+    return ConfigError(
+        [f"{name}: a value is nested more than {_DEEPEST_SECTION} lists or tables deep: no option is so deep"]
+    )
 
 
 def _children(node: Any) -> Iterable[Any]:

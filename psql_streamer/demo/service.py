@@ -37,8 +37,8 @@ handlers = {handlers}
 topicPrefix = {prefix}
 {more}"""
 
-_START_SECONDS = 300.0
-_STOP_SECONDS = 60.0
+_SERVICE_START_SECONDS = 300.0
+_SERVICE_STOP_SECONDS = 60.0
 _LOG_LINES = 12
 
 
@@ -101,11 +101,11 @@ class ServiceProcess:
                 # Ctrl-C reaches the demo alone, which stops the service after the shop.
                 start_new_session=True,
             )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _SERVICE_START_SECONDS
         while not (self._status_is_good() and self._is_streaming(self._stats())):
             self.require_running()
             if time.monotonic() > deadline:
-                raise StreamerError(f"the service did not come up in {_START_SECONDS:.0f} s", self._log_end())
+                raise StreamerError(f"the service did not come up in {_SERVICE_START_SECONDS:.0f} s", self._log_end())
             time.sleep(0.2)
 
     def describe_snapshot(self) -> str:
@@ -132,10 +132,10 @@ class ServiceProcess:
             return
         self._process.send_signal(signal.SIGTERM)
         try:
-            code = self._process.wait(_STOP_SECONDS)
+            code = self._process.wait(_SERVICE_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise StreamerError(f"the service did not stop in {_STOP_SECONDS:.0f} s", self._log_end()) from None
+            raise StreamerError(f"the service did not stop in {_SERVICE_STOP_SECONDS:.0f} s", self._log_end()) from None
         self._process = None
         if code != 0:
             raise StreamerError(f"the service ended with exit code {code}", self._log_end())

@@ -16,7 +16,7 @@ STATUSES = ("paid", "packed", "shipped")
 TEST_TAG = "test"
 """Customers that have it are none."""
 
-_PAUSE_SECONDS = 0.04
+_ORDER_PAUSE_SECONDS = 0.04
 """Between two transactions."""
 
 _NEW_COLUMN_AFTER = 40
@@ -70,7 +70,7 @@ class SteadyShop(threading.Thread, ABC):
                 for step in self._first_steps():
                     self._transaction(session, step)
                 steps = self._steps()
-                while not self._closing.wait(_PAUSE_SECONDS):
+                while not self._closing.wait(_ORDER_PAUSE_SECONDS):
                     step = steps[self.transactions % len(steps)]
                     if self.transactions >= _NEW_COLUMN_AFTER and not self._has_coupons:
                         step = self._add_column

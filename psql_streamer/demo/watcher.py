@@ -21,7 +21,7 @@ _LINE_WIDTH = 150
 _LEAST_WIDTH = 40
 _FINISH_SECONDS = 30.0
 _POLL_SECONDS = 0.1
-_MOST_MESSAGES = 1000
+_MOST_MESSAGES_AT_ONCE = 1000
 
 
 class Watcher(threading.Thread):
@@ -89,7 +89,7 @@ class Watcher(threading.Thread):
     def _arrived(self) -> list[Message]:
         """What is there. It waits for a first message alone: a wait for more would count as latency."""
         first = self._consumer.poll(_POLL_SECONDS)
-        return [] if first is None else [first, *self._consumer.consume(_MOST_MESSAGES, 0)]
+        return [] if first is None else [first, *self._consumer.consume(_MOST_MESSAGES_AT_ONCE, 0)]
 
     def finish(self) -> None:
         """Read what is there now, to the end of every partition, and stop."""

@@ -15,7 +15,7 @@ from psql_streamer.errors import StreamerError
 
 KAFKA_VERSION = "4.1.1"
 
-_FETCH_SECONDS = 600
+_JARS_FETCH_SECONDS = 600
 
 
 _LOGGING = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
@@ -52,7 +52,7 @@ def _fetch(version: str, scratch: Path) -> Path:
     ]
     try:
         fetched = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=scratch, timeout=_FETCH_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=scratch, timeout=_JARS_FETCH_SECONDS
         )
         complete = fetched.returncode == 0 and (jars / f"kafka_2.13-{version}.jar").exists()
     except subprocess.TimeoutExpired:

@@ -28,7 +28,7 @@ _NEEDED = (
 )
 """What a server needs of its packages, and plug-ins for accounts and encryption: 40 of their 110 MB."""
 
-_FETCH_SECONDS = 300
+_MARIADB_FETCH_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +95,4 @@ def _download_packages(into: Path) -> list[Path]:
 
 
 def _download(name: str, into: Path) -> str:
-    return run_apt_get(["download", name], into, dict(os.environ), _FETCH_SECONDS)
+    return run_apt_get(["download", name], into, dict(os.environ), _MARIADB_FETCH_SECONDS)

@@ -19,7 +19,7 @@ from psql_streamer.errors import StreamerError
 
 _PACKAGE = "mysql-server-core"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_FETCH_SECONDS = 600
+_MYSQL_FETCH_SECONDS = 600
 _NEEDED = ("usr/sbin/mysqld", "usr/share/mysql/english", "usr/share/mysql/charsets", "usr/lib/*-linux-*")
 _NOT_NEEDED = ("gconv", "perl", "libicutest*", "libicutu*", "libperl*", "audit", "engines-3")
 _APT_CONF = """
@@ -132,6 +132,6 @@ def _mirror() -> str:
 
 
 def _run_apt(environment: dict[str, str], *arguments: str) -> None:
-    said = run_apt_get(arguments, Path("/"), environment, _FETCH_SECONDS)
+    said = run_apt_get(arguments, Path("/"), environment, _MYSQL_FETCH_SECONDS)
     if said:
         raise StreamerError(f"apt-get could not fetch a MySQL server ({said})", MysqlBinaries.remedy)

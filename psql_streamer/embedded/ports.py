@@ -13,7 +13,7 @@ _PORTS = range(15_000, 32_000)
 the port before the server does.
 """
 
-_ATTEMPTS = 100
+_PORT_ATTEMPTS = 100
 _CHANCE = random.SystemRandom()
 
 
@@ -45,7 +45,7 @@ def greeting(port: int) -> bytes:
 
 def _bind(held: socket.socket) -> int:
     """Bind it to a port by chance; to any that is free, where all that were tried are taken."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(_PORT_ATTEMPTS):
         with suppress(OSError):
             held.bind((LOOPBACK, _CHANCE.choice(_PORTS)))
             break

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 from psql_streamer.errors import StreamerError
 
-_START_SECONDS = 60.0
-_PAUSE_SECONDS = 0.02
+_SERVER_START_SECONDS = 60.0
+_ANSWER_PAUSE_SECONDS = 0.02
 
 
 class EmbeddedServer(ABC):
@@ -80,11 +80,11 @@ class EmbeddedServer(ABC):
 
     def _await_answer(self) -> None:
         """Return when a client gets an answer. StreamerError, and the process ended, when none comes."""
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _SERVER_START_SECONDS
         while self.running and time.monotonic() < deadline:
             if self._answers():
                 return
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_ANSWER_PAUSE_SECONDS)
         self._end(self.at_once)
         raise self._did_not_start()
 

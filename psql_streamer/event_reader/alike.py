@@ -46,7 +46,7 @@ _OTHERS = frozenset(Event.__struct_fields__) - _NEEDED - _SAME - {"UUID"}
 
 _NEW_ROWS = {b'"%s"' % op.action.encode(): int(op) for op in (RowOp.INSERT, RowOp.UPDATE)}
 
-_MOST_BYTES = 1 << 30
+_MOST_ALIKE_BYTES = 1 << 30
 _NO_UUID = b'""'
 _QUOTE, _COLON, _MINUS, _POINT, _ZERO = b'":-.0'
 _LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
@@ -115,7 +115,7 @@ class _Pattern:
         return np.array([value.gap.index(b'":') for value in self.values[1:]], np.int64)
 
 
-_MOST_PATTERNS = 16
+_MOST_EVENT_PATTERNS = 16
 
 
 class AlikeReader:
@@ -135,7 +135,7 @@ class AlikeReader:
                 return pattern
         new = _look(record)
         if new is not None:
-            self._patterns = [new, *self._patterns[: _MOST_PATTERNS - 1]]
+            self._patterns = [new, *self._patterns[: _MOST_EVENT_PATTERNS - 1]]
         return new
 
 
@@ -237,7 +237,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
 def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     """Where the values lie; None for records that have another text around them."""
     text = b"".join(values)
-    if not text or len(text) > _MOST_BYTES or text.endswith(b'"') or b'\\"' in text:
+    if not text or len(text) > _MOST_ALIKE_BYTES or text.endswith(b'"') or b'\\"' in text:
         return None
     count, width = len(values), len(pattern.values)
     data = np.frombuffer(text, np.uint8)

@@ -10,7 +10,7 @@ from psql_streamer.events.assembling import MOST_HEADER_NAMES, is_ours
 
 Headers: TypeAlias = Sequence[tuple[str, bytes]]
 
-_MOST_PATTERNS = 1000
+_MOST_HEADER_PATTERNS = 1000
 
 
 class _Pattern(NamedTuple):
@@ -51,7 +51,7 @@ class HeaderReader:
     def _pattern(self, names: tuple[str, ...]) -> _Pattern:
         pattern = self._patterns.get(names)
         if pattern is None:
-            if len(self._patterns) == _MOST_PATTERNS:
+            if len(self._patterns) == _MOST_HEADER_PATTERNS:
                 self._patterns.clear()
             pattern = self._patterns[names] = self._find(names)
         return pattern

@@ -34,6 +34,12 @@ class Lifecycle:
         self._metrics = metrics
         self._start_timeout = start_timeout
         self._interrupted: list[Call[None]] = []
+        self._starts: dict[str, Retries] = {}
+
+    def start_problem(self, part: str) -> str:
+        """Why the last attempt to start a part has failed, while it is tried again; else ""."""
+        retries = self._starts.get(part)
+        return retries.problem if retries is not None else ""
 
     @property
     def hanging(self) -> list[str]:
@@ -65,7 +71,7 @@ class Lifecycle:
         stops meanwhile, the part is left as it is.
         """
         give_up_at = time.monotonic() + self._start_timeout
-        retries = Retries(part, Tried.START, self._metrics, self.stopping)
+        retries = self._starts[part] = Retries(part, Tried.START, self._metrics, self.stopping)
         try:
             retries.run(lambda: self._attempt(part, start, interrupt, give_up_at), interval, give_up_at=give_up_at)
         except StreamerError as error:

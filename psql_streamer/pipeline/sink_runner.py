@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS, TOGETHER_BYTES
-from psql_streamer.interfaces import Handler, Sink, Status, Transaction
+from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, SourceInfo, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
@@ -154,7 +154,8 @@ class SinkRunner:
 
     def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
         if name not in self._started:
-            return _STARTING
+            problem = self._lifecycle.start_problem(name)
+            return Status(False, problem) if problem else _STARTING
         problem = self._retries[place].problem
         return Status(False, problem) if problem else part.status()
 
@@ -181,41 +182,35 @@ class SinkRunner:
     def _deliver(self) -> None:
         place = len(self.handlers)
 
-        def write(items: Sequence[Item], batches: Sequence[Batch]) -> None:
-            began = time.monotonic()
-            if len(batches) == 1:
-                self.part.write(batches[0])
-            else:
-                self.part.write_together(batches)
-            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
-            for item in items:
-                self._on_done(item, self.name)
-
         def take() -> _Job | None:
             items = take_waiting(self._queues[place], self.part.batches_at_once)
             if not items:
                 return None
-            return items[0].batch.source.name, partial(write, items, [item.batch for item in items])
+            first, *others = batches = [item.batch for item in items]
+            write = partial(self.part.write_together, batches) if others else partial(self.part.write, first)
+            return first.source.name, partial(self._write, write, items)
 
         self._work(place, self.name, take, None)
 
     def _deliver_transactions(self) -> None:
         place = len(self.handlers)
 
-        def write(transaction: Transaction, items: Sequence[Item]) -> None:
-            began = time.monotonic()
-            self.part.write_transaction(transaction)
-            self._metrics.observe_stage("write", self.name, time.monotonic() - began)
-            for item in items:
-                self._on_done(item, self.name)
-
         def take() -> _Job | None:
             gathered = gather(self._queues[place], lambda: self._abandon.is_set() or self._is_over(place))
             if gathered is None:
                 return None
-            return gathered.source, partial(write, gathered.to_transaction(self._describe), gathered.items)
+            write = partial(self.part.write_transaction, gathered.to_transaction(self._describe))
+            return gathered.source, partial(self._write, write, gathered.items)
 
         self._work(place, self.name, take, None)
+
+    def _write(self, write: Callable[[], None], items: Sequence[Item]) -> None:
+        """Call the sink, and note the items as durable."""
+        began = time.monotonic()
+        write()
+        self._metrics.observe_stage("write", self.name, time.monotonic() - began)
+        for item in items:
+            self._on_done(item, self.name)
 
     def _items(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:
         """Gives what is to be done for one item after the other."""

@@ -36,7 +36,7 @@ MOST_ENDED = 20
 _REVIEW_SECONDS = 20.0
 """The time that a source may take to say whether it can take a snapshot."""
 
-_LOOK_SECONDS = 1.0
+_REQUEST_LOOK_SECONDS = 1.0
 """Between two looks for snapshots that have ended."""
 
 _NOT_TAKEN_UP = {
@@ -173,7 +173,7 @@ class SnapshotRequests:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + _LOOK_SECONDS
+        self._look_at = now + _REQUEST_LOOK_SECONDS
         if not any(self._is_open(one) for one in self._stored.values()):
             return
         for progress in self._part.snapshots():

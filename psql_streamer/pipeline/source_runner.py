@@ -171,7 +171,7 @@ class SourceRunner:
 
     def status(self) -> Status:
         """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
-        if problem := self._retries.problem:
+        if problem := self._lifecycle.start_problem(self.name) or self._retries.problem:
             return Status(False, problem)
         status = self.part.status()
         if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER_SECONDS:

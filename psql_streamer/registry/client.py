@@ -14,7 +14,7 @@ from urllib.parse import SplitResult
 from psql_streamer.registry.errors import MissingSchemaError, RegistryRefused, RegistryUnavailable, SchemaError
 from psql_streamer.registry.options import RegistryOptions
 
-_MOST_BYTES = 32 << 20
+_MOST_ANSWER_BYTES = 32 << 20
 """Of an answer."""
 
 _PIECE_BYTES = 1 << 16
@@ -155,8 +155,8 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
     while piece := response.read1(_PIECE_BYTES):
         pieces.append(piece)
         size += len(piece)
-        if size > _MOST_BYTES:
-            raise _Silent(f"its answer has more than {_MOST_BYTES >> 20} MB")
+        if size > _MOST_ANSWER_BYTES:
+            raise _Silent(f"its answer has more than {_MOST_ANSWER_BYTES >> 20} MB")
         if time.monotonic() > deadline:
             raise TimeoutError("its answer takes too long")
     return b"".join(pieces)

@@ -20,7 +20,7 @@ from psql_streamer.registry.schemas import AVRO, JSON, PROTOBUF, Schema, fetch_s
 Decode = Callable[[bytes], bytes]
 """Payload to JSON. Raises NotOfSchemaError."""
 
-_MOST_SCHEMAS = 10_000
+_MOST_REGISTRY_SCHEMAS = 10_000
 """Debezium has two for each table, and a new one for each change of a table. One of 20 columns takes 15 kB."""
 
 _MISSING_SECONDS = 10.0
@@ -90,7 +90,7 @@ class Decoders:
 
 def _forget_first(known: dict[int | str, Any]) -> None:
     """Make room for one more."""
-    if len(known) >= _MOST_SCHEMAS:
+    if len(known) >= _MOST_REGISTRY_SCHEMAS:
         del known[next(iter(known))]
 
 

@@ -11,7 +11,7 @@ from psql_streamer.model import Batch
 from psql_streamer.snapshot.changed_keys import xids_of
 from psql_streamer.snapshot.fence import Fence
 
-_REMEMBERED = 1 << 18
+_REMEMBERED_TRANSACTIONS = 1 << 18
 """Transactions that are remembered: the last ones, by xid."""
 
 
@@ -41,8 +41,8 @@ class Delivered:
     def __init__(self) -> None:
         self.turn = 0
         self.latest: int | None = None  # of the xids that were given, the greatest; 32 bits
-        self._xid = np.zeros(_REMEMBERED, np.uint32)  # 0 is no transaction's (InvalidTransactionId)
-        self._turn = np.zeros(_REMEMBERED, np.int64)
+        self._xid = np.zeros(_REMEMBERED_TRANSACTIONS, np.uint32)  # 0 is no transaction's (InvalidTransactionId)
+        self._turn = np.zeros(_REMEMBERED_TRANSACTIONS, np.int64)
 
     def note_batch(self, batch: Batch) -> None:
         """See Given.note_batch."""
@@ -53,7 +53,7 @@ class Delivered:
         self.turn += 1
         if not len(xids):
             return
-        at = xids % np.uint32(_REMEMBERED)
+        at = xids % np.uint32(_REMEMBERED_TRANSACTIONS)
         new = self._xid[at] != xids
         self._xid[at[new]] = xids[new]
         self._turn[at[new]] = self.turn
@@ -77,14 +77,14 @@ class Delivered:
         since: the xid that came next then, 64 bits; 0 where nothing was given before.
         """
         latest = since if self.latest is None else int(fence.widen(np.array([self.latest], np.uint32))[0])
-        oldest = max(since, latest - _REMEMBERED + 1)
+        oldest = max(since, latest - _REMEMBERED_TRANSACTIONS + 1)
         return {xid for xid in fence.xip if xid < oldest and not self._is_known(xid)} if since else set()
 
     def _was_given(self, xid: int, turn: int) -> bool:
-        return self._is_known(xid) and int(self._turn[xid % _REMEMBERED]) <= turn
+        return self._is_known(xid) and int(self._turn[xid % _REMEMBERED_TRANSACTIONS]) <= turn
 
     def _is_known(self, xid: int) -> bool:
-        return int(self._xid[xid % _REMEMBERED]) == xid & 0xFFFF_FFFF
+        return int(self._xid[xid % _REMEMBERED_TRANSACTIONS]) == xid & 0xFFFF_FFFF
 
 
 def _greatest(xids: NDArray[np.uint32]) -> int:

@@ -31,7 +31,7 @@ class BadKeyError(ValueError):
     """A document is no key of the table. The text has no value of it, and fits behind "is" or "has"."""
 
 
-def read_keys(
+def read_key_documents(
     documents: Sequence[bytes], columns: Sequence[Column], form: KeyForm, first: int
 ) -> list[tuple[str, ...]]:
     """The text forms of each key, in the order of the columns. columns: of the key. first: the number of the first.

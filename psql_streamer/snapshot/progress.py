@@ -21,7 +21,7 @@ from psql_streamer.snapshots import (
     Wanted,
 )
 
-_MOST_ENDED = 5
+_MOST_ENDED_IN_STATUS = 5
 """Snapshots that have ended and are remembered."""
 
 _MOST_TABLES = 100
@@ -276,7 +276,7 @@ def encode_runs(runs: Iterable[SnapshotRun], durably_ended: Container[str]) -> l
     """For the position: those that are left, those whose end no stored position has, and the last of the others."""
     held = list(runs)
     ended = [run for run in held if run.state.ended and run.id in durably_ended]
-    forgotten = {run.id for run in ended[: max(0, len(ended) - _MOST_ENDED)]}
+    forgotten = {run.id for run in ended[: max(0, len(ended) - _MOST_ENDED_IN_STATUS)]}
     return [run.encode() for run in held if run.id not in forgotten]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("psql_streamer.spark")
 
-LOOK_SECONDS = 1.0
+CLUSTER_LOOK_SECONDS = 1.0
 """How often a cluster is looked at."""
 
 _WITHOUT_EXECUTORS_SECONDS = 3.0
@@ -62,7 +62,7 @@ class Cluster(ABC):
         """What is missing now."""
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS):
+        while not self._closed.wait(CLUSTER_LOOK_SECONDS):
             missing = None
             with suppress(Exception):  # an engine that ended cannot be asked; its session says so
                 missing = self.look()

@@ -20,7 +20,7 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 _AWAY = ("the Spark Connect server of [spark] remote does not answer", "start it, or correct the address")
 
-_ATTEMPTS = 5
+_CONNECT_ATTEMPTS = 5
 """Attempts of every call, with pauses of 50 ms to 5 s: some 10 seconds. By default the client tries for 10 minutes, in
 which nobody would hear what is wrong; whoever calls the handler tries again."""
 
@@ -56,7 +56,7 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
         warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
         # Nothing is sent before the policy is set.
         session: Any = RemoteSession.builder.remote(url).create()
-        session.client.set_retry_policies([DefaultPolicy(max_retries=_ATTEMPTS, max_backoff=5000)])
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_ATTEMPTS, max_backoff=5000)])
         session.conf._set_all(configs={"spark.sql.session.timeZone": "UTC", **conf}, silent=True)
     except Exception as error:
         raise HandlerUnavailable(f"{_AWAY[0]} ({type(error).__name__})", _AWAY[1]) from None

@@ -40,7 +40,7 @@ from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
-_MOST_SCHEMAS = 1000
+_MOST_ARROW_SCHEMAS = 1000
 
 
 class _Arrays(Sequence[pa.Array]):
@@ -153,7 +153,7 @@ def send(
     return Sent(changes, _schema_of(columns, metadata), texts, seen, typed, made, row, lacks, tuple(bits))
 
 
-@lru_cache(maxsize=_MOST_SCHEMAS)
+@lru_cache(maxsize=_MOST_ARROW_SCHEMAS)
 def _schema_of(columns: tuple[Column, ...], metadata: tuple[str, ...]) -> pa.Schema:
     own = [(column.name, casts.arrow_type(column.type)) for column in columns]
     return pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())])

@@ -53,7 +53,7 @@ log = logging.getLogger("psql_streamer.spark")
 _DEATHS = 2
 """Of the engine by the same batch: the first may be an accident."""
 
-_MOST_NAMED = 3
+_MOST_TABLES_NAMED = 3
 
 _NO_RULES = "no rules in [spark.tables]: nothing goes through Spark, and none is started"
 
@@ -384,6 +384,6 @@ class SparkHandler(Handler):
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
     """Whichever table it was that ended the engine, the others' jobs ended with it."""
-    names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_NAMED])
-    more = f" and {len(ruled) - _MOST_NAMED} more tables" if len(ruled) > _MOST_NAMED else ""
+    names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_TABLES_NAMED])
+    more = f" and {len(ruled) - _MOST_TABLES_NAMED} more tables" if len(ruled) > _MOST_TABLES_NAMED else ""
     return error if len(ruled) == 1 else EngineLost(f"{names}{more}: {error.happened}", error.remedy, error.happened)

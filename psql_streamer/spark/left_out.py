@@ -32,7 +32,7 @@ log = logging.getLogger("psql_streamer.spark")
 # small also where names of fields are data; where there are many all the same, documents are read one by one.
 _FIRST_CHUNK_DOCUMENTS = 16
 _CHUNK_DOCUMENTS = 256
-_CHUNK_BYTES = 1 << 18
+_READ_CHUNK_BYTES = 1 << 18
 _LARGE_DOCUMENT_BYTES = 1 << 16
 _MOST_TYPE_FIELDS = 500
 
@@ -137,7 +137,7 @@ def _portions(texts: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
     bounds: NDArray[np.int64] = offsets(texts).astype(np.int64)
     first = 0
     while first < len(texts):
-        last = int(np.searchsorted(bounds, bounds[first] + _CHUNK_BYTES))
+        last = int(np.searchsorted(bounds, bounds[first] + _READ_CHUNK_BYTES))
         most = _CHUNK_DOCUMENTS if first else _FIRST_CHUNK_DOCUMENTS
         last = max(first + 1, min(last, first + most, len(texts)))
         yield texts[first:last]

@@ -40,7 +40,7 @@ _KEEPS_CHANGES = re.compile(r"(?<!Broadcast)(?<!Reused)Exchange\b|\bBuildLeft\b|
 """In the text of a physical plan: a shuffle, a broadcast of the side that has the changes, or a plan that is not final.
 The next run would see them again."""
 
-_MOST_PLANS = 300
+_MOST_PREPARED_PLANS = 300
 """How many plans are kept; those that have not run for the longest time go first."""
 
 _LITTLE_USE = 4
@@ -131,7 +131,7 @@ class PreparedRules:
         made = prepare()
         with self._in_use:
             self._kept[key] = _Kept(versions, made, self._asked)
-            while len(self._kept) > _MOST_PLANS:
+            while len(self._kept) > _MOST_PREPARED_PLANS:
                 self._kept.popitem(last=False)
         return made
 
@@ -142,9 +142,9 @@ class PreparedRules:
 
     def _has_room(self) -> bool:
         """Or a plan that is of little use: to prepare all of too many rules in turn costs more than to prepare none."""
-        if len(self._kept) < _MOST_PLANS:
+        if len(self._kept) < _MOST_PREPARED_PLANS:
             return True
-        return self._asked - next(iter(self._kept.values())).asked > _LITTLE_USE * _MOST_PLANS
+        return self._asked - next(iter(self._kept.values())).asked > _LITTLE_USE * _MOST_PREPARED_PLANS
 
     def prepare(self, spark: SparkSession, schema: StructType, sent: Sent, needs: Needs, apply: Apply) -> PreparedRule:
         """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""

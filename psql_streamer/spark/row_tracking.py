@@ -26,7 +26,7 @@ ORIGIN = "psql_streamer.column"
 """Metadata of a field: which column it is. Spark keeps a field's metadata through filters, joins and renames, and
 drops it from anything that is computed."""
 
-_MOST_PLANS = 500
+_MOST_TRACKED_PLANS = 500
 
 
 def schema_of(shape: pa.Schema) -> StructType:
@@ -121,7 +121,7 @@ class Lineages:
             return UNKNOWN
         key = (rule.name, sent.schema, "" if rule.function is None else catalyst.fingerprint(result))
         if key not in self._splitting:
-            if len(self._splitting) >= _MOST_PLANS:
+            if len(self._splitting) >= _MOST_TRACKED_PLANS:
                 self._splitting.clear()
             self._splitting[key] = splitting_of(read_plan(catalyst.plan_json(result)))
         return self._splitting[key]
@@ -140,7 +140,7 @@ class Lineages:
             return self._read(catalyst, sent, result)
         key = (rule.name, sent.schema, catalyst.fingerprint(result))
         if key not in self._of_plans:
-            if len(self._of_plans) >= _MOST_PLANS:
+            if len(self._of_plans) >= _MOST_TRACKED_PLANS:
                 self._of_plans.clear()
             self._of_plans[key] = self._read(catalyst, sent, result)
         return self._of_plans[key]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("psql_streamer.spark")
 
 _ARCHIVES = (".zip", ".egg")
-_MOST_BYTES = 256 << 20
+_MOST_SHIPPED_BYTES = 256 << 20
 """Of an archive that is made here: a folder that is larger was hardly meant."""
 
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
@@ -138,9 +138,9 @@ def _zip(places: Iterable[tuple[Path, Path]], folder: Path, name: str) -> Path:
                 # zipimport sees a folder without an __init__.py only by an entry of its own.
                 shown = f"{path.relative_to(root).as_posix()}{'/' if path.is_dir() else ''}"
                 size += len(content)
-                if size > _MOST_BYTES:
+                if size > _MOST_SHIPPED_BYTES:
                     raise HandlerRefused(
-                        f"{place} has more than {_MOST_BYTES >> 20} MB to ship to executors",
+                        f"{place} has more than {_MOST_SHIPPED_BYTES >> 20} MB to ship to executors",
                         "keep modules of rules in a folder of their own, or install them on the executors",
                     )
                 digest.update(f"{shown}\0{len(content)}\0".encode() + content)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psql_streamer.spark.prepared import PreparedRules
 
 _TABLE_ROWS = 5_000
-_SECONDS = 2.0
+_WARM_UP_SECONDS = 2.0
 _MOST_JOBS = 40
 _MOST_RUNS = 400
 
@@ -52,7 +52,7 @@ def warm_up(spark: SparkSession, prepared: PreparedRules | None) -> None:
 
 
 def _repeat(work: Callable[[], object], times: int) -> None:
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _WARM_UP_SECONDS
     for _ in range(times):
         work()
         if time.monotonic() > deadline:

@@ -20,7 +20,7 @@ from sinks.kafka.librdkafka import FIELD, MESSAGE
 Bytes: TypeAlias = pa.BinaryArray | pa.ChunkedArray
 """In chunks where records of several batches stand behind one another."""
 
-_MOST_BYTES = (1 << 31) - 1
+_MOST_RECORDS_BYTES = (1 << 31) - 1
 """What an array of the type `binary` holds at most."""
 
 Run: TypeAlias = tuple[int, int, int]
@@ -120,26 +120,6 @@ def lay_out_fields(
     return fields
 
 
-def _locate_in_chunks(column: pa.ChunkedArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    address, size = np.zeros((2, len(at)), np.uint64)
-    first = 0
-    for chunk in column.chunks:
-        there = ((at >= first) & (at < first + len(chunk))).nonzero()[0]
-        address[there], size[there] = locate(chunk, at[there] - first)
-        first += len(chunk)
-    return address, size
-
-
-def _join_binary(arrays: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-    if sum(map(nbytes, arrays)) > _MOST_BYTES:
-        arrays = [array.cast(pa.large_binary()) for array in arrays]
-    return pa.concat_arrays(arrays)
-
-
-def _nulls(part: Outgoing) -> pa.BinaryArray:
-    return pa.nulls(len(part), pa.binary())
-
-
 def locate(column: Bytes, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
     if isinstance(column, pa.ChunkedArray):
@@ -153,3 +133,23 @@ def locate(column: Bytes, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uin
         missing = np.asarray(column.is_null())[at]
         address[missing] = size[missing] = 0
     return address, size
+
+
+def _locate_in_chunks(column: pa.ChunkedArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    address, size = np.zeros((2, len(at)), np.uint64)
+    first = 0
+    for chunk in column.chunks:
+        there = ((at >= first) & (at < first + len(chunk))).nonzero()[0]
+        address[there], size[there] = locate(chunk, at[there] - first)
+        first += len(chunk)
+    return address, size
+
+
+def _join_binary(arrays: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+    if sum(map(nbytes, arrays)) > _MOST_RECORDS_BYTES:
+        arrays = [array.cast(pa.large_binary()) for array in arrays]
+    return pa.concat_arrays(arrays)
+
+
+def _nulls(part: Outgoing) -> pa.BinaryArray:
+    return pa.nulls(len(part), pa.binary())

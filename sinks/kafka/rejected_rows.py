@@ -28,7 +28,7 @@ class RejectedRows:
             what = f"rule {batch.rejections[0].rule!r} puts rows aside and there is no place for them"
             raise SinkRefused(what, 'set deadLetterTopic, or onError = "stop"')
         self._topic = topic
-        self._all = [_letters(topic, rejection, encode(_alone(batch, rejection))) for rejection in batch.rejections]
+        self._all = [_letters(topic, one, encode(batch.only((one.changes,)))) for one in batch.rejections]
         self._waiting = deque(self._all)
 
     def __len__(self) -> int:
@@ -72,19 +72,6 @@ def _about(rejection: Rejection, records: Records) -> Records:
         for name, text in about.items()
     }
     return replace(records, headers={**records.headers, **headers})
-
-
-def _alone(batch: Batch, rejection: Rejection) -> Batch:
-    """The batch with these changes and nothing else."""
-    return replace(
-        batch,
-        changes=(rejection.changes,),
-        truncates=(),
-        messages=(),
-        schema_changes=(),
-        transaction_metadata=None,
-        rejections=(),
-    )
 
 
 def _refused(topic: str, records: Records, index: int, error: KafkaError) -> SinkRefused:

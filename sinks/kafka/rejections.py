@@ -71,7 +71,7 @@ def sizes_of(records: Outgoing, at: Index) -> Index:
 
 
 def _place(failure: Failed, records: Outgoing) -> Place:
-    return int(records.topics[failure.place]), int(records.partitions[failure.place])
+    return _topic(failure, records), int(records.partitions[failure.place])
 
 
 def _topic(failure: Failed, records: Outgoing) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from sinks.kafka.producer import PartitionState
 from sinks.kafka.shipment import Shipment
 
-_MOST_NAMED = 3
+_MOST_PARTITIONS_NAMED = 3
 """How many partitions a message names."""
 
 
@@ -26,8 +26,8 @@ def describe_troubles(shipment: Shipment, states: Mapping[str, Sequence[Partitio
     """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
     troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
     reasons = dict.fromkeys(trouble for trouble in troubles if trouble)
-    more = f" and {len(reasons) - _MOST_NAMED} more" if len(reasons) > _MOST_NAMED else ""
-    return ", ".join(islice(reasons, _MOST_NAMED)) + more
+    more = f" and {len(reasons) - _MOST_PARTITIONS_NAMED} more" if len(reasons) > _MOST_PARTITIONS_NAMED else ""
+    return ", ".join(islice(reasons, _MOST_PARTITIONS_NAMED)) + more
 
 
 def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:

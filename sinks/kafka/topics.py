@@ -21,7 +21,7 @@ from sinks.kafka.producer import TopicMetadata
 _SINGLY_ASKED_TOPICS = 16
 """Up to this many topics are asked for one by one, more with one question for all."""
 
-_LOOK_SECONDS = 0.1
+_TOPIC_LOOK_SECONDS = 0.1
 """Between two questions for topics that brokers do not have yet."""
 
 _TOPIC_CREATION_SECONDS = 1.0
@@ -163,7 +163,7 @@ class Topics:
                 more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
                 command = how_to_create(topics[0], self._host)
                 raise SinkUnavailable(f'topic "{topics[0]}" does not exist{more}', command)
-            self._delivery.wait(_LOOK_SECONDS)
+            self._delivery.wait(_TOPIC_LOOK_SECONDS)
 
     def _absent(self, topics: list[str]) -> list[str]:
         """Which of them brokers do not have yet; the counts of the others are remembered. SinkRefused for one that may

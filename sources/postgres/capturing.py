@@ -38,9 +38,9 @@ from sources.postgres.slot_creation import wait_for_slot
 from sources.postgres.snapshot.copying import Chunk, begin, connect_reader, end, read_chunk, read_pages
 from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
 
-_START_SECONDS = 60.0
-_LOCK_SECONDS = 10.0
-_CHUNK_BYTES = 64 << 20
+_CAPTURE_START_SECONDS = 60.0
+_TABLE_LOCK_SECONDS = 10.0
+_CAPTURE_CHUNK_BYTES = 64 << 20
 
 _SNAPSHOT = SnapshotRows("capture", on_demand=True)
 
@@ -131,7 +131,7 @@ class PostgresCapture(Source):
             identity = identify(connection)
             resume = self._create_slot(self._session, name)
             command = start_command(name, NO_LSN, list(self._settings.publications))
-            self._stream = open_stream(connection, command, time.monotonic() + _START_SECONDS)
+            self._stream = open_stream(connection, command, time.monotonic() + _CAPTURE_START_SECONDS)
         except psycopg2.Error as error:
             raise from_psycopg2(error, dsn) from None
         source = self._info(identity.database, identity.system_identifier)
@@ -175,7 +175,7 @@ class PostgresCapture(Source):
     def _read_table(self, table: SnapshotTable, source: SourceInfo, rows: int, first_seq: int) -> Batch:
         reader = connect_reader(self._settings.connection_string, self._settings.timeout, self._application_name)
         with contextlib.closing(reader):
-            fence = begin(reader, table, _LOCK_SECONDS)
+            fence = begin(reader, table, _TABLE_LOCK_SECONDS)
             chunk = self._read_rows(reader, table, rows)
             end(reader)
         relation = table.relation
@@ -187,8 +187,8 @@ class PostgresCapture(Source):
     def _read_rows(self, reader: Connection, table: SnapshotTable, rows: int) -> Chunk:
         where = self._settings.snapshot.condition_of(table.relation.schema, table.relation.table)
         if table.key:
-            return read_chunk(reader, table, None, where, rows, _CHUNK_BYTES)
-        chunks = (read_pages(reader, table, part, 0, None, where, rows, _CHUNK_BYTES) for part in table.parts)
+            return read_chunk(reader, table, None, where, rows, _CAPTURE_CHUNK_BYTES)
+        chunks = (read_pages(reader, table, part, 0, None, where, rows, _CAPTURE_CHUNK_BYTES) for part in table.parts)
         nothing = Chunk([pa.array([], pa.binary())] * len(table.relation.columns), 0, 0, complete=True)
         return next((chunk for chunk in chunks if chunk.rows), nothing)
 

@@ -11,8 +11,8 @@ from psycopg2.extensions import parse_dsn
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from psql_streamer.errors import SourceRefused
-from psql_streamer.lsn import NO_LSN
-from psql_streamer.options import ByteSize, LsnOption, PositiveDuration, SourceOptions
+from psql_streamer.lsn import NO_LSN, Lsn
+from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
 
 _DEFAULT_PORT = 5432
@@ -20,9 +20,21 @@ _DEFAULT_PORT = 5432
 _MOST_MESSAGES = 100_000_000
 
 
+def _lsn(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"')
+    try:
+        return Lsn.parse(str(value))
+    except ValueError:
+        raise ValueError('is not an LSN such as 418152976 or "16/B374D848"') from None
+
+
 def _publications(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
+
+_LsnOption = Annotated[Lsn, BeforeValidator(_lsn)]
+"""An LSN: a number as the Go service has it, or PostgreSQL's own notation."""
 
 _NO_DSN = "is not a libpq connection string"
 _WRITE_DSN = "write host=... dbname=... user=..., values with spaces in single quotes"
@@ -98,7 +110,7 @@ class PostgresOptions(SourceOptions):
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_MESSAGES)
     batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
-    wal_position_override: LsnOption = NO_LSN
+    wal_position_override: _LsnOption = NO_LSN
     wal_retain: ByteSize = 0
     snapshot: SnapshotOption = SnapshotOptions()
 

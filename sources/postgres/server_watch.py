@@ -10,16 +10,16 @@ from psql_streamer.errors import SourceError
 from sources.postgres.catalog import Catalog, Session
 from sources.watch_thread import WatchThread
 
-_LOOK_SECONDS = 5.0
+_SERVER_LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect to a server that refused a session."""
 
 _RECONNECT_SECONDS = 0.5
 """Before the next connection, when one was lost."""
 
-_ANSWER_SECONDS = 10.0
+_SERVER_ANSWER_SECONDS = 10.0
 """The time that an answer may take."""
 
-_FRESH_SECONDS = _LOOK_SECONDS + _ANSWER_SECONDS
+_FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 """The time for which an answer says something about the present."""
 
 _WALSENDER = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
@@ -63,16 +63,16 @@ class ServerWatch:
         while not stopping.is_set():
             connected = False
             try:
-                with self._catalog.session(_ANSWER_SECONDS) as session:
+                with self._catalog.session(_SERVER_ANSWER_SECONDS) as session:
                     connected = True
                     self._ask(session, stopping)
             except SourceError:
                 if not connected:
                     self._on_refused()
-                stopping.wait(_RECONNECT_SECONDS if connected else _LOOK_SECONDS)
+                stopping.wait(_RECONNECT_SECONDS if connected else _SERVER_LOOK_SECONDS)
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
-        while not stopping.wait(_LOOK_SECONDS if self.wal_end else 0.0):
+        while not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
             self.wal_end = int(session.wal_end())
             rows = session.rows(_WALSENDER, self._walsender)
             self._at_work = _describe_work(*rows[0]) if rows else ""

@@ -22,6 +22,7 @@ from psql_streamer.batching import READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
@@ -270,10 +271,10 @@ class PostgresSource(Source):
 
     def stats(self) -> Stats:
         return {
-            "server_lsn": max(self._server.wal_end, self._received),
-            "received_lsn": self._received,
-            "confirmed_lsn": self._confirmed,
-            **({} if self._stored is None else {"stored_lsn": int(self._stored)}),
+            "server_lsn": Lsn(max(self._server.wal_end, self._received)),
+            "received_lsn": Lsn(self._received),
+            "confirmed_lsn": Lsn(self._confirmed),
+            **({} if self._stored is None else {"stored_lsn": Lsn(self._stored)}),
             "lag_bytes": max(0, max(self._server.wal_end, self._received) - self._durable),
             "reconnects": max(0, self._starts - 1),
             "keys_in_doubt": self._keys_in_doubt,

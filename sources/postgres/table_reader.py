@@ -24,8 +24,8 @@ from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_ta
 
 APPLICATION_NAME = "psql-streamer lookup"
 
-_LOCK_SECONDS = 10.0
-_ATTEMPTS = 3
+_TABLE_LOCK_SECONDS = 10.0
+_TABLE_ATTEMPTS = 3
 _NUMERIC_OID = 1700
 
 
@@ -45,9 +45,9 @@ class PostgresTableReader(TableReader):
     def read_table(self, schema: str, table: str, most_bytes: int) -> TableRows:
         name = f"{schema}.{table}"
         with self._connection() as connection:
-            for _ in range(_ATTEMPTS):
+            for _ in range(_TABLE_ATTEMPTS):
                 described = self._describe(schema, table)
-                begin(connection, described, _LOCK_SECONDS)
+                begin(connection, described, _TABLE_LOCK_SECONDS)
                 try:
                     if self._describe(schema, table).relation == described.relation:
                         return self._copy(

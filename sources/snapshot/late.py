@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from psql_streamer.model import Batch
 from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys
 
-_SECONDS = 10.0
+_LATE_SECONDS = 10.0
 """For so long they count."""
 
 
@@ -28,7 +28,7 @@ class LateChanges:
 
     def of(self, relation: str) -> Iterator[ChangedKeys]:
         """Those of a table, by Relation.id."""
-        oldest = time.monotonic() - _SECONDS
+        oldest = time.monotonic() - _LATE_SECONDS
         while self._held and self._held[0][0] < oldest:
             self._held.popleft()
         return (keys for _, of, keys in self._held if of == relation)

@@ -10,7 +10,7 @@ from psql_streamer.snapshots import SnapshotState, TableState, Wanted
 from sources.snapshot.news import News
 from sources.snapshot.work import Chunk, TableWork
 
-_MOST_ENDED = 20
+_MOST_ENDED_RUNS = 20
 """Snapshots that have ended and are shown."""
 
 TO_RUN = (SnapshotState.WAITING, SnapshotState.RUNNING)
@@ -95,7 +95,7 @@ class Runs:
             for run in self.every
             if run.id in self.durably_ended and self.wanted.get(run.id, Wanted.CANCEL) is Wanted.CANCEL
         ]
-        for run in over[:-_MOST_ENDED]:
+        for run in over[:-_MOST_ENDED_RUNS]:
             self.every.remove(run)
 
     @property

@@ -23,7 +23,7 @@ G = TypeVar("G", bound=Given)
 _IDLE_SECONDS = 10.0
 """The time for which a session is kept without work."""
 
-_STOP_SECONDS = 3.0
+_READER_STOP_SECONDS = 3.0
 
 
 class ReaderThreads(ABC, Generic[S, G]):
@@ -69,7 +69,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         self.interrupt()
         threads, self._threads = self._threads, []
         for thread in threads:
-            thread.join(_STOP_SECONDS)
+            thread.join(_READER_STOP_SECONDS)
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

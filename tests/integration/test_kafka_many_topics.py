@@ -20,8 +20,8 @@ from sinks.kafka.options import CreateTopics
 from sinks.kafka.producer import TopicMetadata
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.topics import TopicRefused, Topics
-from tests.kafka_reader import Record, consume
-from tests.kafka_sinks import BATCH, Canned, Row, options, started, wait_until
+from tests.kafka_reader import consume
+from tests.kafka_sinks import BATCH, Canned, Row, options, started, values_by_topic, wait_until
 from tests.mock_brokers import PRODUCE, MockBrokers
 
 
@@ -77,13 +77,6 @@ def test_a_batch_over_a_thousand_topics_arrives_whole_and_in_order_in_each(mock_
         assert sink.stats()["events"] == 4000
         assert number_of_clients(sink) == 1000 // clients.TOPICS_A_CLIENT
     assert values_by_topic(consume(mock_kafka.bootstrap, names)) == values_by_topic_of(rows, names)
-
-
-def values_by_topic(found: list[Record]) -> dict[str, list[bytes | None]]:
-    values: dict[str, list[bytes | None]] = {}
-    for record in sorted(found, key=lambda record: record.offset):
-        values.setdefault(record.topic, []).append(record.value)
-    return values
 
 
 def values_by_topic_of(rows: list[Row], topics: list[str]) -> dict[str, list[bytes | None]]:

@@ -17,8 +17,8 @@ from psql_streamer.interfaces import Transaction
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, LogicalMessage, Rejection
 from psql_streamer.pgoutput.wal_position import WalPosition
-from tests.kafka_reader import Record, consume
-from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started
+from tests.kafka_reader import consume
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started, values_by_topic
 from tests.mock_brokers import PRODUCE, MockBrokers
 from tests.spark_changes import batch, shop
 
@@ -40,10 +40,6 @@ def put_aside(rule: str) -> Batch:
     return replace(batch(shop()), rejections=(Rejection(shop(), "a reason", None, rule),))
 
 
-def in_order(found: list[Record], topic: str) -> list[bytes | None]:
-    return [record.value for record in sorted(found, key=lambda record: record.offset) if record.topic == topic]
-
-
 def test_records_of_all_batches_arrive_once_and_in_order_in_each_topic(mock_kafka: MockKafka) -> None:
     first: list[Row] = [(f"t{i % 3}", b"k", b"a%d" % i) for i in range(90)]
     second: list[Row] = [(f"t{4 - i % 3}", b"k", b"b%d" % i) for i in range(90)]
@@ -55,8 +51,9 @@ def test_records_of_all_batches_arrive_once_and_in_order_in_each_topic(mock_kafk
         assert (sink.stats()["events"], sink.stats()["batches"]) == (182, 3)
         assert str(BATCHES[-1].position) in sink.status().reason
     found = consume(mock_kafka.bootstrap, names)
+    written = values_by_topic(found)
     for name in names:
-        assert in_order(found, name) == [value for topic, _, value in [*first, *second, *third] if topic == name]
+        assert written[name] == [value for topic, _, value in [*first, *second, *third] if topic == name]
     assert [record.headers for record in found if record.headers] == [{"note": b"tombstone"}]
     assert len([record for record in found if record.key is None]) == 1
 
@@ -76,11 +73,11 @@ def test_what_was_not_acknowledged_is_written_again_in_order() -> None:
             brokers.answer_well(PRODUCE)
             sink.write_together(list(BATCHES))
             assert sink.stats()["events"] == 360
-        found = consume(brokers.bootstrap, names)
+        found = values_by_topic(consume(brokers.bootstrap, names))
     for name in names:
         expected = [value for some in rows for topic, _, value in some if topic == name]
-        assert in_order(found, name)[:60] == expected
-        assert in_order(found, name)[-60:] == expected
+        assert found[name][:60] == expected
+        assert found[name][-60:] == expected
 
 
 def test_a_record_that_is_rejected_is_the_dead_letter_of_its_own_batch(kafka: str, topic_prefix: str) -> None:
@@ -92,7 +89,7 @@ def test_a_record_that_is_rejected_is_the_dead_letter_of_its_own_batch(kafka: st
     with started(kafka, encoder, deadLetterTopic=dead) as sink:
         sink.write_together(BATCHES)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (23, 1)
-    values = in_order(consume(kafka, [topic]), topic)
+    values = values_by_topic(consume(kafka, [topic]))[topic]
     assert list(dict.fromkeys(values)) == [*(value for _, _, value in small), b"b0", b"b1", b"c"]
     (letter,) = consume(kafka, [dead])
     assert (letter.key, letter.headers["dead_letter_seq"]) == (b"large", b"1")
@@ -154,7 +151,8 @@ def test_a_batch_that_cannot_be_encoded_yet_costs_and_repeats_none_of_the_others
                 sink.write_together(BATCHES)
         sink.write_together(BATCHES)
         assert (sink.stats()["events"], sink.stats()["batches"]) == (150, 3)
-    assert in_order(consume(mock_kafka.bootstrap, ["late"]), "late") == [value for some in rows for _, _, value in some]
+    found = values_by_topic(consume(mock_kafka.bootstrap, ["late"]))
+    assert found == {"late": [value for some in rows for _, _, value in some]}
 
 
 @pytest.mark.parametrize(

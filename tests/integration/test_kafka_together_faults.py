@@ -13,7 +13,7 @@ from psql_streamer.model import Batch
 from sinks.kafka.sink import KafkaSink
 from tests.integration.test_kafka_together import BATCHES, OneEach, put_aside
 from tests.kafka_reader import consume
-from tests.kafka_sinks import Canned, Row, random_bytes, started, wait_until
+from tests.kafka_sinks import Canned, Row, random_bytes, started, wait_until, write_until_it_works
 from tests.mock_brokers import MockBrokers
 from tests.spark_changes import batch, shop
 
@@ -41,17 +41,6 @@ def fails(sink: KafkaSink, batches: Sequence[Batch], match: str) -> None:
     wait_until(failed_so, 20)
 
 
-def write_until_all_is_written(sink: KafkaSink, batches: Sequence[Batch]) -> None:
-    def works() -> bool:
-        try:
-            sink.write_together(batches)
-        except SinkUnavailable:
-            return False
-        return True
-
-    wait_until(works, 20)
-
-
 def take_both_down_while_dead_letters_are_under_way(
     brokers: MockBrokers, sink: KafkaSink, batches: Sequence[Batch]
 ) -> None:
@@ -73,7 +62,7 @@ def test_dead_letters_arrive_though_brokers_gave_no_answer_while_they_were_under
     section = {"compression": "none", "kafka": {"message.max.bytes": 2000}} | IMPATIENT
     with started(brokers.bootstrap, OneEach([Canned(some) for some in rows]), **section) as sink:
         take_both_down_while_dead_letters_are_under_way(brokers, sink, BATCHES)
-        write_until_all_is_written(sink, BATCHES)
+        write_until_it_works(sink, *BATCHES)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (117, 3)
     letters = consume(brokers.bootstrap, ["dead"])
     assert {letter.key for letter in letters} == {b"0 7", b"1 7", b"2 7"}
@@ -87,7 +76,7 @@ def test_rows_put_aside_arrive_though_brokers_gave_no_answer_while_they_were_und
     batches = [put_aside(f"rule {at}") for at in range(number)]
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
         take_both_down_while_dead_letters_are_under_way(brokers, sink, batches)
-        write_until_all_is_written(sink, batches)
+        write_until_it_works(sink, *batches)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (4 * number, 4 * number)
     letters = consume(brokers.bootstrap, ["dead"])
     assert {letter.headers["dead_letter_rule"] for letter in letters} == {b"rule %d" % at for at in range(number)}
@@ -102,7 +91,7 @@ def test_rows_put_aside_of_all_batches_are_written_once_though_brokers_went_away
         brokers.take_down(1)
         fails(sink, batches, "not acknowledged")
         brokers.bring_up(1)
-        write_until_all_is_written(sink, batches)
+        write_until_it_works(sink, *batches)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"], sink.stats()["batches"]) == (12, 8, 3)
     rules = Counter(letter.headers["dead_letter_rule"] for letter in consume(brokers.bootstrap, ["dead"]))
     assert rules == {b"first": 4, b"third": 4}

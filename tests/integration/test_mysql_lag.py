@@ -22,7 +22,7 @@ LARGE = 200_000
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked for the end of its binary log without long pauses."""
-    monkeypatch.setattr("sources.mysql.server_watch._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("sources.mysql.server_watch._SERVER_LOOK_SECONDS", 0.05)
 
 
 class OneSource:

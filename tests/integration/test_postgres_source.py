@@ -365,7 +365,7 @@ def test_a_walsender_at_work_is_waited_for_and_status_says_so(
     own_postgres: EmbeddedPostgres, stopped_walsender: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_watch, "_IDLE_WAIT_TYPES", set[str]())  # one that is stopped looks idle
-    monkeypatch.setattr(server_watch, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
     shop = Database("postgres", own_postgres.dsn(), own_postgres.version)
     shop.execute(_SCHEMA)
     with streaming(shop, receiveTimeout="1s") as source:

@@ -190,7 +190,7 @@ def test_a_server_that_restarts_is_connected_again(remote: Any, server: ConnectS
 def test_a_server_that_is_away_is_told_and_found_again(
     remote: Any, server: ConnectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psql_streamer.spark.connect._ATTEMPTS", 2)
+    monkeypatch.setattr("psql_streamer.spark.connect._CONNECT_ATTEMPTS", 2)
     handler = remote(orders={"sql": "SELECT * FROM changes"})
     server.kill()
     with pytest.raises(HandlerUnavailable):

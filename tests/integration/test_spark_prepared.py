@@ -369,7 +369,7 @@ def test_another_shape_of_the_table_has_a_plan_of_its_own(spark: Any) -> None:
 
 
 def test_too_many_rules_in_turn_are_not_prepared_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "_MOST_PLANS", 2)
+    monkeypatch.setattr(prepared, "_MOST_PREPARED_PLANS", 2)
     rules, made = prepared.PreparedRules(cast(Any, None)), list[str]()
 
     def ask(key: str) -> None:

@@ -101,7 +101,7 @@ def test_joined_records_are_those_of_all_parts_one_behind_the_other(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int | None
 ) -> None:
     if most_bytes is not None:
-        monkeypatch.setattr(outgoing, "_MOST_BYTES", most_bytes)
+        monkeypatch.setattr(outgoing, "_MOST_RECORDS_BYTES", most_bytes)
     parts = [
         part(("a", "b"), [0, 1, 0], [b"k", None, b""], [b"1", b"", None]),
         part(("c",), [0], [b"key"], [b"22"], note=[b"n"], timestamps=[7]),

@@ -14,7 +14,7 @@ from psql_streamer.model import Batch, Changes, Column, ReplicaIdentity, Transac
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
-from psql_streamer.snapshot.key_documents import BadKeyError, read_keys
+from psql_streamer.snapshot.key_documents import BadKeyError, read_key_documents
 from psql_streamer.snapshots import KeyForm
 from tests.columns import postgres_table
 from tests.decoding import SOURCE
@@ -77,7 +77,7 @@ def test_keys_of_debezium_are_read_as_what_they_were_made_of(
 ) -> None:
     column = _column("k", kind, typmod)
     key = _key_of("debezium", (column,), (text,), schemas)
-    ((found,),) = read_keys([key], [column], KeyForm.DEBEZIUM, 0)
+    ((found,),) = read_key_documents([key], [column], KeyForm.DEBEZIUM, 0)
     same = text if expected is _SAME else expected
     assert found in (same, f"{same}.000000") if kind == "timestamp" else found == same
 
@@ -85,21 +85,21 @@ def test_keys_of_debezium_are_read_as_what_they_were_made_of(
 def test_zeros_that_a_key_of_debezium_does_not_say_make_no_other_key() -> None:
     column = _column("k", "numeric")
     keys = {_key_of("debezium", (column,), (text,)) for text in ("1.50", "1.5")}
-    assert {read_keys([key], [column], KeyForm.DEBEZIUM, 0)[0][0] for key in keys} <= {"1.50", "1.5"}
+    assert {read_key_documents([key], [column], KeyForm.DEBEZIUM, 0)[0][0] for key in keys} <= {"1.50", "1.5"}
 
 
 @pytest.mark.parametrize(("kind", "typmod", "text"), [value[:3] for value in _VALUES])
 @pytest.mark.parametrize("form", ["event", "envelope", "flat"])
 def test_keys_of_other_formats_are_read_as_what_they_were_made_of(kind: str, typmod: int, text: str, form: str) -> None:
     column = _column("k", kind, typmod)
-    ((found,),) = read_keys([_key_of(form, (column,), (text,))], [column], KeyForm.JSON, 0)
+    ((found,),) = read_key_documents([_key_of(form, (column,), (text,))], [column], KeyForm.JSON, 0)
     iso = {"t": "true", **({text: text.replace(" ", "T").replace("+00", "Z")} if kind.startswith("timestamp") else {})}
     assert found == iso.get(text, text)
 
 
 def test_columns_go_by_name() -> None:
     columns = [_column("a", "int4"), _column("b", "text")]
-    found = read_keys([b'{"b":"x","a":1}', b'{ "a" : 2 , "b" : "y" }'], columns, KeyForm.JSON, 0)
+    found = read_key_documents([b'{"b":"x","a":1}', b'{ "a" : 2 , "b" : "y" }'], columns, KeyForm.JSON, 0)
     assert found == [("1", "x"), ("2", "y")]
 
 
@@ -140,12 +140,12 @@ def test_what_is_no_key_is_refused_by_its_number_and_without_a_value(
     good = {"interval": "P1D", "varbit": "1"}.get(kind)
     before = [] if good else [json.dumps({"k": "2020-01-01" if kind in ("date", "timestamp") else "1234"}).encode()]
     with pytest.raises(BadKeyError, match=reason) as caught:
-        read_keys([*before, document], [_column("k", kind)], form, 7 - len(before))
+        read_key_documents([*before, document], [_column("k", kind)], form, 7 - len(before))
     assert "secret" not in str(caught.value)
 
 
 def test_digits_of_any_number_are_read() -> None:
     column = _column("k", "numeric")
     text = "7" * 5000 + "." + "3" * 3000
-    ((found,),) = read_keys([_key_of("debezium", (column,), (text,))], [column], KeyForm.DEBEZIUM, 0)
+    ((found,),) = read_key_documents([_key_of("debezium", (column,), (text,))], [column], KeyForm.DEBEZIUM, 0)
     assert found == text

@@ -53,6 +53,20 @@ def test_a_part_that_comes_up_in_time_is_waited_for() -> None:
     assert len(attempts) == 3
 
 
+def test_why_a_part_does_not_start_is_told_while_it_is_tried_again() -> None:
+    told: list[str] = []
+    lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
+
+    def start() -> None:
+        told.append(lifecycle.start_problem("source.db1"))
+        if len(told) < 3:
+            raise SourceUnavailable("no server answers")
+
+    lifecycle.start("source.db1", start, interval=0.001)
+    assert told == ["", *(f"attempt {number} failed: no server answers" for number in (1, 2))]
+    assert lifecycle.start_problem("source.db1") == "", "it has started"
+
+
 def test_a_part_that_does_not_come_up_in_time_ends_with_its_name_and_its_class() -> None:
     def start() -> None:
         raise SinkUnavailable("no broker answers", "check hosts")

@@ -150,7 +150,7 @@ def steps(*found: Snapshot | Exception) -> Callable[[], Snapshot]:
 
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_follow, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(snapshot_follow, "_PROGRESS_LOOK_SECONDS", 0.0)
 
 
 DONE = replace(RUNNING, state=SnapshotState.DONE, tables=(replace(A, state=TableState.DONE), B), rows=1310)

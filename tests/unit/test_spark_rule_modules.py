@@ -125,7 +125,7 @@ def test_files_that_are_not_there_are_findings_and_refused(tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_too_large_is_refused(folder: Path, tmp_path_factory: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("psql_streamer.spark.shipping._MOST_BYTES", 20)
+    monkeypatch.setattr("psql_streamer.spark.shipping._MOST_SHIPPED_BYTES", 20)
     with pytest.raises(HandlerRefused, match="MB to ship to executors: keep modules of rules in a folder of their own"):
         pack(options(pyFiles=[str(folder)]), tmp_path_factory.mktemp("shipped"))
 

@@ -11,12 +11,13 @@ from jinja2 import UndefinedError
 
 from psql_streamer.api import page as status_page
 from psql_streamer.interfaces import Status
+from psql_streamer.lsn import Lsn
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_row_has_the_part_its_state_its_reason_and_its_counters() -> None:
-    counters = {"received_lsn": 97500059720, "events": 1234567, "skipped": {"public.log": 3000}}
+    counters = {"received_lsn": Lsn(97500059720), "events": 1234567, "skipped": {"public.log": 3000}}
     page = status_page.status_page({"source.db1": Status(True, "streaming")}, {"source.db1": counters}, {})
     assert (
         '<tr><th scope="row">source.db1</th><td class="ok">ok</td><td>streaming</td><td><dl>'

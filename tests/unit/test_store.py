@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import lmdb
+import pyarrow as pa
 import pytest
 
 from psql_streamer.checkpoint.store import Store
@@ -131,11 +133,20 @@ def test_a_file_that_is_being_written_is_not_closed_under_the_writer(tmp_path: P
     store.close()
 
 
-def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage",
+        b"[]",
+        b'{"position": {}, "shown": "", "stream": {}, "serial": 1e999}',
+        b'{"lsn": -1, "commit_lsn": 1e99, "changes": 1, "fence": {}}',
+    ],
+)
+def test_a_record_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path: Path, garbage: bytes) -> None:
     store = Store(tmp_path / "positions.lmdb")
     store.open()
     with store._environment.begin(write=True, db=store._positions) as transaction:
-        transaction.put(b"db1", b"garbage")
+        transaction.put(b"db1", garbage)
     with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
         store.get("db1")
     store.close()
@@ -214,6 +225,32 @@ def test_a_file_of_an_older_format_is_written_in_todays(of_older_format: Path) -
     store.open()
     assert store.get("shop") == moved
     assert store.relations("shop") == [replace(ORDERS, version=2), LOG]
+    store.close()
+
+
+@pytest.mark.parametrize("written", [b"", b"three", b"-1", b"\xff"])
+def test_a_file_whose_format_is_no_number_is_refused(of_older_format: Path, written: bytes) -> None:
+    with lmdb.open(str(of_older_format), subdir=False, max_dbs=3) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True, db=meta) as transaction:
+            transaction.put(b"format", written)
+    store = Store(of_older_format)
+    for opened in (store.open, store.open_to_read):
+        with pytest.raises(StoreError, match="is not an LMDB file of this service"):
+            opened()
+
+
+def test_a_shape_without_the_type_of_a_column_names_the_source_and_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", RECORD, [ORDERS])
+    with store._environment.begin(write=True, db=store._relations) as transaction:
+        [(key, value)] = transaction.cursor()
+        of_nothing = base64.b64encode(pa.schema([]).serialize().to_pybytes()).decode()
+        columns = [{"name": "id", "key": True, "arrow": of_nothing, "native": ""}]
+        transaction.put(key, json.dumps({**json.loads(value), "columns": columns}).encode())
+    with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
+        store.relations("db1")
     store.close()
 
 

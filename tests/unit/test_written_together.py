@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
-from psql_streamer.interfaces import Finding, Sink, Status
+from psql_streamer.interfaces import Sink
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo, Stats
-from psql_streamer.options import SinkOptions
+from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import sink_runner, waiting
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
+from tests.config_files import MemoryOptions, MemorySink
+from tests.kafka_sinks import wait_until
 
 BATCHES = [
     Batch(SourceInfo(POSTGRESQL, "db1", "h", "d"), WalPosition(Lsn(8 * at)).position, NO_TRANSACTIONS, nbytes=1000)
@@ -27,11 +28,13 @@ BATCHES = [
 ]
 
 
-class Several(Sink):
+class Several(MemorySink):
     """Takes some batches at once, each time when it may. gets: what it was given, by index in BATCHES."""
 
     def __init__(self, at_once: int, failures: int = 0) -> None:
-        super().__init__("k", SinkOptions.model_validate({"type": "several", "sources": ["db1"]}))
+        super().__init__(
+            "k", MemoryOptions.model_validate({"type": "several", "sources": ["db1"], "greeting": "hello"})
+        )
         self.at_once = at_once
         self.failures = failures
         self.gets: list[list[int]] = []
@@ -42,27 +45,12 @@ class Several(Sink):
     def batches_at_once(self) -> int:
         return self.at_once
 
-    def check(self) -> Iterable[Finding]:
-        return ()
-
-    def start(self) -> None: ...
-
     def write(self, batch: Batch) -> None:
         self._take([batch])
 
     def write_together(self, batches: Sequence[Batch]) -> None:
         assert len(batches) > 1
         self._take(batches)
-
-    def interrupt(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def status(self) -> Status:
-        return Status(True, "well")
-
-    def stats(self) -> Stats:
-        return {}
 
     def _take(self, batches: Sequence[Batch]) -> None:
         self.gets.append([next(at for at, one in enumerate(BATCHES) if one is batch) for batch in batches])
@@ -78,12 +66,8 @@ class AtWork:
 
     def __init__(self, sink: Several) -> None:
         self.done: list[int] = []
-        metrics = Metrics()
-        lifecycle = Lifecycle(metrics, start_timeout=10.0)
         self.sink = sink
-        self.runner = SinkRunner(
-            sink, [], metrics, lifecycle, lambda: None, self._note, lambda _: 0.001, lambda _: (b"", lambda: None)
-        )
+        self.runner = runner_of(sink, self._note)
         self.runner.start()
         self.runner.take(Item(BATCHES[0], (0,)))
         assert sink.calls.acquire(timeout=10)
@@ -93,18 +77,25 @@ class AtWork:
     def finish(self) -> None:
         for _ in range(10):
             self.sink.may_go_on.release()
-        until(lambda: len(self.done) == len(BATCHES))
+        wait_until(lambda: len(self.done) == len(BATCHES), 10)
         self.runner.drain(time.monotonic() + 10)
 
     def _note(self, item: Item, _: str) -> None:
         self.done += item.batch_numbers
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def runner_of(sink: Sink, on_done: Callable[[Item, str], None]) -> SinkRunner:
+    metrics = Metrics()
+    return SinkRunner(
+        sink,
+        [],
+        metrics,
+        Lifecycle(metrics, start_timeout=10.0),
+        lambda: None,
+        on_done,
+        lambda _: 0.001,
+        lambda _: (b"", lambda: None),
+    )
 
 
 def test_a_sink_gets_as_many_of_the_batches_that_wait_as_it_takes() -> None:
@@ -141,17 +132,7 @@ def test_the_source_reads_as_far_ahead_as_the_sink_takes_at_once(
 ) -> None:
     """At least one more than it is at, and at most as many bytes ahead as go together."""
     monkeypatch.setattr(sink_runner, "TOGETHER_BYTES", 5 * Item(BATCHES[0], (0,)).nbytes)
-    sink, metrics = Several(at_once), Metrics()
-    runner = SinkRunner(
-        sink,
-        [],
-        metrics,
-        Lifecycle(metrics, start_timeout=10.0),
-        lambda: None,
-        lambda *_: None,
-        lambda _: 0.001,
-        lambda _: (b"", lambda: None),
-    )
+    runner = runner_of(Several(at_once), lambda *_: None)
     ahead = 0
     while runner.wants_more:
         runner.take(Item(replace(BATCHES[0]), (ahead,)))

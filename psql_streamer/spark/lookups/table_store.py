@@ -30,7 +30,7 @@ _FORMAT, _RELATION, _FOLDED = b"format", b"relation", b"folded"
 _THIS_FORMAT = b"1"
 _PLACE = struct.Struct(">QqI")
 _LENGTH = struct.Struct(">I")
-_NULL = 0xFFFF_FFFF
+_NULL_LENGTH = 0xFFFF_FFFF
 _TRUNCATE, _DELETE, _UPSERT = b"t", b"d", b"u"
 
 
@@ -192,7 +192,7 @@ def _hashed(key: bytes) -> bytes:
 
 
 def _encoded(row: Row) -> bytes:
-    return b"".join(_LENGTH.pack(_NULL) if value is None else _LENGTH.pack(len(value)) + value for value in row)
+    return b"".join(_LENGTH.pack(_NULL_LENGTH) if value is None else _LENGTH.pack(len(value)) + value for value in row)
 
 
 def _decoded(written: bytes) -> Row:
@@ -201,8 +201,8 @@ def _decoded(written: bytes) -> Row:
     while at < len(written):
         (length,) = _LENGTH.unpack_from(written, at)
         at += _LENGTH.size
-        values.append(None if length == _NULL else bytes(written[at : at + length]))
-        at += 0 if length == _NULL else length
+        values.append(None if length == _NULL_LENGTH else bytes(written[at : at + length]))
+        at += 0 if length == _NULL_LENGTH else length
     return tuple(values)
 
 

@@ -21,7 +21,7 @@ from sources.postgres.slot_creation import wait_for_slot
 from sources.postgres.snapshot.copying import connect_reader
 from sources.postgres.snapshot.tables import SnapshotTable
 
-_LOCK_SECONDS = 10
+_KEYLESS_LOCK_SECONDS = 10
 
 
 class KeylessTables:
@@ -64,7 +64,8 @@ class KeylessTables:
         names = ", ".join(f"{'ONLY ' if table.only else ''}{table.name}" for table in self.tables.values())
         with self._locker.cursor() as cursor:
             cursor.execute(
-                f"BEGIN READ ONLY; SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; LOCK TABLE {names} IN ACCESS SHARE MODE"
+                f"BEGIN READ ONLY; SET LOCAL lock_timeout = '{_KEYLESS_LOCK_SECONDS}s'; "
+                f"LOCK TABLE {names} IN ACCESS SHARE MODE"
             )
 
     def close(self) -> None:

@@ -20,8 +20,7 @@ from psql_streamer.snapshot.changed_keys import key_values, row_keys
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import HeldChunk, ReadRows
-from psql_streamer.snapshot.key_documents import BadKeyError
-from psql_streamer.snapshot.key_documents import read_keys as read_documents
+from psql_streamer.snapshot.key_documents import BadKeyError, read_key_documents
 from psql_streamer.snapshot.progress import SnapshotRun
 from psql_streamer.snapshots import TableState
 from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
@@ -68,7 +67,7 @@ _HIDDEN_SAID_AFTER_SECONDS = 1.0
 _WRITERS_SECONDS = 0.5
 """The time for which a thread waits for those who wrote to a table before it is read."""
 
-_LOCK_SECONDS = 2.0
+_CHUNK_LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
 _SLOWEST = 30
@@ -139,7 +138,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         except LockNotFree:
             assert isinstance(task, Read | Check)  # noqa: S101 - others lock nothing
             self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
-            stopping.wait(_LOCK_SECONDS / 2)
+            stopping.wait(_CHUNK_LOCK_SECONDS / 2)
 
     def _plan(self, run: SnapshotRun, session: Session) -> None:
         self._types.load(session)
@@ -213,7 +212,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             raise SourceRefused(*refused)
         documents = task.documents[: self._pace_of_keys.rows(relation.id)]
         try:
-            wanted = read_documents(
+            wanted = read_key_documents(
                 documents, [relation.columns[column] for column in relation.key_columns], task.form, task.first
             )
             gone, looked_up = read_gone(connection, table, wanted, self._options.snapshot.chunk_bytes)
@@ -300,7 +299,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         """Behind which everything is visible that the stream gave before the task was; None when it has to stop."""
         since = time.monotonic()
         while not stopping.is_set() and not task.chunk.dropped:
-            fence = begin(connection, table, _LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
+            fence = begin(connection, table, _CHUNK_LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
             hidden, unknown = self._schedule.ask_given(partial(self._not_seen, task.chunk.held, fence))
             if unknown or fence.xmax < self._since:
                 hidden |= committed_but_hidden(session, unknown, fence, self._since)
