@@ -116,8 +116,9 @@ def test_the_go_services_file_starts_the_service_and_gives_its_events(
             topic=topic_prefix,
         )
         service.config.write_text(config)
-        service.start()
-        before = _wal_end(database)
+        service.start(wait=False)
+        service.until(lambda: {"source.orders", "source.stock"} <= _well(service), "both slots to be streamed")
+        before = _wal_end(database)  # source.copies waits for topics that the first rows make
         database.execute("INSERT INTO orders VALUES (1, 'Zoë', 12.50, false, NULL)")
         database.execute("UPDATE orders SET paid = true WHERE id = 1")
         database.execute("DELETE FROM orders WHERE id = 1")
@@ -128,6 +129,7 @@ def test_the_go_services_file_starts_the_service_and_gives_its_events(
         for source in ("orders", "stock"):
             service.until_durable(database, source)
         service.until(lambda: service.stats()["sink.again"].get("events", 0) >= 6, "the copies")
+        service.until(lambda: service.status()[0] == 200, "the service to be well")
         stats = service.stats()
         service.until(lambda: "sink.log: events=" in service.tail(), "the statistics that tickerInterval asks for")
         assert service.stop() == 0
@@ -178,6 +180,11 @@ def test_a_postgres_source_of_that_file_has_the_go_services_meaning(tmp_path: Pa
     assert (source.batch_size, source.batch_flush_interval, source.wal_retain) == (100, 1.0, 1 << 20)
     [warning] = config.warnings
     assert "batchSize = 100" in warning, "it works, and there is something better"
+
+
+def _well(service: Service) -> set[str]:
+    """The parts that are well."""
+    return {part for part, status in service.status()[1].get("parts", {}).items() if status["ok"]}
 
 
 def _of(records: list[Record], table: str) -> list[Record]:
