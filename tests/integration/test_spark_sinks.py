@@ -9,7 +9,6 @@ import pytest
 
 from psql_streamer.interfaces import Published
 from psql_streamer.model import Batch
-from psql_streamer.options import SinkOptions
 from psql_streamer.review import review
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
@@ -66,7 +65,7 @@ def test_a_sink_that_no_rule_is_for_needs_no_engine(serving: Any) -> None:
 
 def findings(handlers: dict[str, SparkHandler], published: Published) -> list[str]:
     sinks = [
-        (StubDiscardSink(name, SinkOptions(type="stub_discard", sources=tuple(handler.sources))), [handler])
+        (StubDiscardSink(name, StubDiscardSink.Options(type="stub_discard", sources=tuple(handler.sources))), [handler])
         for name, handler in handlers.items()
     ]
     return [finding.problem for _, finding in review(sinks, published)]

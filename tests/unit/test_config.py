@@ -304,6 +304,14 @@ def test_rows_may_be_put_aside_where_there_is_a_place_for_them_or_no_rule_does_s
     assert load(written(tmp_path, f"{spark}{rule}onError = 'stop'"), {})
 
 
+def test_rows_may_not_be_put_aside_before_a_sink_that_does_not_take_them(tmp_path: Path) -> None:
+    sink = f"[sink.own]\ntype = '{PARTS}:MemorySink'\nsources = ['db1']\nhandlers = ['spark']\ngreeting = 'hello'\n"
+    rule = "[spark]\nonError = 'dead-letter'\n[spark.tables.orders]\ncoerce = {id = 'int'}\n"
+    (problem,) = problems_of(tmp_path, f"{MINIMAL}\n{sink}{rule}")
+    assert 'sink.own.handlers: a rule of [spark] has onError = "dead-letter", and sinks of this type lose' in problem
+    assert load(written(tmp_path, f"{MINIMAL}\n{sink}{rule}onError = 'stop'"), {})
+
+
 def with_second_source(dsn: str, slot: str = "slot1") -> str:
     return f"""{MINIMAL}
         [source.db2]

@@ -14,12 +14,22 @@ from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
+from psql_streamer.model import (
+    NO_TRANSACTIONS,
+    OUTSIDE,
+    POSTGRESQL,
+    Batch,
+    LogicalMessage,
+    Rejection,
+    SourceInfo,
+    Stats,
+)
 from psql_streamer.options import HandlerOptions, SinkOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
+from tests.spark_changes import shop
 
 _BATCH = Batch(
     SourceInfo(POSTGRESQL, "db1", "h", "d"),
@@ -150,6 +160,19 @@ def test_a_handler_that_is_tried_again_is_not_its_sinks_problem(caplog: pytest.L
     assert runner.status().ok
     _until(lambda: runner.handler_status()["handler.engine"].ok)
     _until(lambda: "handler.engine: works again, after 3 attempts in " in caplog.text)
+    _end(runner)
+
+
+def test_rows_that_were_put_aside_do_not_vanish_in_a_sink_that_does_not_take_them() -> None:
+    """Also where no option of the handler has said that there would be some."""
+    sink, lifecycle = Failing(0), Lifecycle(Metrics(), start_timeout=10.0)
+    runner = _runner(sink, lifecycle=lifecycle)
+    runner.start()
+    rejection = Rejection(shop(), "a reason", None, "a rule")
+    runner.take(Item(replace(_BATCH, rejections=(rejection,)), (1,)))
+    assert lifecycle.stopping.wait(10)
+    assert "sink.k: rule 'a rule' puts rows aside, and sinks of this type lose such rows" in str(lifecycle.failure)
+    assert not sink.wrote.is_set()
     _end(runner)
 
 
