@@ -22,9 +22,10 @@ from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
-from sources.kafka.offsets import Partition
+from sources.kafka.offsets import Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import PATTERN_MARK, subscribed
+from sources.kafka.same_topics import made_anew, remedy_for_made_anew
+from sources.kafka.subscribed import PATTERN_MARK, subscribed, topic_ids
 
 
 def make_administrator(options: KafkaSourceOptions) -> Administrator:
@@ -61,6 +62,16 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
     yield from administrator.find_forbidden(list(there), AclOperation.READ, remedy)
     yield from _offsets(admin, options, there)
+
+
+def find_topics_made_anew(options: KafkaSourceOptions, ids: TopicIds) -> Iterator[Finding]:
+    """Topics of a position that are others now. ids: those that the position was made with."""
+    if not ids:
+        return
+    found = topic_ids(make_administrator(options).client, ids.keys(), options.timeout)
+    for topic, one in found.items():
+        if ids[topic] != one:
+            yield Finding(Severity.ERROR, made_anew(topic), remedy_for_made_anew(options.group_id))
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:

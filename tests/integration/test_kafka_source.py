@@ -19,6 +19,7 @@ from psql_streamer.model import Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
+from sources.kafka.offsets import Partition, of_position
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, event, read_rows, source_of, write, write_with_header
 from tests.kafka_reader import consume
@@ -229,7 +230,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
     with started(source_of(kafka, topic, group=topic)) as source:
         (batch,) = read_rows(source, 1)
         assert commits([batch]) == [1]
-        assert batch.position.data == {topic: {"0": 1}}
+        assert of_position(batch.position) == {Partition(topic, 0): 1}
         assert source.read(0.3) is None
         assert "waits until every sink has what is in front of it" in source.status().reason
         source.confirm(batch.position)
@@ -246,7 +247,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
         batches = read_rows(source, 2)
         assert commits(batches) == [1, 2]
-        assert batches[-1].position.data == {topic: {"0": 3}}
+        assert of_position(batches[-1].position) == {Partition(topic, 0): 3}
         assert source.stats()["dead_lettered"] == 1
     (letter,) = consume(kafka, [dead])
     assert letter.value == b'{"id": 7}'

@@ -13,7 +13,7 @@ from psql_streamer.config import load
 from psql_streamer.config.model import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Position
-from sources.kafka.offsets import Partition, has_reached, of_position, to_position, total_lag
+from sources.kafka.offsets import Partition, has_reached, ids_of_position, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
 from tests.config_files import written
 
@@ -88,6 +88,9 @@ def test_positions_go_on_partition_by_partition() -> None:
     assert (position.data, str(position)) == ({"a": {"0": 5}, "b": {"1": 7}}, "a[0]@5, b[1]@7")
     assert of_position(position) == offsets
     assert of_position(None) == {}
+    with_ids = to_position(offsets, {"a": "x", "another": "y"})
+    assert of_position(with_ids) == offsets
+    assert (ids_of_position(with_ids), ids_of_position(position), ids_of_position(None)) == ({"a": "x"}, {}, {})
     assert has_reached(offsets, {Partition("a", 0): 5})
     assert not has_reached(offsets, {Partition("a", 0): 6})
     assert not has_reached(offsets, {Partition("c", 0): 0})
