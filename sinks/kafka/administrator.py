@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -70,6 +71,17 @@ class Administrator:
             if allowed and operation not in allowed:
                 mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
                 yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
+
+    def find_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """The ids that topics got when they were made, of those that exist and may be described."""
+        if not topics:
+            return {}
+        found = {}
+        described = self.client.describe_topics(TopicCollection(list(topics)), request_timeout=self.timeout)
+        for topic, future in described.items():
+            with suppress(KafkaException):
+                found[topic] = str(future.result().topic_id)
+        return found
 
     def find_broker_setting(self, cluster: ClusterMetadata, name: str) -> str | None:
         """What the brokers have set; None if it may not be seen. cluster: what list_topics gave."""

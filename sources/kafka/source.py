@@ -13,7 +13,15 @@ from confluent_kafka import KafkaException
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.event_reader.reader import EventReader, Refused
-from psql_streamer.interfaces import CaptureRequest, ConsumedOffsets, Finding, Source, Status, TransactionWriter
+from psql_streamer.interfaces import (
+    CaptureRequest,
+    ConsumedOffsets,
+    Finding,
+    Source,
+    Status,
+    TopicsRead,
+    TransactionWriter,
+)
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
 from sources.kafka.capturing import KafkaCapture
@@ -105,6 +113,9 @@ class KafkaSource(Source):
             "group": options.group_id,
             **{f"topic {topic}": one for topic, one in ids.items()},
         }
+
+    def topics_read(self) -> TopicsRead:
+        return TopicsRead(self._cluster, self._settings.topics, self._found)
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._told |= {relation.id: relation for relation in relations}

@@ -130,6 +130,9 @@ def test_a_sink_that_may_write_what_its_source_reads_is_refused(tmp_path: Path, 
     sink, topics = CIRCLES[name]
     with pytest.raises(ConfigError, match=r"sink\.k: may write to k:9092/.*its events would never end"):
         config_of(tmp_path, sink, topics)
+    for spelt in ("K:9092", "k:09092"):
+        with pytest.raises(ConfigError, match=r"sink\.k: may write to .*its events would never end"):
+            config_of(tmp_path, sink, topics, hosts=spelt)
     config_of(tmp_path, sink, topics, hosts="other:9092")
     config_of(tmp_path, sink, ["another"])
 
