@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
     TopicMetadata,
 )
 
+from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
@@ -25,7 +26,7 @@ from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
 from sources.kafka.offsets import Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.same_topics import made_anew, remedy_for_made_anew
-from sources.kafka.subscribed import PATTERN_MARK, subscribed, topic_ids
+from sources.kafka.subscribed import PATTERN_MARK, describe, subscribed, topic_ids, unmatched
 
 
 def make_administrator(options: KafkaSourceOptions) -> Administrator:
@@ -52,16 +53,28 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         if topic.startswith(PATTERN_MARK):
             there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
-            yield Finding(Severity.ERROR, f'topic "{topic}" does not exist, or may not be described', NOT_SHOWN)
+            yield _describe_missing(admin, topic, options.timeout)
         elif (denied := found[topic].error) is not None:
             yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', remedy(denied) or "look at it")
         else:
             there[topic] = found[topic]
+    for pattern in unmatched(options.topics, found):
+        yield Finding(Severity.WARNING, f"no topic matches {pattern}", f"{NOT_SHOWN}; it is read when there is one")
     if options.dead_letter_topic and options.dead_letter_topic not in found:
         problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
     yield from administrator.find_forbidden(list(there), AclOperation.READ, remedy)
     yield from _offsets(admin, options, there)
+
+
+def _describe_missing(admin: AdminClient, topic: str, timeout: float) -> Finding:
+    """Why brokers do not show a topic: they say it to whoever asks for it by its name."""
+    try:
+        describe(admin, [topic], timeout)
+    except SourceError as error:
+        return Finding(Severity.ERROR, error.what, error.remedy)
+    wait = "the source waits until it does"
+    return Finding(Severity.ERROR, f'topic "{topic}" does not exist: {wait}', "create it, or correct topics")
 
 
 def find_topics_made_anew(options: KafkaSourceOptions, ids: TopicIds) -> Iterator[Finding]:

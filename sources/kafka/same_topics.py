@@ -16,10 +16,10 @@ from sources.kafka.subscribed import topic_ids
 class SameTopics:
     """ids: of topics that were read, to which those of others are added."""
 
-    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str]) -> None:
+    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str], admin: AdminClient) -> None:
         self._options = options
         self._ids = ids
-        self._admin = AdminClient(options.client_properties())
+        self._admin = admin
 
     def require(self, topics: Collection[str]) -> None:
         """Raise PositionRefused if one of these was made anew. Where brokers do not answer, nothing is said of it."""

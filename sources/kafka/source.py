@@ -24,6 +24,7 @@ from psql_streamer.interfaces import (
 )
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
+from sinks.kafka.findings import listed
 from sources.kafka.capturing import KafkaCapture
 from sources.kafka.check import find_topics_made_anew, findings, make_administrator
 from sources.kafka.committing import Committing
@@ -32,6 +33,7 @@ from sources.kafka.errors import source_error
 from sources.kafka.framing import make_framed_records
 from sources.kafka.group import GroupMember
 from sources.kafka.look_back import LookBack
+from sources.kafka.member_state import MemberSummary
 from sources.kafka.offsets import (
     Partition,
     TopicIds,
@@ -78,6 +80,7 @@ class KafkaSource(Source):
         self._durable: dict[Partition, int] = {}
         self._ids: dict[str, str] = {}  # of the topics that its offsets are of
         self._found: TopicIds = {}
+        self._there: frozenset[str] | None = None  # topics that existed when it first looked
         self._cluster = ""
         self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
@@ -108,6 +111,8 @@ class KafkaSource(Source):
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         self._cluster, self._found = str(metadata.cluster_id), ids
+        if self._there is None:
+            self._there = frozenset(ids)
         return {
             "cluster": self._cluster,
             "group": options.group_id,
@@ -152,6 +157,7 @@ class KafkaSource(Source):
             self._starts > 0 and not committing.by_sink,
             self._durable,
             self._ids,
+            self._there or (),
             committing,
         )
         self._group.start()
@@ -319,11 +325,20 @@ class KafkaSource(Source):
             return Status(False, f"records wait: {self._framed.problem}")
         if self._refusal is not None:
             return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
-        if not state.partitions:
-            return Status(True, f"group {self._settings.group_id} has not given it a partition; others may have all")
-        lag = total_lag(state.partitions)
-        behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
-        return Status(True, f"reads {list_partitions(state.partitions)}, {behind}")
+        if state.missing:
+            return Status(False, f"waits for topics that do not exist: {listed(state.missing)}; {self._reads(state)}")
+        return Status(True, self._reads(state))
+
+    def _reads(self, state: MemberSummary) -> str:
+        """What it reads, and how far it is."""
+        if state.partitions:
+            lag = total_lag(state.partitions)
+            behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
+            return f"reads {list_partitions(state.partitions)}, {behind}"
+        if state.missing or state.unmatched:
+            patterns = f": no topic matches {listed(state.unmatched)}" if state.unmatched else ""
+            return f"reads nothing yet{patterns}"
+        return f"group {self._settings.group_id} has not given it a partition; others may have all"
 
     def stats(self) -> Stats:
         group = self._group

@@ -22,6 +22,11 @@ def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     return sorted(name for name in names if name in literal or any(pattern.search(name) for pattern in patterns))
 
 
+def unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+    """The regular expressions among what is wanted that none of the names matches."""
+    return [one for one in wanted if one.startswith(PATTERN_MARK) and not subscribed([one], names)]
+
+
 def topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
     """Topic -> the id that it got when it was made; those that are gone are left out. Raises SourceError;
     SourceUnavailable for brokers that are away.

@@ -204,9 +204,11 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
 
     right = {"sasl.password": "secret"}
     (problem,) = problems(source_of(address, **right))
-    assert problem == 'topic "records" does not exist, or may not be described'
-    with pytest.raises(SourceUnavailable, match=r"records: .*grant the source's user"):
-        source_of(address, **right).start(None)
+    assert problem == "topic records cannot be described: Broker: Topic authorization failed"
+    refused = source_of(address, **right)
+    with pytest.raises(SourceRefused, match=r"topic records .*: grant the source's user Read and Describe"):
+        refused.start(None)
+    refused.stop()
     grant(plain, AclOperation.DESCRIBE, "records")
     assert problems(source_of(address, **right))[0] == 'no permission to read from topic "records"'
     grant(plain, AclOperation.READ, "records")

@@ -122,3 +122,83 @@ def test_a_position_without_the_ids_of_its_topics_is_gone_on_from(kafka: str, to
         (batch,) = read_rows(source, 2)
         assert commits([batch]) == [3, 4]
         assert set(batch.position.data[topic_prefix]) == {"0", "id"}
+
+
+def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
+    create_topic(kafka, f"{topic_prefix}.one")
+    write(kafka, f"{topic_prefix}.one", [event(1)])
+    with started(pattern_of(kafka, topic_prefix)) as source:
+        assert commits(read_rows(source, 1)) == [1]
+        create_topic(kafka, f"{topic_prefix}.two")
+        write(kafka, f"{topic_prefix}.two", [event(2)])
+        assert commits(read_rows(source, 1)) == [2]
+
+
+@pytest.mark.parametrize("start_at", ["earliest", "latest"])
+def test_a_pattern_that_no_topic_matches_is_told_and_waited_for(kafka: str, topic_prefix: str, start_at: str) -> None:
+    source = source_of(kafka, rf"^{topic_prefix}\..*", group=topic_prefix, kafka=SOON, startAt=start_at)
+    (finding,) = source.check()
+    assert str(finding).startswith(rf"warning: no topic matches ^{topic_prefix}\..*: create it, or correct topics")
+    with started(source):
+        assert source.read(0.5) is None
+        status = source.status()
+        assert (status.ok, status.reason) == (True, rf"reads nothing yet: no topic matches ^{topic_prefix}\..*")
+        create_topic(kafka, f"{topic_prefix}.one")
+        write(kafka, f"{topic_prefix}.one", [event(1)])
+        assert commits(read_rows(source, 1)) == [1], "what is made later is read from its beginning"
+        assert source.status().reason.startswith(f"reads {topic_prefix}.one[0]")
+
+
+@pytest.mark.parametrize("start_at", ["earliest", "latest"])
+def test_topics_that_do_not_exist_are_told_and_waited_for_while_others_are_read(
+    kafka: str, topic_prefix: str, start_at: str
+) -> None:
+    there, missing = f"{topic_prefix}.there", f"{topic_prefix}.missing"
+    create_topic(kafka, there)
+    source = source_of(kafka, there, missing, group=topic_prefix, startAt=start_at)
+    (finding,) = source.check()
+    assert str(finding) == (
+        f'error: topic "{missing}" does not exist: the source waits until it does: create it, or correct topics'
+    )
+    with started(source):
+        wait_for(lambda: source.read(0.1) or source.stats()["partitions"], "the topic that exists")
+        write(kafka, there, [event(1)])
+        assert commits(read_rows(source, 1)) == [1]
+        status = source.status()
+        assert not status.ok
+        assert status.reason.startswith(f"waits for topics that do not exist: {missing}; reads {there}[0]")
+        create_topic(kafka, missing)
+        write(kafka, missing, [event(2)])
+        position = read_rows(source, 1)[-1].position
+        assert source.status().ok
+        source.confirm(position)
+    write(kafka, missing, [event(3)])
+    with started(source_of(kafka, there, missing, group=topic_prefix, startAt=start_at), stored(position)) as again:
+        assert commits(read_rows(again, 1)) == [3]
+
+
+def test_a_source_none_of_whose_topics_exists_stops_at_once(kafka: str, topic_prefix: str) -> None:
+    with started(source_of(kafka, topic_prefix)) as source:
+        assert source.read(0.3) is None
+        assert source.status().reason == f"waits for topics that do not exist: {topic_prefix}; reads nothing yet"
+        began = time.monotonic()
+    assert time.monotonic() - began < 2.0
+
+
+def test_a_topic_that_goes_away_while_it_is_read_is_waited_for_and_not_gone_on_in(
+    kafka: str, topic_prefix: str
+) -> None:
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [event(1)])
+    with started(source_of(kafka, topic_prefix, group=topic_prefix, kafka=SOON)) as source:
+        position = read_rows(source, 1)[-1].position
+        delete_topic(kafka, topic_prefix)
+        assert read_until_an_error(source, position) == position
+        source.stream_identity()
+        source.start(position)
+        assert source.read(0.5) is None
+        assert source.status().reason.startswith(f"waits for topics that do not exist: {topic_prefix}")
+        create_topic(kafka, topic_prefix)
+        write(kafka, topic_prefix, [event(number) for number in range(11, 19)])
+        with pytest.raises(PositionRefused, match=MADE_ANEW.format(topic_prefix)):
+            read_until_it_ends(source)
