@@ -43,7 +43,7 @@ from sinks.kafka.transactions import Transactions
 _MOST_NAMES = 2000
 """Tables, and columns, that are counted by themselves."""
 
-_MOST_COMPARED = 10
+_MOST_IDS = 10
 """Topics whose ids are compared to know whether two clusters are one. One would do, if nobody deleted it meanwhile."""
 
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
@@ -175,7 +175,7 @@ class KafkaSink(Sink):
         if str(cluster.cluster_id) != read.cluster:
             return ""
         # Clusters that were set up alike may have one id. Their topics have not.
-        common = sorted(read.ids.keys() & cluster.topics.keys())[:_MOST_COMPARED]
+        common = sorted(read.ids.keys() & cluster.topics.keys())[:_MOST_IDS]
         ids = administrator.find_ids(common)
         return "" if any(read.ids[topic] != one for topic, one in ids.items()) else written
 

@@ -14,7 +14,7 @@ from sources.kafka.member_state import MemberState
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK, describe, unmatched
 
-_MISSING_SECONDS = 1.0
+_ABSENT_SECONDS = 1.0
 """Between two looks for topics that do not exist."""
 
 _PATTERNS_SECONDS = 5.0
@@ -61,7 +61,7 @@ class Subscription:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + (_MISSING_SECONDS if self._missing else _PATTERNS_SECONDS)
+        self._look_at = now + (_ABSENT_SECONDS if self._missing else _PATTERNS_SECONDS)
         try:
             if self._missing:
                 self._look_for_missing(consumer)
