@@ -13,6 +13,7 @@ from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.model import Position
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.places import Place, parse_executed, parse_override
+from sources.mysql.rights import grant, to_see_upstream
 from sources.mysql.server import Session
 from sources.snapshot.gap_remedies import accept_gap
 
@@ -141,8 +142,14 @@ def _require_transactions(source: str, text: str, asking: Session) -> None:
         what = (
             f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
         )
-        if asking.is_replica():
+        is_replica = asking.is_replica()
+        if is_replica:
             raise SourceUnavailable(f"{what}: it is a replica that has not got so far")
+        if is_replica is None:
+            raise SourceUnavailable(
+                f"{what}, and the account may not see whether it is a replica that has not got so far",
+                f"{grant(asking, to_see_upstream(asking))}; until then the source waits",
+            )
         raise PositionRefused(
             f"{what}, and the stored position {stored}: it is another server, or a failover has lost them",
             _choices(source),

@@ -134,22 +134,24 @@ class Session:
         """The files of the binary log, in their order, each with its bytes."""
         return [(str(name), int(size)) for name, size, *_ in self.rows("SHOW BINARY LOGS")]
 
-    def is_replica(self) -> bool:
-        """Whether it gets its changes from another server; False where the account may not know."""
+    def is_replica(self) -> bool | None:
+        """Whether it gets its changes from another server; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        return bool(self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS"))
+        found = self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS")
+        return None if found is None else bool(found)
 
-    def replica_ids(self) -> Sequence[int]:
-        """Server ids of the replicas that are connected; none where the account may not know."""
+    def replica_ids(self) -> Sequence[int] | None:
+        """Server ids of the replicas that are connected; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        return [int(row[0]) for row in self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")]
+        found = self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")
+        return None if found is None else [int(row[0]) for row in found]
 
-    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]]:
+    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]] | None:
         try:
             return self.rows(sql)
         except pymysql.Error as error:
             if error.args and error.args[0] in _ACCESS_DENIED:
-                return []
+                return None
             raise
 
 
