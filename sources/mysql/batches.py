@@ -106,6 +106,7 @@ class BatchReader:
         self._executed_text = resume.executed
         self._wanted = wanted
         self._replayed = 0
+        self._tables_changed = False
         self._decoder = Decoder(
             origin.describe,
             "mariadb" if origin.kind == MARIADB else "mysql",
@@ -140,6 +141,11 @@ class BatchReader:
     def source_of_selects(self) -> SourceInfo:
         """Where rows come from that were selected here, whichever server wrote them."""
         return replace(self.source, server_id=self._origin.server_id)
+
+    def take_news_of_tables(self) -> bool:
+        """Whether a statement about a table that is streamed has come since this was asked."""
+        changed, self._tables_changed = self._tables_changed, False
+        return changed
 
     def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
         """See Decoder.learn."""
@@ -183,6 +189,8 @@ class BatchReader:
 
     def _note_ddl(self, statements: Sequence[Statement]) -> None:
         for statement in statements:
-            if not statement.tables or any(self._wanted(*table) for table in statement.tables):
+            of_wanted = any(self._wanted(*table) for table in statement.tables)
+            if not statement.tables or of_wanted:
                 log.info("source %s: %s", self._origin.name, statement.shown)
+            self._tables_changed = self._tables_changed or of_wanted
             self.altered.note(statement)

@@ -12,11 +12,12 @@ from psql_streamer.interfaces import Finding, Severity
 from sources.mysql.connection import Connector
 from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
 from sources.mysql.published_tables import unreadable_tables
-from sources.mysql.replication import register
+from sources.mysql.replication import make_up_server_id, register
 from sources.mysql.rights import grant, grant_needed, to_see_replicas, to_see_upstream
 from sources.mysql.server import Session, session
 from sources.mysql.server_errors import from_pymysql
 from sources.mysql.snapshot.findings import snapshot_findings
+from sources.mysql.untold import find_untold
 
 _SHORTEST_RETENTION_SECONDS = 24 * 3600
 
@@ -79,15 +80,16 @@ _SETTINGS = (
 )
 
 
-def findings(options: MysqlOptions, connector: Connector, wanted: Wanted, server_id: int) -> Iterator[Finding]:
-    """Everything that would keep the source from working, and what may surprise."""
+def findings(source: str, options: MysqlOptions, connector: Connector, wanted: Wanted) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise. source: its name."""
     try:
         with session(connector) as asking:
             yield from _server(asking)
-            yield from _privileges(asking, connector, server_id, own_id=bool(options.server_id))
+            yield from _privileges(asking, connector, own_id=bool(options.server_id))
             yield from _upstream(asking)
             yield from _server_ids(asking, options.server_id)
             yield from _tables(asking, wanted)
+            yield from find_untold(asking, source, options, wanted).findings
             yield from snapshot_findings(asking, options.snapshot, wanted)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
@@ -148,11 +150,11 @@ def _filtered(asking: Session, name: str) -> str:
     return str(row[2 if name == "binlog_do_db" else 3])
 
 
-def _privileges(asking: Session, connector: Connector, server_id: int, *, own_id: bool) -> Iterator[Finding]:
+def _privileges(asking: Session, connector: Connector, *, own_id: bool) -> Iterator[Finding]:
     """By trying: roles and privileges of other names give the same rights."""
     account = str(asking.value("SELECT CURRENT_USER()"))
     for what, attempt in (
-        ("read the binary log", lambda: _try_to_register(connector, server_id)),
+        ("read the binary log", lambda: _try_to_register(connector)),
         ("see where the binary log ends", asking.end),
     ):
         try:
@@ -168,9 +170,10 @@ def _privileges(asking: Session, connector: Connector, server_id: int, *, own_id
             )
 
 
-def _try_to_register(connector: Connector, server_id: int) -> None:
+def _try_to_register(connector: Connector) -> None:
+    """Under an id of its own: MySQL would forget another client that has the same."""
     with connector.connection() as connection:
-        register(connection, server_id)
+        register(connection, make_up_server_id())
 
 
 def _upstream(asking: Session) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ MySQL source, rpl_source.cc and rpl_binlog_sender.cc; MariaDB Knowledge Base, "R
 
 from __future__ import annotations
 
+import secrets
 import select
 import socket
 import ssl
@@ -24,6 +25,9 @@ _COM_REGISTER_SLAVE = 0x15
 _COM_BINLOG_DUMP_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _FIRST_EVENT = 4
+_LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
+"""Of ids that are made up: people number their servers from 1 on."""
+
 _NEVER_SECONDS = 31_536_000
 """The greatest net_write_timeout: a source whose sinks stand still leaves the socket alone for as long as they do."""
 
@@ -136,6 +140,11 @@ class Stream:
         file, place = (start.file, start.place) if start.executed is None else ("", _FIRST_EVENT)
         # Without a flag MariaDB leaves out ANNOTATE_ROWS events, which hold the statements.
         connection._execute_command(_COM_BINLOG_DUMP, pack("<IHI", place, 0, self._server_id) + file.encode())
+
+
+def make_up_server_id() -> int:
+    """One that nobody else has."""
+    return _LEAST_SERVER_ID + secrets.randbelow(_MOST_SERVER_ID - _LEAST_SERVER_ID)
 
 
 def register(connection: Any, server_id: int) -> None:

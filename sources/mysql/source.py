@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,11 +33,12 @@ from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
 from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
-from sources.mysql.replication import Start, Stream
+from sources.mysql.replication import Start, Stream, make_up_server_id
 from sources.mysql.server import session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
+from sources.mysql.untold import UntoldWatch
 from sources.snapshot.gap_remedies import accept_gap
 from sources.snapshot.options import SnapshotMode
 
@@ -49,9 +49,6 @@ _HEARTBEAT_SHARE, _HEARTBEAT_SECONDS = 1 / 3, 0.5
 it says how far the stream is where the binary log ends with events that are not sent, and rows of a snapshot wait for
 that.
 """
-
-_LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
-"""Of ids that are made up: people number their servers from 1 on."""
 
 _LEAST_BLOCK_BYTES = 16 << 10
 
@@ -76,8 +73,9 @@ class MysqlSource(Source):
         self._connector = Connector(options.address, options.timeout, f"psql-streamer {name}")
         self._wanted = Wanted(options)
         # One that is made up is another one in every process: of two clients with the same the server ends the elder.
-        self._server_id = options.server_id or _LEAST_SERVER_ID + secrets.randbelow(_MOST_SERVER_ID - _LEAST_SERVER_ID)
-        self._server = ServerWatch(self._connector)
+        self._server_id = options.server_id or make_up_server_id()
+        self._untold = UntoldWatch(name, options, self._wanted)
+        self._server = ServerWatch(self._connector, self._untold.look)
         self._snapshots = Snapshots(name, options, self._connector, self._wanted)
         self._linger = Linger(options.batch_size, options.batch_flush_interval)
         self._shapes: dict[str, Relation] = {}
@@ -102,7 +100,7 @@ class MysqlSource(Source):
         return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._connector, self._wanted, self._server_id)
+        return findings(self.name, self._settings, self._connector, self._wanted)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         try:
@@ -212,6 +210,7 @@ class MysqlSource(Source):
         return {
             **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),
+            **({} if self._untold.cascaded is None else {"cascaded_tables": self._untold.cascaded}),
             "server_id": self._server_id,
             "reconnects": max(0, self._starts - 1),
         }
@@ -302,6 +301,8 @@ class MysqlSource(Source):
         self._buffered_since = time.monotonic()
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(events, stream.heard_at))
+        if reader.take_news_of_tables():
+            self._server.look_again()
 
     def _give(self, reader: BatchReader) -> Batch:
         batch = self._waiting.popleft()

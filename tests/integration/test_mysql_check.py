@@ -50,6 +50,7 @@ def test_a_setting_that_is_wrong_is_named_with_its_remedy(
 ) -> None:
     with fresh_schema(own_server.host, own_server.port, own_server.version, "s") as schema:
         before = schema.value(f"SELECT @@GLOBAL.{setting}")
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         schema.execute(
             f"SET GLOBAL {setting} = '{value}'" if not value.isdigit() else f"SET GLOBAL {setting} = {value}"
         )
