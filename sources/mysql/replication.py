@@ -34,11 +34,15 @@ _NEVER_SECONDS = 31_536_000
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a stream begins: behind the executed transactions, or (None) at a place in a file."""
+    """Where a stream begins: behind the executed transactions, or (None) at a place in a file.
+
+    mariadb_gtids: whether MariaDB is to say the GTIDs of transactions where it is asked by a place.
+    """
 
     executed: Executed | None
     file: str = ""
     place: int = _FIRST_EVENT
+    mariadb_gtids: bool = False
 
 
 class HasFileno(Protocol):
@@ -120,10 +124,11 @@ class Stream:
             "@source_binlog_checksum = @@GLOBAL.binlog_checksum",
             f"SESSION net_write_timeout = {_NEVER_SECONDS}",
         ]
+        if start.mariadb_gtids or isinstance(start.executed, DomainPositions):
+            # 4: it understands MariaDB's GTID events. To others the server sends BEGIN in their place.
+            settings.append("@mariadb_slave_capability = 4")
         if isinstance(start.executed, DomainPositions):
             settings += [
-                # 4: it understands MariaDB's GTID events.
-                "@mariadb_slave_capability = 4",
                 f"@slave_connect_state = '{start.executed}'",
                 "@slave_gtid_strict_mode = 1",
                 "@slave_gtid_ignore_duplicates = 0",

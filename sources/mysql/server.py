@@ -13,7 +13,7 @@ import pymysql
 from psql_streamer.errors import SourceRefused
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
-from sources.mysql.places import Place
+from sources.mysql.places import FIRST_EVENT, Place
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
@@ -121,8 +121,13 @@ class Session:
         if not self.is_mariadb:
             return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_purged")).replace("\n", ""))
         files = self.files()
-        state = self.value("SELECT BINLOG_GTID_POS(%s, 4)", files[0][0]) if files else ""
-        return DomainPositions.parse(str(state or ""))
+        oldest = self.gtids_before(Place(files[0][0], FIRST_EVENT)) if files else None
+        return oldest or DomainPositions()
+
+    def gtids_before(self, place: Place) -> Executed | None:
+        """What MariaDB's binary log has up to a place between two transactions; None where it does not say."""
+        state = self.value("SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.offset)
+        return None if state is None else DomainPositions.parse(str(state))
 
     def end(self) -> Place:
         """Where the binary log ends."""

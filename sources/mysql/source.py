@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from psql_streamer.binlog.events import EventType
 from psql_streamer.errors import SourceError, SourceUnavailable
@@ -34,7 +34,7 @@ from sources.mysql.places import LogPlace
 from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
 from sources.mysql.replication import Start, Stream, make_up_server_id
-from sources.mysql.server import session
+from sources.mysql.server import Session, session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
@@ -54,6 +54,27 @@ _LEAST_BLOCK_BYTES = 16 << 10
 
 _TRANSACTION_ENDS = {EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROTATE}
 _TYPE_AT = 4
+
+
+class _Ready(NamedTuple):
+    """What a session begins with. executed, before: as BatchReader takes them. end: of the binary log. server: what
+    tells it from others.
+    """
+
+    origin: Origin
+    resume: BinlogPosition
+    executed: Executed | None
+    before: Executed | None
+    end: LogPlace
+    server: str
+
+
+def _may_go_over(resume: BinlogPosition, asking: Session) -> bool:
+    """Whether positions may become GTIDs, as MariaDB always has them. A transaction that is open is known again by what
+    it was known by.
+    """
+    by_place = resume.open is not None and resume.open.gtid is None
+    return asking.is_mariadb and resume.executed is None and not by_place
 
 
 class MysqlSource(Source):
@@ -106,7 +127,7 @@ class MysqlSource(Source):
         try:
             with session(self._connector) as asking:
                 asking.require_binary_log()
-                resume_position(self.name, position, asking)
+                resume_position(self.name, position, asking, self._wanted.choice)
         except SourceError as error:
             yield Finding(Severity.ERROR, error.what, error.remedy)
 
@@ -129,7 +150,7 @@ class MysqlSource(Source):
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:
         with session(self._connector) as asking:
             seen = tables_seen(asking)
-            end = resume_position(self.name, None, asking)
+            end = resume_position(self.name, None, asking, self._wanted.choice)
         # Of a schema in which it sees no table the account may have no right to see any.
         schemas = {schema for schema, _ in seen}
         gone = [one for one in relations if one.schema in schemas and (one.schema, one.table) not in seen]
@@ -144,22 +165,28 @@ class MysqlSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            origin, resume, executed, end, server = self._prepare(position)
+            ready = self._prepare(position)
             heartbeat = min(self._settings.receive_timeout * _HEARTBEAT_SHARE, _HEARTBEAT_SECONDS)
             self._stream = Stream(self._connector, self._server_id, heartbeat)
-            self._stream.open(Start(executed, resume.place.file, resume.place.offset))
+            place = ready.resume.place
+            self._stream.open(Start(ready.executed, place.file, place.offset, ready.before is not None))
         except SourceError as error:
             self._leave()
             self._status = Status(False, str(error))
             raise
         self._starts += 1
-        self._reader = BatchReader(origin, resume, executed, self._wanted, self._shapes, self._wants_transactions)
+        self._reader = BatchReader(
+            *(ready.origin, ready.resume, ready.executed, ready.before),
+            self._wanted,
+            self._shapes,
+            self._wants_transactions,
+        )
         if position is None:
             # A stop before the first change would have the next start begin at a later end.
             self._waiting.append(self._reader.stand_still())
-        self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
+        self._status = Status(True, f"streaming from {self._connector.address} since {ready.resume}")
         self._server.start()
-        self._snapshots.start(position, resume.position, end, server)
+        self._snapshots.start(position, ready.resume.position, ready.end, ready.server)
 
     def read(self, timeout: float) -> Batch | None:
         if self._stream is None or self._reader is None:
@@ -215,13 +242,11 @@ class MysqlSource(Source):
             "reconnects": max(0, self._starts - 1),
         }
 
-    def _prepare(self, position: Position | None) -> tuple[Origin, BinlogPosition, Executed | None, LogPlace, str]:
-        """Look at what streaming needs: the server, where to start, and the same as a set of transactions; where the
-        binary log ends, and what tells the server from others.
-        """
+    def _prepare(self, position: Position | None) -> _Ready:
+        """Look at what streaming needs."""
         with session(self._connector) as asking:
             asking.require_binary_log()
-            resume = resume_position(self.name, position, asking)
+            resume = resume_position(self.name, position, asking, self._wanted.choice)
             if self._durable is None or resume.server != asking.uuid:
                 # After a failover the place is one of the server before; the next that is confirmed is this one's.
                 self._durable = resume if resume.server == asking.uuid else None
@@ -235,7 +260,8 @@ class MysqlSource(Source):
                 end.file.rpartition(".")[0],
             )
             executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
-        return origin, replace(resume, server=origin.uuid), executed, LogPlace.of(end), server
+            before = asking.gtids_before(resume.place) if _may_go_over(resume, asking) else None
+        return _Ready(origin, replace(resume, server=origin.uuid), executed, before, LogPlace.of(end), server)
 
     def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
         """Another client with the same server id would end this source's session."""
