@@ -48,6 +48,13 @@ _PART_STATS = (
         "Cases in which the primary key of rows of a table with REPLICA IDENTITY FULL is not certain.",
     ),
     _PartStat(
+        "source",
+        "cascaded_tables",
+        GaugeMetricFamily,
+        "cascaded_tables",
+        "Tables whose rows foreign keys change without the binary log.",
+    ),
+    _PartStat(
         "source", "lag_records", GaugeMetricFamily, "lag_records", "Records between a group and its topics' ends."
     ),
     _PartStat(
