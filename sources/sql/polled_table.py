@@ -156,11 +156,14 @@ class PolledTable:
                 'write "beginning", "now" or a number without quotes',
             )
 
-    def largest(self, connection: Connection) -> Key | None:
-        """The largest key; None when there are no rows."""
-        return self._key_of(
-            connection, self._select_key().order_by(*(one.desc() for one in self._key_columns())).limit(1)
-        )
+    def largest(self, connection: Connection, cursor: Key | None = None, to: Key | None = None) -> Key | None:
+        """The largest key behind the cursor, up to another one; None when there is none."""
+        chosen = self._select_key()
+        if to is not None:
+            chosen = chosen.where(*self._between(cursor, to))
+        elif cursor is not None:
+            chosen = chosen.where(self._behind(cursor))
+        return self._key_of(connection, chosen.order_by(*(one.desc() for one in self._key_columns())).limit(1))
 
     def smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""

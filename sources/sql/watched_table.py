@@ -116,7 +116,14 @@ class WatchedTable:
         self._database.look(partial(self._observe, cursor), f"looking for new rows in {self.id}")
         self._count(cursor)
         settled = self._settling.settled
-        return None if settled == cursor else settled
+        if settled is None or settled == cursor:
+            return None
+        last = self._database.look(
+            partial(self.table.largest, cursor=cursor, to=settled), f"looking for the last settled row of {self.id}"
+        )
+        if last != settled:
+            self._settling.end_at(last or cursor)
+        return last
 
     def plan(self, cursor: Key | None, to: Key, commit: int, by_key: bool) -> Piece | None:
         """The next rows, up to a settled key. commit: the largest commit number that is given away.
@@ -132,6 +139,8 @@ class WatchedTable:
             before = int(cursor[0]) - 1
         else:
             before = int(cursor[0])
+        if int(to[0]) <= before:
+            return None  # commit numbers would go back
         if by_key:
             commit = max(commit, before)
         if int(to[0]) - before > POLL_PIECE_ROWS:
@@ -179,11 +188,11 @@ class WatchedTable:
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:
-        largest = self.table.largest(connection)
-        if largest == cursor or not self._is_ahead(connection, largest, cursor) or largest is None:
+        newest = self._find_newest(connection, cursor)
+        if newest is None and not self.pending:
             return
         if not self._settling.by_writers:
-            self._settling.observe(largest, time.monotonic())
+            self._settling.observe(newest, time.monotonic())
             return
         # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
         kind = self._database.kind
@@ -193,7 +202,18 @@ class WatchedTable:
         now = time.monotonic()
         looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
         if writers.known:
-            self._settling.observe(largest, now, writers.names, writers.successors, looked_at)
+            self._settling.observe(newest, now, writers.names, writers.successors, looked_at)
+
+    def _find_newest(self, connection: Connection, cursor: Key | None) -> Key | None:
+        """The largest key, if it lies behind the cursor and behind all that were seen before."""
+        largest, seen = self.table.largest(connection), self._settling.last_seen
+        if largest == cursor or not self._is_ahead(connection, largest, cursor):
+            return None
+        if largest is None or seen is None:
+            return largest
+        if self.table.has_integer_key:
+            return largest if int(largest[0]) > int(seen[0]) else None
+        return None if largest == seen else self.table.largest(connection, seen)
 
     def _is_ahead(self, connection: Connection, largest: Key | None, cursor: Key | None) -> bool:
         """Whether there are rows behind the cursor."""

@@ -68,6 +68,32 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(orders: Data
 
 
 @pytest.mark.behaviour("P2")
+def test_a_row_that_commits_late_comes_though_the_row_that_was_seen_before_it_is_deleted(orders: Database) -> None:
+    with orders.session() as late, polling(orders) as source:
+        run(late, "INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source)) == []
+        orders.execute("DELETE FROM orders")
+        late.commit()
+        assert notes(source, 1) == ["late"]
+        assert source.stats()["cursors"] == {"public.orders": 1}
+
+
+def test_nothing_is_waited_for_when_the_row_that_waited_is_deleted_and_the_transaction_has_ended(
+    orders: Database,
+) -> None:
+    with orders.session() as late, polling(orders) as source:
+        run(late, "INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        read_quiet(source, 0.3)
+        assert "smaller keys (1)" in source.status().reason
+        orders.execute("DELETE FROM orders")
+        late.rollback()
+        read_quiet(source, 0.3)
+        assert source.status().reason == "polls every 0.1 s, tables: 1"
+
+
+@pytest.mark.behaviour("P2")
 def test_a_transaction_that_begins_during_a_poll_is_waited_for(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,12 +103,12 @@ def test_a_transaction_that_begins_during_a_poll_is_waited_for(
 
     with orders.session() as late, polling(orders) as source:
 
-        def largest(table: PolledTable, session: Connection) -> Key | None:
+        def largest(table: PolledTable, session: Connection, **bounds: Key | None) -> Key | None:
             if not begun:
                 begun.append("late")
                 run(late, "INSERT INTO orders (note) VALUES ('late')")
                 orders.execute("INSERT INTO orders (note) VALUES ('early')")
-            return look_for_largest(table, session)
+            return look_for_largest(table, session, **bounds)
 
         monkeypatch.setattr(PolledTable, "largest", largest)
         assert rows_of(read_quiet(source)) == []
