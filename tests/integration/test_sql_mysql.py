@@ -83,6 +83,49 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(every_orders
         assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
+def test_a_prepared_transaction_is_waited_for_though_its_client_is_gone(every_orders: Schema) -> None:
+    name = f"'{every_orders.name}'"
+    with polling(every_orders) as source:
+        with every_orders.session() as late:
+            late.execute(f"XA START {name}")
+            late.execute("INSERT INTO orders (note) VALUES ('late')")
+            every_orders.execute("INSERT INTO orders (note) VALUES ('early')")
+            assert rows_of(read_quiet(source, 0.7)) == []
+            assert "smaller keys (1)" in source.status().reason
+            late.execute(f"XA END {name}")
+            late.execute(f"XA PREPARE {name}")
+        try:
+            assert rows_of(read_quiet(source, 0.7)) == []
+            assert "smaller keys (1)" in source.status().reason
+        finally:
+            every_orders.execute(f"XA COMMIT {name}")
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_table_whose_engine_has_transactions_of_its_own_is_read_by_time(
+    orders: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """innodb_trx does not show them. An engine of which nothing is known stands for one."""
+    monkeypatch.setattr("sources.sql.engines.mysql._TELLING", ("None", "InnoDB"))
+    orders.execute("CREATE TABLE others (id int PRIMARY KEY) ENGINE = Aria")
+    with polling(orders, "orders", "others") as source:
+        assert source.status().reason.endswith(
+            f"rows of {orders.name}.others are read 5 s after they were seen: the server does not say who writes"
+        )
+
+
+def test_the_status_names_a_transaction_as_the_server_does(every_orders: Schema) -> None:
+    with transaction(every_orders) as late, polling(every_orders) as source:
+        late.execute("INSERT INTO orders (note) VALUES ('late')")
+        every_orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        read_quiet(source, 0.7)
+        mine = "trx_mysql_thread_id = CONNECTION_ID()"
+        late.execute(f"SELECT trx_id FROM information_schema.innodb_trx WHERE {mine}")
+        [(number,)] = late.fetchall()
+        assert source.status().reason.endswith(f"smaller keys (1): {number}")
+
+
 def test_a_transaction_that_reads_holds_nothing_up_and_every_poll_sees_what_is_new(orders: Schema) -> None:
     with transaction(orders) as reader, polling(orders) as source:
         reader.execute("SELECT * FROM orders")
