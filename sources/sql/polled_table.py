@@ -135,9 +135,7 @@ class PolledTable:
 
     def unsafe_sequence(self, connection: Connection) -> str:
         """Why the values of its key are not given in ascending order; empty where they are, or nobody says."""
-        if self.is_query or not self.has_integer_key:
-            return ""
-        return self._engine.unsafe_sequence(connection, self.name, self.key[0])
+        return "" if self.is_query else self._engine.unsafe_sequence(connection, self.name, self.key)
 
     def nullable_key(self) -> list[str]:
         """Columns of the key that may be NULL."""

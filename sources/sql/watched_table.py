@@ -28,6 +28,9 @@ _LARGEST_COMMIT = 2**63 - 1
 
 _MOST_WRITERS_NAMED = 5
 
+_SEQUENCE_SECONDS = 60.0
+"""Between two looks at what gives the keys, which somebody may alter at any time."""
+
 _UNKNOWN_SECONDS = 5.0
 """The time after which it is said that the server does not say who writes."""
 
@@ -65,6 +68,7 @@ class WatchedTable:
         self._settings = settings
         self._source = source
         self._counted_at = 0.0
+        self._sequences_at = time.monotonic()
         database.look(self._require_a_safe_key, f"looking at table {table.id}")
         self._settling = self._make_settling()
 
@@ -111,8 +115,9 @@ class WatchedTable:
     def find_settled(self, cursor: Key | None) -> Key | None:
         """Look at the table; the largest settled key, None when none lies behind the cursor.
 
-        PositionRefused when the table is shorter than it was.
+        PositionRefused when the table is shorter than it was, SourceRefused when keys are given out of order by now.
         """
+        self._look_at_sequences()
         self._database.look(partial(self._observe, cursor), f"looking for new rows in {self.id}")
         self._count(cursor)
         settled = self._settling.settled
@@ -170,6 +175,16 @@ class WatchedTable:
     def _require_a_safe_key(self, connection: Connection) -> None:
         self.table.look(connection)
         self.table.require_unique_key(connection)
+        self._require_ascending_keys(connection)
+
+    def _look_at_sequences(self) -> None:
+        now = time.monotonic()
+        if now - self._sequences_at < _SEQUENCE_SECONDS:
+            return
+        self._database.look(self._require_ascending_keys, f"looking at what gives the keys of {self.id}")
+        self._sequences_at = now
+
+    def _require_ascending_keys(self, connection: Connection) -> None:
         if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.unsafe_sequence(connection)):
             raise SourceRefused(
                 f"table {self.id}: {unsafe}; rows would be committed out of the order of their keys, and left out",

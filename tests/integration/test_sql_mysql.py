@@ -424,6 +424,56 @@ def test_a_replica_is_read_by_time(every_orders: Schema) -> None:
             root.execute("SET GLOBAL read_only = 0")
 
 
+@pytest.mark.parametrize(
+    ("columns", "is_refused"),
+    [
+        ("id bigint AUTO_INCREMENT, day date, PRIMARY KEY (id, day)", True),
+        ("day date, id bigint AUTO_INCREMENT UNIQUE, PRIMARY KEY (day, id)", True),
+        ("id bigint DEFAULT NEXTVAL(ids) PRIMARY KEY", True),
+        ("day date PRIMARY KEY, id bigint AUTO_INCREMENT UNIQUE", False),
+    ],
+)
+def test_servers_that_share_keys_are_refused_whatever_of_the_key_they_give(
+    schema: Schema, columns: str, is_refused: bool
+) -> None:
+    schema.execute("CREATE SEQUENCE ids", f"CREATE TABLE orders ({columns})")
+    with pymysql.connect(host=schema.host, port=schema.port, user="root", autocommit=True) as own, own.cursor() as root:
+        root.execute("SET GLOBAL auto_increment_increment = 2")
+        try:
+            refused = [one for one in sql_source(url_of(schema), "orders").check() if "increment is 2" in one.problem]
+        finally:
+            root.execute("SET GLOBAL auto_increment_increment = 1")
+    assert bool(refused) == is_refused
+
+
+@pytest.mark.behaviour("P5")
+def test_servers_that_begin_to_share_keys_stop_the_source(orders: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._SEQUENCE_SECONDS", 0.2)
+    with (
+        pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own,
+        own.cursor() as root,
+        polling(orders) as source,
+    ):
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        assert notes(source, 1) == ["a"]
+        root.execute("SET GLOBAL auto_increment_increment = 2")
+        try:
+            with pytest.raises(SourceRefused, match="auto_increment_increment is 2"):
+                read_quiet(source, 3)
+        finally:
+            root.execute("SET GLOBAL auto_increment_increment = 1")
+
+
+@pytest.mark.parametrize(("sequence", "named"), [("INCREMENT BY -1", "INCREMENT -1"), ("MAXVALUE 9 CYCLE", "CYCLE")])
+def test_a_sequence_of_mariadb_that_does_not_ascend_is_refused(schema: Schema, sequence: str, named: str) -> None:
+    schema.execute(
+        f"CREATE SEQUENCE `the ids` {sequence} NOCACHE",
+        "CREATE TABLE orders (id bigint DEFAULT NEXTVAL(`the ids`), day date, PRIMARY KEY (id, day))",
+    )
+    with pytest.raises(SourceRefused, match=f"the ids.*{named}"):
+        sql_source(url_of(schema), "orders").start(None)
+
+
 def test_servers_that_share_keys_are_refused(orders: Schema) -> None:
     with pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own, own.cursor() as root:
         root.execute("SET GLOBAL auto_increment_increment = 2")

@@ -263,6 +263,48 @@ def test_an_identity_column_with_a_cache_is_refused(database: Database) -> None:
         sql_source(url_of(database), "orders").start(None)
 
 
+@pytest.mark.behaviour("P5")
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "id bigint DEFAULT nextval('ids'), day date DEFAULT '2026-11-24', PRIMARY KEY (id, day)",
+        "id bigint DEFAULT nextval('ids'), day date DEFAULT '2026-11-24', PRIMARY KEY (day, id)",
+        "id text DEFAULT 'A' || lpad(nextval('ids')::text, 9, '0') PRIMARY KEY",
+        "id numeric DEFAULT nextval('ids') PRIMARY KEY",
+    ],
+)
+def test_a_cache_is_refused_whatever_the_sequence_feeds_of_the_key(database: Database, columns: str) -> None:
+    database.execute(f"CREATE SEQUENCE ids CACHE 20; CREATE TABLE orders ({columns})")
+    source = sql_source(url_of(database), "orders")
+    with pytest.raises(SourceRefused, match="CACHE 20"):
+        source.start(None)
+    assert [one for one in source.check() if one.severity is Severity.ERROR and "CACHE 20" in one.problem]
+
+
+def test_a_cache_of_a_sequence_that_feeds_no_key_is_nobodys_affair(database: Database) -> None:
+    database.execute(
+        "CREATE SEQUENCE numbers CACHE 20;"
+        "CREATE TABLE orders (id bigserial, day date, number bigint DEFAULT nextval('numbers'), PRIMARY KEY (id, day))",
+    )
+    with polling(database):
+        pass
+
+
+@pytest.mark.behaviour("P5")
+def test_a_sequence_that_is_given_a_cache_while_it_is_used_stops_the_source(
+    orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._SEQUENCE_SECONDS", 0.2)
+    with polling(orders) as source, polling(orders, unsafeSequences="accept") as accepting:
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        assert notes(source, 1) == notes(accepting, 1) == ["a"]
+        orders.execute("ALTER SEQUENCE orders_id_seq CACHE 20")
+        with pytest.raises(SourceRefused, match="CACHE 20"):
+            read_quiet(source, 3)
+        assert not source.status().ok
+        read_quiet(accepting, 0.5)
+
+
 def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
     database.execute(
         "CREATE TABLE orders (id bigserial PRIMARY KEY, note text);"

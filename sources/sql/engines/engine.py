@@ -138,8 +138,10 @@ class AnyEngine:
         """The largest value that the server has given a key, whether its row is there or not; None: it does not say."""
         return None
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
-        """Why the values of a key are not given in ascending order; empty where they are, or nobody says."""
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:  # noqa: ARG002
+        """Why the values of a key, or of one of its columns, are not given in ascending order; empty where they are, or
+        nobody says.
+        """
         return ""
 
     def check(self, connection: Connection) -> Iterable[Finding]:  # noqa: ARG002 - for servers that can be asked

@@ -17,6 +17,7 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like, numeric_like
+from sources.sql.engines.mysql_keys import unsafe_generator
 from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
 from sources.sql.names import TableName
 from sources.sql.values import Render
@@ -193,9 +194,8 @@ class MysqlEngine(AnyEngine):
         found = connection.execute(_HIGHEST, {"schema": table.schema or None, "table": table.table}).scalar()
         return None if found is None else int(found)
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
-        step = int(str(connection.exec_driver_sql("SELECT @@auto_increment_increment").scalar()))
-        return f"auto_increment_increment is {step}: other servers give keys, too" if step > 1 else ""
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
+        return unsafe_generator(connection, table, key)
 
     def check(self, connection: Connection) -> Iterable[Finding]:
         if _is_replica(connection):
