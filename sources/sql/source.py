@@ -146,6 +146,7 @@ class SqlSource(Source):
     def stop(self) -> None:
         self._started = False
         self._database.close()
+        self._database.kind.release()
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:

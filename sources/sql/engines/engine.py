@@ -119,6 +119,9 @@ class AnyEngine:
     def require_the_same_file(self) -> None:
         """PositionRefused when the database is a file, and another one has its name."""
 
+    def release(self) -> None:
+        """Hold nothing any more that `identity` has taken hold of."""
+
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
         """The columns of a table or view, as they are in this transaction."""
         found = sa.inspect(connection).get_columns(table.table, schema=table.schema or None)
