@@ -31,6 +31,9 @@ _MOST_WRITERS_NAMED = 5
 _SEQUENCE_SECONDS = 60.0
 """Between two looks at what gives the keys, which somebody may alter at any time."""
 
+_FORGOTTEN_SECONDS = 600.0
+"""The time after which a transaction that rows wait for is somebody's affair."""
+
 _UNKNOWN_SECONDS = 5.0
 """The time after which it is said that the server does not say who writes."""
 
@@ -101,6 +104,12 @@ class WatchedTable:
         if self._settling.by_writers and seconds > _UNKNOWN_SECONDS + self._settling.seconds:
             return f"rows of {self.id} have waited {seconds:.0f} s for the server to say which transactions write"
         return ""
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether rows wait for so long that somebody should look."""
+        waited = time.monotonic() - self._settling.waits_since if self.pending else 0.0
+        return waited > _FORGOTTEN_SECONDS + self._settling.seconds
 
     def start_key(self) -> Key | None:
         """The key behind which a table starts that has no position; None for its beginning."""

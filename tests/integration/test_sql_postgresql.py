@@ -93,6 +93,35 @@ def test_nothing_is_waited_for_when_the_row_that_waited_is_deleted_and_the_trans
         assert source.status().reason == "polls every 0.1 s, tables: 1"
 
 
+def test_a_transaction_that_is_forgotten_is_a_problem_until_it_ends(
+    orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._FORGOTTEN_SECONDS", 0.6)
+    with orders.session() as forgotten, polling(orders) as source:
+        run(forgotten, "INSERT INTO orders (note) VALUES ('late')")
+        orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        read_quiet(source, 0.3)
+        assert source.status().ok
+        assert "smaller keys (1)" in source.status().reason
+        read_quiet(source, 0.6)
+        assert not source.status().ok
+        assert "smaller keys (1)" in source.status().reason
+        forgotten.rollback()
+        assert notes(source, 1) == ["early"]
+        assert source.status().ok
+
+
+def test_rows_that_are_read_by_time_are_no_problem_while_they_settle(
+    orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._FORGOTTEN_SECONDS", 0.3)
+    with polling(orders, settle="1s") as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        read_quiet(source, 0.7)
+        assert source.status().ok
+        assert notes(source, 1) == ["a"]
+
+
 @pytest.mark.behaviour("P2")
 def test_a_transaction_that_begins_during_a_poll_is_waited_for(
     orders: Database, monkeypatch: pytest.MonkeyPatch
