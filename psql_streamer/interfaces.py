@@ -347,8 +347,11 @@ class Source(ABC):
     def stats(self) -> Stats:
         """Counters for /stats, by names of the source's own. What metrics show of them is in docs/operations.md.
 
-        For example reconnects, lag_bytes, cursors (table -> the last key), and of a PostgreSQL source server_lsn,
-        received_lsn, stored_lsn and confirmed_lsn (int).
+        Names that metrics read; a value of another type is in /stats alone. Numbers: lag_bytes, lag_records,
+        keys_in_doubt, cascaded_tables, tombstones, tombstone_deletes, unknown_tombstones, headers_left_out, dead_lettered,
+        registry_lookups, registry_failures, rebalances, reconnects, rows, polls, unsettled_rows, last_row_age_seconds,
+        server_lsn, received_lsn, stored_lsn, confirmed_lsn. By names: cursors (table -> the last key), partitions
+        (`topic[0]` -> records behind). The service has stored_position, batches_in_flight and snapshots.
         """
         return {}
 
@@ -441,12 +444,16 @@ class Handler(ABC):
         Rows may be dropped and columns changed; batch_order, seq, place and tx of what stays must not change. An update
         whose new row is dropped may stay as the delete of its old key. A row may become several: they stand together,
         have the same of these, and Changes.part. Image.addresses says where events go, if not where the sink's options
-        say. What cannot be transformed goes to Batch.rejections.
+        say. What cannot be transformed goes to Batch.rejections, behind what handlers before put there; then
+        HandlerOptions.puts_rows_aside says so. Everything else of the batch stays: truncates, messages, shapes,
+        statements, transactions and Batch.continues. replace(batch, changes=...) does that.
         """
 
     def interrupt(self) -> None:
         """Called from another thread at every stop of the service, when batches are done or the deadline has passed: a
-        `handle` that waits raises HandlerUnavailable soon.
+        `handle` that waits raises HandlerUnavailable soon. One that returns all the same has handled its batch.
+
+        May come before `start` and behind `stop`.
         """
 
     @abstractmethod
@@ -458,8 +465,12 @@ class Handler(ABC):
         return Status(True, "well")
 
     def stats(self) -> Stats:
-        """Counters for /stats, where they apply: rows, passed_unknown, unaddressed, fields_left_out, nulled,
-        dead_lettered, engine_restarts; executors is the number of now.
+        """Counters for /stats, by names of the handler's own.
+
+        Names that metrics read; a value of another type is in /stats alone. Numbers: rows, passed_unknown, unaddressed,
+        fields_left_out, nulled, dead_lettered, engine_restarts, and executors, the number of now. By names: lookups
+        (lookup -> its rows, bytes, age_seconds, loads, failed_loads and changes). Numbers of several instances are
+        added up.
         """
         return {}
 
@@ -512,6 +523,8 @@ class Sink(ABC):
     def write(self, batch: Batch) -> None:
         """Return when every event of the batch is durable (or dead-lettered), and only then.
 
+        A batch may be a piece of one (Batch.continues): its position is reached with the last piece, and is for
+        messages. The service remembers positions; a sink that has to keep them takes transactions, and their notes.
         SinkUnavailable: the batch does not count yet, and comes again later: the same object, before any other one.
         What of it is durable need not be written again, as long as order per key is kept. `interrupt` makes a waiting
         write raise SinkUnavailable soon.
@@ -561,7 +574,11 @@ class Sink(ABC):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Called from another thread at every stop of the service, when batches are done or the deadline has passed."""
+        """Called from another thread at every stop of the service, when batches are done or the deadline has passed.
+
+        A `write` that has not written everything then raises SinkUnavailable: one that returns counts. May come before
+        `start` and behind `stop`.
+        """
 
     @abstractmethod
     def stop(self) -> None:
@@ -573,7 +590,12 @@ class Sink(ABC):
 
     @abstractmethod
     def stats(self) -> Stats:
-        """Counters for /stats: events, bytes, batches, skipped, dead_lettered where they apply."""
+        """Counters for /stats, by names of the sink's own.
+
+        Names that metrics read; a value of another type is in /stats alone. Numbers: events, bytes, batches,
+        dead_lettered, excluded, transactions, transactions_written_again, request_bytes. Numbers, or numbers by names:
+        skipped (table -> changes), nulled (column -> values). The service has queue_bytes and queue_limit_bytes.
+        """
 
     def set_debug(self, on: bool) -> None:
         """Switch debug messages while running."""

@@ -694,6 +694,9 @@ class Batch:
     """A micro-batch: changes of several relations, and the position reached when all of them are durable.
 
     A batch without rows is a mere move of the position (an idle server, transactions of other tables).
+    continues: whether this is a piece of a batch, behind which others come. All have the position of the whole, which
+        the last one reaches; so a sink keeps no position of a piece. Pieces come to handlers and sinks; a source makes
+        none.
     changes: by relation; a BatchChanges, whatever it was made with.
     transaction_metadata: None where no sink wants it.
     rejections: what handlers put aside; the position counts only when they are durable as well.
@@ -712,6 +715,7 @@ class Batch:
     rejections: tuple[Rejection, ...] = ()
     nbytes: int = 0
     received_at: float = 0.0  # time.monotonic() when its last byte arrived
+    continues: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.changes, BatchChanges):

@@ -187,9 +187,16 @@ class SinkOptions(PartOptions):
         return False
 
     @property
+    def takes_rejected_rows(self) -> bool:
+        """Whether `write` looks at Batch.rejections: it gives the rows a place or counts them, and its stats count them
+        in dead_lettered. Where it does not, no handler of the sink may put rows aside.
+        """
+        return False
+
+    @property
     def key_of_rejected_rows(self) -> str | None:
-        """The key that must be set before rows which handlers put aside have a place; None when they have one, or are
-        counted and nothing else.
+        """The key that must be set before a sink that takes rows which handlers put aside has a place for them; None
+        when it has one, or counts them and nothing else.
         """
         return None
 

@@ -12,10 +12,19 @@ from psql_streamer.name_counts import shown
 from psql_streamer.options import SinkOptions
 
 
+class StubOptions(SinkOptions):
+    """The section of a stub sink."""
+
+    @property
+    def takes_rejected_rows(self) -> bool:
+        """See SinkOptions.takes_rejected_rows: they are counted."""
+        return True
+
+
 class StubDiscardSink(Sink):
     """Counts and discards. `debug` logs a line per batch, `verbose` one per table and action; never row values."""
 
-    Options = SinkOptions
+    Options = StubOptions
 
     def __init__(self, name: str, options: SinkOptions) -> None:
         super().__init__(name, options)
@@ -64,7 +73,7 @@ class StubDiscardSink(Sink):
             if self.options.verbose:
                 self._logger.info("%s.%s: %d %s", schema, shown(table), rows, op.action)
         what = ", ".join(f"{rows} {action}" for action, rows in actions.items()) or "no changes"
-        self._logger.info("%s, up to %s", what, batch.position)
+        self._logger.info("%s, %s %s", what, "before" if batch.continues else "up to", batch.position)
 
 
 class StubLogSink(StubDiscardSink):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from psql_streamer import model
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Source
 from psql_streamer.options import SourceOptions
 
@@ -38,8 +40,11 @@ class SqliteSource(Source):
 
     def start(self, position: model.Position | None) -> None:
         self._rowid = position.data["rowid"] if position else 0
-        self._file = sqlite3.connect(self.options.path, check_same_thread=False)
-        described = self._file.execute(f"PRAGMA table_info({self.options.table})").fetchall()
+        try:
+            self._file = sqlite3.connect(self.options.path, check_same_thread=False)
+            described = self._file.execute(f"PRAGMA table_info({self.options.table})").fetchall()
+        except sqlite3.Error as error:
+            raise SourceUnavailable(f"{self.options.path} cannot be opened: {error}") from error
         columns = (
             model.Column(name, model.ArrowType(TYPES[kind], kind), bool(pk)) for _, name, kind, *_, pk in described
         )
@@ -54,14 +59,14 @@ class SqliteSource(Source):
         rowids, *values = zip(*rows, strict=True)
         arrays = [pa.array(one, column.type.arrow) for one, column in zip(values, self._table.columns, strict=True)]
         self._rowid, self._told, told = rowids[-1], True, self._told
-        return model.Batch(
+        batch = model.Batch(
             model.SourceInfo("sqlite", self.name, "localhost", self.options.path),
             model.Position({"rowid": self._rowid}, f"{self._table}.rowid={self._rowid}"),
             model.Transactions(np.array(rowids, np.uint64), np.full(len(rows), time.time_ns() // 1000)),
             (model.Changes.of_new_rows(self._table, arrays, np.arange(len(rows), dtype=np.int32)),),
             schema_changes=() if told else (model.SchemaChange(self._table, None, 0, 0, 0),),
-            nbytes=sum(one.nbytes for one in arrays),
         )
+        return replace(batch, nbytes=batch.overhead + sum(one.nbytes for one in arrays))
 
     def stop(self) -> None:
         self._file = None

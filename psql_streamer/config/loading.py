@@ -187,14 +187,19 @@ class _Loader:
     def _check_dead_letters(
         self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
     ) -> None:
-        """Rows that a handler puts aside need a place."""
+        """Rows that a handler puts aside need a sink that takes them, and a place."""
         for name, sink in sinks.items():
-            key = None if sink.options is None else sink.options.key_of_rejected_rows
-            for handler in dict.fromkeys(sink.strings("handlers")) if key else ():
+            for handler in dict.fromkeys(sink.strings("handlers")) if sink.options is not None else ():
                 options = handlers[handler][1].options if handler in handlers else None
-                if options is not None and options.puts_rows_aside_of(name):
+                if sink.options is None or options is None or not options.puts_rows_aside_of(name):
+                    continue
+                if not sink.options.takes_rejected_rows:
+                    what = f'a rule of [{handler}] has onError = "dead-letter", and sinks of this type lose such rows'
+                    remedy = 'write onError = "stop" or "null" there, or give the rule another sink'
+                    self._problems.add((Kind.SINK.value, name, "handlers"), f"{what}: {remedy}")
+                elif (key := sink.options.key_of_rejected_rows) is not None:
                     what = f'is required, because a rule of [{handler}] has onError = "dead-letter"'
-                    self._problems.add((Kind.SINK.value, name, str(key)), what)
+                    self._problems.add((Kind.SINK.value, name, key), what)
 
     def _check_named_sinks(
         self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]

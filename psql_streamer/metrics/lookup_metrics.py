@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from psql_streamer.metrics.families import family
+from psql_streamer.metrics.stat_values import by_name, is_number
 from psql_streamer.metrics.table_counts import Labels
 from psql_streamer.model import Stats
 
@@ -33,6 +34,9 @@ _LOOKUP_STATS = (
     _LookupStat("changes", CounterMetricFamily, "Changes of the stream that were taken into the lookup."),
 )
 
+LOOKUP_STAT_NAMES = frozenset(stat.key for stat in _LOOKUP_STATS)
+"""What is read of the stats of each lookup."""
+
 
 def lookup_metrics(stats: Mapping[str, Stats]) -> Iterator[Metric]:
     """By handler and lookup. stats: of all parts, by name."""
@@ -41,7 +45,7 @@ def lookup_metrics(stats: Mapping[str, Stats]) -> Iterator[Metric]:
             (part.removeprefix(_PREFIX), name): lookup[stat.key]
             for part, of_part in stats.items()
             if part.startswith(_PREFIX)
-            for name, lookup in of_part.get("lookups", {}).items()
-            if stat.key in lookup
+            for name, lookup in by_name(of_part.get("lookups")).items()
+            if isinstance(lookup, Mapping) and is_number(lookup.get(stat.key))
         }
         yield family(stat.family, f"lookup_{stat.key}", stat.what, _LABELS, values)

@@ -65,7 +65,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
 
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
-    """The batch in pieces of about `rows` changes, in order; it is done when the last piece is."""
+    """The batch in pieces of about `rows` changes, in order; it is done when the last piece is (Batch.continues)."""
     cells, bounds = _bounds(batch, rows)
     return iter([batch]) if len(bounds) < 2 else _pieces(batch, cells, bounds)
 
@@ -99,6 +99,7 @@ def _pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]])
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_rejections_between(batch.rejections, first, last)),
             nbytes=int(batch.nbytes * share),
+            continues=batch.continues or last < end,
         )
 
 

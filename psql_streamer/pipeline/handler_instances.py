@@ -32,6 +32,10 @@ def sum_by_name(of_sinks: Iterable[Mapping[str, Stats]]) -> Mapping[str, Stats]:
         for name, stats in of_sink.items():
             so_far = total.setdefault(name, {})
             for key, value in stats.items():
-                summed = isinstance(value, int | float) and key not in _OF_THE_ENGINE
+                summed = _is_number(value) and _is_number(so_far.get(key, 0)) and key not in _OF_THE_ENGINE
                 so_far[key] = so_far.get(key, 0) + value if summed else value
     return total
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

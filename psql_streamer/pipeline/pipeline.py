@@ -282,9 +282,10 @@ class Pipeline(Service):
         return self._config.sources[source].options.send_retry_interval
 
     def _log_statistics(self) -> None:
+        with_snapshots = {runner.name for runner in self._sources.values() if runner.snapshots.are_taken}
         while not self._lifecycle.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
-                brief = {"snapshots": shown_briefly(stats["snapshots"])} if "snapshots" in stats else {}
+                brief = {"snapshots": shown_briefly(stats["snapshots"])} if part in with_snapshots else {}
                 counters = {**stats, **brief}
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in counters.items()))
 

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS, TOGETHER_BYTES
+from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Stats
@@ -206,11 +207,19 @@ class SinkRunner:
 
     def _write(self, write: Callable[[], None], items: Sequence[Item]) -> None:
         """Call the sink, and note the items as durable."""
+        self._require_place([item.batch for item in items])
         began = time.monotonic()
         write()
         self._metrics.observe_stage("write", self.name, time.monotonic() - began)
         for item in items:
             self._on_done(item, self.name)
+
+    def _require_place(self, batches: Sequence[Batch]) -> None:
+        """SinkRefused for rows that handlers put aside before a sink that would not look at them."""
+        aside = next((rejection for batch in batches for rejection in batch.rejections), None)
+        if aside is not None and not self.part.options.takes_rejected_rows:
+            what = f"rule {aside.rule!r} puts rows aside, and sinks of this type lose such rows"
+            raise SinkRefused(what, "let the rule stop or give nulls, or use a sink with takes_rejected_rows")
 
     def _items(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:
         """Gives what is to be done for one item after the other."""

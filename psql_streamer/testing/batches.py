@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
@@ -44,7 +45,8 @@ def batch_of(rows: Sequence[Mapping[str, Any]], key: str, first: int = 1, table:
     changes = Changes.of_new_rows(Relation(table, "public", table, columns), arrays, np.zeros(len(rows), np.int32))
     transactions = Transactions(np.array([first], np.uint64), np.zeros(1, np.int64))
     position = Position({"commit": first}, str(first))
-    return Batch(SOURCE, position, transactions, (changes,), nbytes=sum(array.nbytes for array in arrays))
+    batch = Batch(SOURCE, position, transactions, (changes,))
+    return replace(batch, nbytes=batch.overhead + sum(array.nbytes for array in arrays))
 
 
 def mixed_batch() -> Batch:
@@ -65,7 +67,7 @@ def mixed_batch() -> Batch:
         (changes,),
         truncates=(Truncate(relation, 5, 5, 0, 0, cascade=False, restart_identity=True),),
         messages=(LogicalMessage("inside", b"text", 6, 6, 0, 0), LogicalMessage("outside", b"\xff", 7, OUTSIDE, 9, -1)),
-        nbytes=1000,
+        nbytes=10_000,
     )
 
 
@@ -85,7 +87,7 @@ def snapshot_batch(
         Position({"commit": commit, "snapshot": snapshot.id}, f"{commit} and {snapshot.id}"),
         Transactions(np.array([commit], np.uint64), np.array([5_000_000]), snapshots={0: snapshot}),
         (replace(changes, uuid=np.array(uuids, "S36")),),
-        nbytes=1000,
+        nbytes=10_000,
     )
 
 
@@ -118,14 +120,43 @@ def identities(batch: Batch) -> list[Identity]:
     return [identity for _, identity in sorted(_ordered(batch))]
 
 
-def row_places(batch: Batch) -> set[tuple[int, int, int, int | None]]:
-    """What a handler leaves of a row as it is: (batch_order, commit number, seq, place)."""
-    found: set[tuple[int, int, int, int | None]] = set()
+class KeptOfRow(NamedTuple):
+    """What a handler leaves of a row as it is."""
+
+    batch_order: int
+    commit: int
+    commit_ts: int
+    seq: int
+    place: int | None
+    op: int
+
+
+def kept_of_rows(batch: Batch) -> set[KeptOfRow]:
+    """The same of all row changes."""
+    found: set[KeptOfRow] = set()
     for changes in batch.changes:
-        commits = batch.transactions.commit[changes.tx].tolist()
+        transactions = batch.transactions
         places = [None] * len(changes) if changes.place is None else changes.place.tolist()
-        found |= set(zip(changes.batch_order.tolist(), commits, changes.seq.tolist(), places, strict=True))
+        columns = (
+            changes.batch_order.tolist(),
+            transactions.commit[changes.tx].tolist(),
+            transactions.commit_ts[changes.tx].tolist(),
+            changes.seq.tolist(),
+            places,
+            changes.op.tolist(),
+        )
+        found |= {KeptOfRow(*row) for row in zip(*columns, strict=True)}
     return found
+
+
+def counts_of_transactions(batch: Batch) -> dict[int, int]:
+    """How many changes the metadata says that a transaction has, by its commit number."""
+    found = Counter[int]()
+    if batch.transaction_metadata is not None:
+        counts = batch.transaction_metadata.counts
+        for commit, count in zip(batch.transactions.commit[counts.tx].tolist(), counts.count.tolist(), strict=True):
+            found[commit] += count
+    return dict(found)
 
 
 def check_batch(batch: Batch) -> None:
@@ -152,7 +183,7 @@ def check_batch(batch: Batch) -> None:
     assert len(set(order)) == len(order), "two changes have one batch_order"
     found = [identity for _, identity in sorted(_ordered(batch, snapshots=False))]
     assert found == sorted(set(found)), "sorted by batch_order, (commit, seq) increases and is unique"
-    assert not len(batch) or batch.nbytes > 0, "nbytes, by which queues are bounded, is 0"
+    assert not len(batch) or batch.nbytes >= batch.overhead, "nbytes, by which queues are bounded, lacks the overhead"
 
 
 def check_changes(changes: Changes, transactions: int) -> None:

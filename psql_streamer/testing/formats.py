@@ -6,16 +6,21 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
+
+from psql_streamer.cells import cells_of
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Marker, RowOp
+from psql_streamer.model import PART, Marker, RowOp
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing.batches import batch_of, mixed_batch, snapshot_batch
-
-_ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
+from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.few_sample import few_rows_batch
+from psql_streamer.testing.samples import ROWS
 
 
 class FormatContract(ABC):
@@ -24,6 +29,9 @@ class FormatContract(ABC):
     @abstractmethod
     def make_format(self) -> Format:
         """A format with its options."""
+
+    def test_making_one_does_no_io(self) -> None:
+        nothing_is_acquired(self.make_format)
 
     def test_every_kind_of_change_is_a_record(self) -> None:
         """An update that changes the key is a delete and an insert."""
@@ -59,30 +67,56 @@ class FormatContract(ABC):
 
     def test_rows_are_encoded_the_same_alone_and_together(self) -> None:
         with self._encoder() as encoder:
-            together = _bytes(encoder.encode(batch_of(_ROWS, "id")))
-            alone = _bytes(encoder.encode(batch_of(_ROWS[:1], "id")))
+            together = _bytes(encoder.encode(batch_of(ROWS, "id")))
+            alone = _bytes(encoder.encode(batch_of(ROWS[:1], "id")))
         assert together[0] == alone[0]
+
+    def test_rows_that_differ_have_values_that_differ(self) -> None:
+        """Also where the key is the same."""
+        rows = [*ROWS, {"id": 1, "note": "another note"}]
+        with self._encoder() as encoder:
+            values = encoder.encode(batch_of(rows, "id")).values.to_pylist()
+        assert len(set(values)) == len(rows), "two rows that differ have the same value"
+
+    def test_few_rows_are_written_as_they_are_by_columns(self) -> None:
+        """What Format.row_by_row promises of BatchFormat.row."""
+        few = few_rows_batch()
+        with self._encoder() as encoder:
+            one_by_one, by_columns = encoder.encode(few), encoder.encode(replace(few, changes=cells_of(few.changes)))
+        assert _bytes(one_by_one) == _bytes(by_columns)
+        assert _headers(one_by_one) == _headers(by_columns)
+
+    def test_parts_of_a_change_are_told_apart(self) -> None:
+        """In the value or in the headers, where a handler made rows of a change that are the same."""
+        batch = batch_of([ROWS[0], ROWS[0]], "id")
+        (changes,) = batch.changes
+        both = np.zeros(2, np.int64)
+        parts = replace(changes, batch_order=both, seq=both, part=np.array([(0, 2), (1, 2)], PART))
+        with self._encoder() as encoder:
+            records = encoder.encode(replace(batch, changes=(parts,)))
+        first, second = zip(records.values.to_pylist(), _headers(records), strict=True)
+        assert first != second, "nothing tells parts of a change apart: see BatchFormat.headers_of_parts"
 
     def test_rows_of_a_snapshot_are_keyed_records_that_say_what_they_are(self) -> None:
         """In the value or, where formats need them, in the headers; and the same whatever stands beside them."""
         with self._encoder() as encoder:
             alone = encoder.encode(snapshot_batch())
-            merged = encoder.encode(merge([batch_of(_ROWS, "id"), snapshot_batch(commit=2), snapshot_batch(commit=2)]))
+            merged = encoder.encode(merge([batch_of(ROWS, "id"), snapshot_batch(commit=2), snapshot_batch(commit=2)]))
         assert alone.op.tolist() == [RowOp.READ] * 2
         assert [alone.snapshot_of(at) for at in range(len(alone))] == ["first"] * 2
         assert None not in alone.keys.to_pylist() + alone.values.to_pylist()
-        assert Counter(merged.op.tolist()) == {RowOp.INSERT: len(_ROWS), RowOp.READ: 4}
-        assert [merged.snapshot_of(at) for at in range(len(merged))] == [None] * len(_ROWS) + ["first"] * 4
+        assert Counter(merged.op.tolist()) == {RowOp.INSERT: len(ROWS), RowOp.READ: 4}
+        assert [merged.snapshot_of(at) for at in range(len(merged))] == [None] * len(ROWS) + ["first"] * 4
         if "snapshot" in alone.headers:
             assert alone.headers["snapshot"].to_pylist() == [b"first"] * 2
 
     def test_a_stop_may_come_twice_and_another_batch_behind_it(self) -> None:
         made = self.make_format()
         encoder = Encoder(made, Router({}, "", "t", "messages"), {})
-        encoder.encode(batch_of(_ROWS, "id"))
+        encoder.encode(batch_of(ROWS, "id"))
         made.stop()
         made.stop()
-        encoder.encode(batch_of(_ROWS, "id"))
+        encoder.encode(batch_of(ROWS, "id"))
         made.stop()
 
     @contextmanager
@@ -100,3 +134,9 @@ def _pairs(records: Records) -> tuple[list[bytes | None], list[bytes | None]]:
 
 def _bytes(records: Records) -> list[tuple[bytes | None, bytes | None]]:
     return list(zip(*_pairs(records), strict=True))
+
+
+def _headers(records: Records) -> list[dict[str, bytes | None]]:
+    """The headers of each record."""
+    columns = {name: column.to_pylist() for name, column in records.headers.items()}
+    return [{name: column[at] for name, column in columns.items()} for at in range(len(records))]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
+from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Status
-from psql_streamer.model import Batch, SnapshotRows
-from psql_streamer.testing.batches import as_read, check_batch, empty_batch, identities, row_places
-from psql_streamer.testing.threads import call_in_a_thread
+from psql_streamer.model import Batch, Rejection, RowOp, SnapshotRows, TransactionMetadata
+from psql_streamer.testing.batches import KeptOfRow, as_read, check_batch, empty_batch, identities, kept_of_rows
+from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.contents import row_contents
+from psql_streamer.testing.samples import with_everything
+from psql_streamer.testing.stats import check_stats
+from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 
 class HandlerContract(ABC):
@@ -24,19 +30,47 @@ class HandlerContract(ABC):
     def make_batches(self) -> Sequence[Batch]:
         """Some that it can take, with changes."""
 
+    def make_unreachable_handler(self) -> Handler | None:
+        """One whose start fails: what it needs is not there. None where there is no such handler."""
+        return None
+
+    def test_making_one_does_no_io(self) -> None:
+        nothing_is_acquired(self.make_handler)
+
     def test_what_it_gives_is_what_the_model_says(self) -> None:
         with self._started() as handler:
             for batch in self.make_batches():
                 check_batch(handler.handle(batch))
 
     def test_the_position_and_the_identity_of_what_stays_are_kept(self) -> None:
+        """Also its action: but an update may stay as the delete of its old key."""
         with self._started() as handler:
             for batch in self.make_batches():
                 handled = handler.handle(batch)
                 assert handled.position == batch.position
                 assert handled.source == batch.source
                 assert set(identities(handled)) <= set(identities(batch))
-                assert row_places(handled) <= row_places(batch), "batch_order, seq, place and tx stay"
+                kept = kept_of_rows(batch)
+                allowed = kept | {_as_delete(row) for row in kept if row.op == RowOp.UPDATE}
+                assert kept_of_rows(handled) <= allowed, "batch_order, seq, place, tx, commit_ts and op stay"
+
+    def test_what_is_no_row_stays_as_it_is(self) -> None:
+        with self._started() as handler:
+            for batch in self.make_batches():
+                given = with_everything(batch)
+                _check_rest(handler.handle(given), given)
+
+    def test_a_piece_of_a_batch_stays_one(self) -> None:
+        with self._started() as handler:
+            for batch in self.make_batches():
+                for continues in (False, True):
+                    handled = handler.handle(replace(batch, continues=continues))
+                    assert handled.continues is continues, "Batch.continues stays"
+
+    def test_rows_that_are_put_aside_are_announced(self) -> None:
+        with self._started() as handler:
+            aside = [rejection for batch in self.make_batches() for rejection in handler.handle(batch).rejections]
+            assert not aside or handler.options.puts_rows_aside, "HandlerOptions.puts_rows_aside is False"
 
     def test_rows_of_a_snapshot_stay_what_they_are(self) -> None:
         snapshot = SnapshotRows("first", on_demand=True)
@@ -65,18 +99,26 @@ class HandlerContract(ABC):
         with self._started() as started:
             assert started.status().ok
             assert started.status().reason
-            dict(started.stats())
+            json.dumps(dict(started.stats()), default=str)
+            check_stats("handler", started.stats())
 
     def test_a_check_gives_findings(self) -> None:
         findings = list(self.make_handler().check())
         assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
+        """A batch that comes out behind it is what it was without it."""
         with self._started() as handler:
-            interrupting = threading.Thread(target=handler.interrupt, daemon=True)
-            interrupting.start()
-            interrupting.join(5.0)
-            assert not interrupting.is_alive()
+            batches = self.make_batches()
+            before = [handler.handle(batch) for batch in batches]
+            end_soon(handler.interrupt, "interrupt")
+            for batch, expected in zip(batches, before, strict=True):
+                try:
+                    handled = handler.handle(batch)
+                except HandlerUnavailable:
+                    continue
+                assert row_contents([handled]) == row_contents([expected]), "an interrupt changes what handle gives"
+                _check_rest(handled, expected)
 
     def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
         handler = self.make_handler()
@@ -84,6 +126,27 @@ class HandlerContract(ABC):
         with self._started() as started:
             started.stop()
             started.stop()
+
+    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
+        """As a stop of the service that comes while parts start."""
+        handler = self.make_handler()
+        end_soon(handler.interrupt, "interrupt before a start")
+        call_in_a_thread(handler.stop)
+        with self._started() as started:
+            pass
+        end_soon(started.interrupt, "interrupt behind a stop")
+
+    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
+        handler = self.make_unreachable_handler()
+        if handler is None:
+            return
+        try:
+            call_in_a_thread(handler.start)
+        except HandlerError:
+            call_in_a_thread(handler.stop)
+            call_in_a_thread(handler.stop)
+        else:
+            raise AssertionError("a start does not fail though what it needs is not there")
 
     @contextmanager
     def _started(self) -> Iterator[Handler]:
@@ -93,3 +156,31 @@ class HandlerContract(ABC):
             yield handler
         finally:
             call_in_a_thread(handler.stop)
+
+
+def _as_delete(row: KeptOfRow) -> KeptOfRow:
+    return row._replace(op=RowOp.DELETE)
+
+
+def _check_rest(handled: Batch, given: Batch) -> None:
+    """AssertionError when something of a batch that is no row's has changed."""
+    assert handled.truncates == given.truncates, "truncates stay"
+    assert handled.messages == given.messages, "messages stay"
+    assert handled.schema_changes == given.schema_changes, "schema changes stay"
+    assert handled.statements == given.statements, "statements stay"
+    assert _marks(handled.transaction_metadata) == _marks(given.transaction_metadata), "transaction metadata stays"
+    assert handled.continues is given.continues, "Batch.continues stays"
+    found, before = list(map(_about, handled.rejections)), list(map(_about, given.rejections))
+    assert found[: len(before)] == before, "what handlers before have put aside stays, and stands in front"
+
+
+def _marks(metadata: TransactionMetadata | None) -> list[list[int]]:
+    """Where transactions begin and end."""
+    if metadata is None:
+        return []
+    both = metadata.begins, metadata.ends
+    return [array.tolist() for marks in both for array in (marks.tx, marks.batch_order)]
+
+
+def _about(rejection: Rejection) -> tuple[str, str, str | None, list[int]]:
+    return rejection.rule, rejection.reason, rejection.column, rejection.changes.batch_order.tolist()

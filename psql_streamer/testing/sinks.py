@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 
-from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Finding, Sink, Status, Transaction
+from psql_streamer.errors import SinkError, SinkUnavailable
+from psql_streamer.interfaces import ConsumedOffsets, Finding, Sink, Status, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
-from psql_streamer.testing.threads import call_in_a_thread
+from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, batch_of_several, batches_with_rejections
+from psql_streamer.testing.stats import check_stats
+from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
-_ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
+_ANSWER_SECONDS = 30.0
+"""The time that a sink may take until it has seen that what it writes to is there again."""
+
+_INTERRUPTED_BATCHES = 20
+"""Batches that are written one behind the other until an interrupt ends it."""
 
 
 class SinkContract(ABC):
@@ -28,6 +37,19 @@ class SinkContract(ABC):
         """How many events are there; None where nobody can say."""
         return None
 
+    def outage(self) -> AbstractContextManager[None] | None:
+        """A time in which a sink that has been started cannot write: its writes raise SinkUnavailable. None where
+        nobody can bring that about.
+        """
+        return None
+
+    def make_unreachable_sink(self) -> Sink | None:
+        """One whose start fails: what it writes to is not there. None where there is no such sink."""
+        return None
+
+    def test_making_one_does_no_io(self) -> None:
+        nothing_is_acquired(self.make_sink)
+
     def test_a_check_changes_nothing(self) -> None:
         before = self.written()
         findings = list(self.make_sink().check())
@@ -37,9 +59,9 @@ class SinkContract(ABC):
     def test_a_batch_is_durable_when_write_returns(self) -> None:
         before = self.written()
         with self._started() as sink:
-            _write(sink, batch_of(_ROWS, "id"))
+            _write(sink, batch_of(ROWS, "id"))
             if before is not None:
-                assert self.written() == before + len(_ROWS)
+                assert self.written() == before + len(ROWS)
             assert sink.status().ok
 
     def test_batches_of_any_content_are_taken(self) -> None:
@@ -53,40 +75,124 @@ class SinkContract(ABC):
                 if before is not None and found is not None:
                     assert found >= before + rows, "a row change is no event"
 
+    def test_rows_of_all_tables_and_transactions_are_written(self) -> None:
+        before, batch = self.written(), batch_of_several()
+        with self._started() as sink:
+            _write(sink, batch)
+            if before is not None:
+                assert self.written() == before + batch.rows.rows
+
+    def test_rows_that_were_put_aside_are_counted_where_it_takes_them(self) -> None:
+        """And what is left of their batch is written."""
+        for batch in batches_with_rejections():
+            before = self.written()
+            with self._started() as sink:
+                options = sink.options
+                if not options.takes_rejected_rows or options.key_of_rejected_rows is not None:
+                    return
+                _write(sink, batch)
+                counted = sink.stats().get("dead_lettered")
+                assert counted == PUT_ASIDE_ROWS, f"stats: dead_lettered is {counted} for {PUT_ASIDE_ROWS} rows"
+                found = self.written()
+                if before is not None and found is not None:
+                    assert found >= before + batch.rows.rows
+
     def test_batches_that_it_takes_together_are_durable_when_they_are_written(self) -> None:
         before = self.written()
         with self._started() as sink:
             if type(sink).write_together is Sink.write_together:
                 assert sink.batches_at_once == 1
             elif not sink.is_transactional:
-                sink.write_together([batch_of(_ROWS, "id"), empty_batch(), batch_of(_ROWS[:2], "id")])
+                sink.write_together([batch_of(ROWS, "id"), empty_batch(), batch_of(ROWS[:2], "id")])
                 if before is not None:
-                    assert self.written() == before + len(_ROWS) + 2
+                    assert self.written() == before + len(ROWS) + 2
                 assert sink.status().ok
+
+    def test_a_transaction_has_all_its_batches_and_asks_what_was_consumed(self) -> None:
+        before, several, asked = self.written(), batch_of_several(first=2), threading.Event()
+
+        def consumed() -> Sequence[ConsumedOffsets]:
+            asked.set()
+            return ()
+
+        with self._started() as sink:
+            if not sink.is_transactional:
+                return
+            batches = [batch_of(ROWS, "id"), several, empty_batch(5), batch_of(ROWS[:2], "id", first=6)]
+            sink.write_transaction(Transaction(batches, {"db1": b'{"n": 1}'}, consumed))
+            if before is not None:
+                assert self.written() == before + sum(batch.rows.rows for batch in batches)
+        assert asked.is_set(), "Transaction.consumed was not asked"
+
+    def test_a_batch_that_could_not_be_written_is_written_when_it_comes_again(self) -> None:
+        """The same object, as the pipeline gives it."""
+        before, outage = self.written(), self.outage()
+        if outage is None:
+            return
+        with self._started() as sink:
+            write = _writing(sink, batch_of(ROWS, "id"))
+            with outage:
+                assert not _succeeds(write), "a write returns though nothing can be written"
+                status = sink.status()
+                assert not status.ok, "a status says that the last attempt failed"
+                assert status.reason
+            deadline = time.monotonic() + _ANSWER_SECONDS
+            while not _succeeds(write):
+                assert time.monotonic() < deadline, "a write fails though everything is there again"
+                time.sleep(0.1)
+            found = self.written()
+            if before is not None and found is not None:
+                assert found >= before + len(ROWS), "a write returns, and its batch is not there"
+            assert sink.status().ok
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
         assert isinstance(sink.status(), Status)
         with self._started() as started:
-            _write(started, batch_of(_ROWS, "id"))
+            _write(started, batch_of(ROWS, "id"))
             json.dumps(dict(started.stats()), default=str)
+            check_stats("sink", started.stats())
             assert started.status().reason
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
+        """What is written behind it is there, or the write has raised SinkUnavailable."""
+        before = self.written()
         with self._started() as sink:
-            interrupting = threading.Thread(target=sink.interrupt)
-            interrupting.start()
-            interrupting.join(5.0)
-            assert not interrupting.is_alive()
+            end_soon(sink.interrupt, "interrupt")
+            returned = _succeeds(_writing(sink, batch_of(ROWS, "id")))
+            found = self.written()
+            if before is not None and found is not None and returned:
+                assert found >= before + len(ROWS), "a write returns behind an interrupt, and its batch is not there"
+
+    def test_a_write_that_is_interrupted_is_durable_or_raises(self) -> None:
+        before, returned, under_way = self.written(), 0, threading.Event()
+        with self._started() as sink:
+
+            def write_on() -> None:
+                nonlocal returned
+                for number in range(_INTERRUPTED_BATCHES):
+                    _write(sink, batch_of(ROWS, "id", first=1 + number))
+                    returned += 1
+                    under_way.set()
+
+            began = time.monotonic()
+            writing = begin(write_on)
+            while not under_way.wait(0.01) and not writing.ended:
+                pass
+            time.sleep(min(1.0, (time.monotonic() - began) / 2))  # in the middle of a write that takes as long
+            end_soon(sink.interrupt, "interrupt")
             with suppress(SinkUnavailable):
-                _write(sink, batch_of(_ROWS, "id"))
+                end(writing)
+        found = self.written()
+        if before is not None and found is not None:
+            assert found >= before + returned * len(ROWS), "a write returned, and its batch is not there"
 
     def test_the_note_of_a_transaction_is_found_by_the_next_sink(self) -> None:
         with self._started() as sink:
             if not sink.is_transactional:
                 assert sink.find_note("db1") is None
                 return
-            sink.write_transaction(Transaction([batch_of(_ROWS, "id"), empty_batch(2)], {"db1": b'{"n": 1}'}))
+            sink.write_transaction(Transaction([batch_of(ROWS, "id"), empty_batch(2)], {"db1": b'{"n": 1}'}))
             sink.write_transaction(Transaction([empty_batch(3)], {"db2": b'{"n": 2}'}))
         with self._started() as sink:
             assert [json.loads(sink.find_note(source) or b"null") for source in ("db1", "db2")] == [{"n": 1}, {"n": 2}]
@@ -98,9 +204,30 @@ class SinkContract(ABC):
             started.stop()
             started.stop()
 
+    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
+        """As a stop of the service that comes while parts start."""
+        sink = self.make_sink()
+        end_soon(sink.interrupt, "interrupt before a start")
+        call_in_a_thread(sink.stop)
+        with self._started() as started:
+            pass
+        end_soon(started.interrupt, "interrupt behind a stop")
+
+    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
+        sink = self.make_unreachable_sink()
+        if sink is None:
+            return
+        try:
+            call_in_a_thread(sink.start)
+        except SinkError:
+            call_in_a_thread(sink.stop)
+            call_in_a_thread(sink.stop)
+        else:
+            raise AssertionError("a start does not fail though what it needs is not there")
+
     def _batches(self) -> Iterator[Batch]:
         yield empty_batch(1)
-        yield batch_of(_ROWS, "id", first=2)
+        yield batch_of(ROWS, "id", first=2)
         yield mixed_batch()
         yield batch_of([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
 
@@ -115,7 +242,20 @@ class SinkContract(ABC):
 
 
 def _write(sink: Sink, batch: Batch) -> None:
+    _writing(sink, batch)()
+
+
+def _writing(sink: Sink, batch: Batch) -> Callable[[], None]:
+    """Writes a batch. Called again, it gives the sink the same object."""
     if sink.is_transactional:
-        sink.write_transaction(Transaction([batch], {"db1": b"{}"}))
-    else:
-        sink.write(batch)
+        return partial(sink.write_transaction, Transaction([batch], {"db1": b"{}"}))
+    return partial(sink.write, batch)
+
+
+def _succeeds(write: Callable[[], None]) -> bool:
+    """Whether it returns, and does not raise SinkUnavailable."""
+    try:
+        write()
+    except SinkUnavailable:
+        return False
+    return True

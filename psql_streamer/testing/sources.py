@@ -6,17 +6,21 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcome
 from psql_streamer.interfaces import Finding, Severity, Source, Status
-from psql_streamer.model import Batch, Position
-from psql_streamer.testing.batches import Identity, check_batch, identities
-from psql_streamer.testing.threads import call_in_a_thread
+from psql_streamer.model import Batch, Position, Relation
+from psql_streamer.testing.batches import Identity, check_batch, counts_of_transactions, identities
+from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.contents import new_rows, row_contents
+from psql_streamer.testing.stats import check_stats
+from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
 _ANSWER_SECONDS = 30.0
 """The time that a source may take for whatever it is asked."""
@@ -36,8 +40,24 @@ class SourceContract(ABC):
         """A source that has not been started; several of the same stream may be made one after the other."""
 
     @abstractmethod
-    def make_changes(self) -> None:
-        """At least three transactions with rows, of which one has several. Called several times."""
+    def make_changes(self) -> int | None:
+        """At least three transactions with rows, of which one has several. Called several times.
+
+        How many changes it makes, truncates and messages of transactions included; None where nobody counts them.
+        """
+
+    def expected(self) -> Sequence[Mapping[str, Any]] | None:
+        """The new rows of one call of make_changes in their order, by column; columns that nobody knows beforehand may
+        be left out. Values are Arrow's, or the text forms as text. None where nobody can say.
+        """
+        return None
+
+    def make_unreachable_source(self) -> Source | None:
+        """One whose start fails: the server is not there. None where there is no such source."""
+        return None
+
+    def test_making_one_does_no_io(self) -> None:
+        nothing_is_acquired(self.make_source)
 
     def test_a_check_finds_nothing_where_start_works(self) -> None:
         source = self.make_source()
@@ -52,6 +72,8 @@ class SourceContract(ABC):
         assert all(isinstance(text, str) for pair in identity.items() for text in pair)
         assert dict(source.stream_identity()) == identity
         assert dict(self.make_source().stream_identity()) == identity
+        with self._started() as started:
+            assert dict(started.stream_identity()) == identity, "it changes with the start"
 
     def test_batches_are_what_the_model_says(self) -> None:
         with self._started() as source:
@@ -63,12 +85,25 @@ class SourceContract(ABC):
 
     def test_changes_come_in_the_order_of_their_commits_and_once(self) -> None:
         with self._started() as source:
-            self.make_changes()
+            made = [self.make_changes()]
             first = self._read(source)
-            self.make_changes()
+            made.append(self.make_changes())
             found = _all(first + self._read(source))
         assert len(found) >= 8
         assert found == sorted(set(found))
+        counted = [count for count in made if count is not None]
+        assert len(counted) < len(made) or len(found) == sum(counted), "not as many changes as were made"
+
+    def test_rows_have_their_values(self) -> None:
+        with self._started() as source:
+            self.make_changes()
+            found = new_rows(self._read(source))
+        given = [value for row in found for value in row.values() if value is not None]
+        assert given, "no new row has a value"
+        if (expected := self.expected()) is not None:
+            known = [{name: row.get(name) for name in wanted} for row, wanted in zip(found, expected, strict=False)]
+            assert known == [dict(row) for row in expected]
+            assert len(found) == len(expected), "not as many new rows as were made"
 
     def test_a_shape_is_announced_before_it_is_used(self) -> None:
         with self._started() as source:
@@ -92,18 +127,22 @@ class SourceContract(ABC):
             assert not source.has_reached(positions[0], positions[-1])
 
     def test_a_start_at_a_position_goes_on_behind_it(self) -> None:
+        """With the same changes, and what they say is the same. Their shapes are announced, or were remembered."""
         with self._started() as source:
             self.make_changes()
             batches = self._read(source)
             self.make_changes()
             batches += self._read(source)
         everything = _all(batches)
-        had = 0
-        for batch in batches:
-            had += len(identities(batch))
-            with self._started(_stored(batch.position)) as again:
-                left = _all(self._read(again, len(everything) - had)) if had < len(everything) else []
-                assert left == everything[had:], f"from {batch.position}"
+        for number in range(1, len(batches) + 1):
+            before, behind, position = batches[:number], batches[number:], batches[number - 1].position
+            had, shapes = len(_all(before)), _announced(before)
+            with self._started(_stored(position), shapes) as again:
+                left = self._read(again, len(everything) - had) if had < len(everything) else []
+            assert _all(left) == everything[had:], f"from {position}"
+            assert row_contents(left) == row_contents(behind), f"from {position}"
+            used = {changes.relation for batch in left for changes in batch.changes}
+            assert used <= shapes | _announced(left), "a shape is neither announced nor remembered"
 
     def test_it_starts_over_where_it_is_told_without_a_stop(self) -> None:
         """As the pipeline does it after a SourceUnavailable, with the same object."""
@@ -128,10 +167,39 @@ class SourceContract(ABC):
         with self._started() as source:
             self.make_changes()
             last = self._read(source)[-1].position
-            confirming = threading.Thread(target=source.confirm, args=(last,))
-            confirming.start()
-            confirming.join(1.0)
-            assert not confirming.is_alive()
+            end_soon(partial(source.confirm, last), "confirm", seconds=1.0)
+
+    def test_confirming_what_lies_behind_changes_nothing_of_what_follows(self) -> None:
+        """Positions are confirmed late, when others have been read."""
+        with self._started() as source:
+            self.make_changes()
+            first = self._read(source)
+            self.make_changes()
+            second = self._read(source)
+            if not self.reads_behind_stored_positions:  # else all of them are confirmed by now
+                end_soon(partial(source.confirm, first[-1].position), "confirm")
+            self.make_changes()
+            third = self._read(source)
+        found = _all(first + second + third)
+        assert found == sorted(set(found))
+        with self._started(_stored(second[-1].position)) as again:
+            assert _all(self._read(again, len(_all(third)))) == _all(third)
+
+    def test_what_is_said_of_transactions_is_what_was_read(self) -> None:
+        """Where a source says something of them when it is asked to."""
+        source = self.make_source()
+        source.provide_transaction_metadata()
+        try:
+            _start(source, None)
+            self.make_changes()
+            batches = self._read(source)
+        finally:
+            call_in_a_thread(source.stop)
+        changes = Counter(commit for commit, _ in _all(batches))
+        for batch in batches:
+            check_batch(batch)
+            told = counts_of_transactions(batch)
+            assert told == {commit: changes[commit] for commit in told}, "TransactionCounts: as many as were read"
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         source = self.make_source()
@@ -140,26 +208,25 @@ class SourceContract(ABC):
             _check_status(started)
             assert started.status().ok
             json.dumps(dict(started.stats()), default=str)
+            check_stats("source", started.stats())
         _check_status(started)
 
     def test_an_interrupt_ends_what_waits(self) -> None:
         with self._started() as source:
-            ended = threading.Event()
+            ended, under_way = threading.Event(), threading.Event()
 
             def read_on() -> None:
-                try:
-                    while not ended.wait(0.0):
+                with suppress(SourceUnavailable):
+                    while not ended.is_set():
+                        under_way.set()
                         source.read(1.0)
-                except SourceUnavailable:
-                    ended.set()
 
-            reading = threading.Thread(target=read_on, daemon=True)
-            reading.start()
-            time.sleep(0.2)
-            source.interrupt()
+            reading = begin(read_on)
+            under_way.wait(_ANSWER_SECONDS)
+            time.sleep(0.2)  # by now it waits
+            end_soon(source.interrupt, "interrupt")
             ended.set()
-            reading.join(10.0)
-            assert not reading.is_alive(), "a read waits on behind an interrupt"
+            end(reading, 10.0)
 
     def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
         source = self.make_source()
@@ -168,11 +235,35 @@ class SourceContract(ABC):
             started.stop()
             started.stop()
 
+    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
+        """As a stop of the service that comes while parts start."""
+        source = self.make_source()
+        end_soon(source.interrupt, "interrupt before a start")
+        call_in_a_thread(source.stop)
+        with self._started() as started:
+            pass
+        end_soon(started.interrupt, "interrupt behind a stop")
+
+    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
+        source = self.make_unreachable_source()
+        if source is None:
+            return
+        try:
+            source.stream_identity()
+            call_in_a_thread(partial(source.start, None))
+        except SourceError:
+            call_in_a_thread(source.stop)
+            call_in_a_thread(source.stop)
+        else:
+            raise AssertionError("a start does not fail though what it needs is not there")
+
     @contextmanager
-    def _started(self, position: Position | None = None) -> Iterator[Source]:
-        """As the pipeline starts it."""
+    def _started(self, position: Position | None = None, shapes: Iterable[Relation] = ()) -> Iterator[Source]:
+        """As the pipeline starts it. shapes: those that tables had at the position."""
         source = self.make_source()
         try:
+            if position is not None:
+                source.remember(shapes)
             _start(source, position)
             yield source
         finally:
@@ -213,6 +304,10 @@ def _start(source: Source, position: Position | None) -> None:
 
 def _all(batches: list[Batch]) -> list[Identity]:
     return [identity for batch in batches for identity in identities(batch)]
+
+
+def _announced(batches: Iterable[Batch]) -> set[Relation]:
+    return {change.relation for batch in batches for change in batch.schema_changes}
 
 
 def _stored(position: Position) -> Position:

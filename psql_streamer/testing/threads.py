@@ -1,4 +1,4 @@
-"""Calls as the service makes them: starts and stops have a thread of their own."""
+"""Calls as the service makes them: starts and stops have a thread of their own, and what must not wait is timed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,30 @@ from psql_streamer.bounded import Call
 _MOST_SECONDS = 120.0
 """The time that a start or a stop may take; an engine may be fetched first."""
 
+_NEVER = threading.Event()
+
 
 def call_in_a_thread(call: Callable[[], None]) -> None:
     """Call it in a new thread, and raise what it raises."""
-    made = Call(call, "contract")
-    assert made.wait(_MOST_SECONDS, threading.Event()), f"it has not ended after {_MOST_SECONDS:g} s"
-    made.result()
+    end(begin(call), _MOST_SECONDS)
+
+
+def begin(call: Callable[[], None]) -> Call[None]:
+    """Begin a call in a new thread."""
+    return Call(call, "contract")
+
+
+def end(begun: Call[None], seconds: float = _MOST_SECONDS) -> None:
+    """Wait until the call has ended, and raise what it raises; AssertionError after so many seconds."""
+    assert begun.wait(seconds, _NEVER), f"it has not ended after {seconds:g} s"
+    begun.result()
+
+
+def end_soon(call: Callable[[], None], name: str, seconds: float = 5.0) -> None:
+    """Call in a new thread what must neither wait nor raise. name: of the method, for whoever reads that it did."""
+    begun = begin(call)
+    assert begun.wait(seconds, _NEVER), f"{name} has not ended after {seconds:g} s"
+    try:
+        begun.result()
+    except Exception as error:
+        raise AssertionError(f"{name} raises {error!r}") from error

@@ -196,6 +196,11 @@ class KafkaSinkOptions(EventOptions):
         return any(_may_be(topic, read) for topic in written)
 
     @property
+    def takes_rejected_rows(self) -> bool:
+        """See SinkOptions.takes_rejected_rows."""
+        return True
+
+    @property
     def key_of_rejected_rows(self) -> str | None:
         """See SinkOptions.key_of_rejected_rows."""
         return None if self.dead_letter_topic else "deadLetterTopic"

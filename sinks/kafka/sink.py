@@ -266,7 +266,9 @@ class KafkaSink(Sink):
             self._count(one)
         count = sum(len(one.records) for one in finished)
         if self._state.ok or count:  # a batch without records says nothing of the brokers
-            self._state = Status(True, f"wrote up to {finished[-1].batch.position}")
+            last = finished[-1].batch
+            how_far = "a part of what ends at" if last.continues else "up to"
+            self._state = Status(True, f"wrote {how_far} {last.position}")
         if self._options.verbose:
             for one in finished:
                 self._log_each(one.records)

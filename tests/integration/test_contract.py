@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from psql_streamer.embedded.ports import free_ports
 from psql_streamer.events.format import Format
 from psql_streamer.interfaces import Handler, Sink, Source
 from psql_streamer.model import Batch
@@ -24,6 +25,7 @@ from tests.encoding import FORMATS, format_of
 from tests.integration.conftest import MASTER
 from tests.kafka_reader import consume
 from tests.kafka_sinks import options as kafka_options
+from tests.mock_brokers import MockBrokers
 from tests.source_at_work import source_of
 from tests.spark_changes import batch as postgres_batch
 from tests.spark_changes import shop
@@ -44,10 +46,17 @@ class TestPostgresSource(SourceContract):
     def make_source(self) -> Source:
         return source_of(self._database)
 
-    def make_changes(self) -> None:
+    def make_unreachable_source(self) -> Source:
+        return source_of(self._database, dsn=f"host=127.0.0.1 port={free_ports(1)[0]} dbname=nowhere")
+
+    def make_changes(self) -> int:
         self._database.execute("INSERT INTO t (note) SELECT 'n' FROM generate_series(1, 3)")
         self._database.execute("UPDATE t SET note = 'other' WHERE id = 1")
         self._database.execute("DELETE FROM t WHERE id = (SELECT max(id) FROM t)")
+        return 5
+
+    def expected(self) -> Sequence[Mapping[str, Any]]:
+        return [*[{"note": "n"}] * 3, {"id": "1", "note": "other"}]
 
 
 class TestSqliteSource(SourceContract):
@@ -60,8 +69,13 @@ class TestSqliteSource(SourceContract):
         section = {"type": "sqlite", "path": str(self._path), "table": "orders"}
         return SqliteSource("shop", SqliteSource.Options.model_validate(section))
 
-    def make_changes(self) -> None:
+    def make_changes(self) -> int:
         self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
+        return 4
+
+    def expected(self) -> Sequence[Mapping[str, Any]]:
+        values = ("ann", 1.5), ("bob", None), (None, 2), ("eve", 3)
+        return [{"customer": customer, "amount": amount} for customer, amount in values]
 
     def _execute(self, sql: str) -> None:
         with closing(sqlite3.connect(self._path)) as file, file:
@@ -83,8 +97,12 @@ class TestSqlSourceOfSqlite(SourceContract):
     def make_source(self) -> Source:
         return sql_source(f"sqlite:///{self._path}", "orders")
 
-    def make_changes(self) -> None:
+    def make_changes(self) -> int:
         self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
+        return 4
+
+    def expected(self) -> Sequence[Mapping[str, Any]]:
+        return [{"customer": customer} for customer in ("ann", "bob", None, "eve")]
 
     def _execute(self, sql: str) -> None:
         with closing(sqlite3.connect(self._path)) as file, file:
@@ -107,9 +125,10 @@ class TestSqlSourceOfPostgresql(SourceContract):
     def make_source(self) -> Source:
         return sql_source(url_of(self._database), "orders", "visits", batchSize=2)
 
-    def make_changes(self) -> None:
+    def make_changes(self) -> int:
         self._database.execute("INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 3)")
         self._database.execute("INSERT INTO visits SELECT 'a', nextval('visit') FROM generate_series(1, 3)")
+        return 6
 
 
 class TestSparkHandler(HandlerContract):
@@ -121,8 +140,9 @@ class TestSparkHandler(HandlerContract):
         return SparkHandler("spark", SparkOptions(master=MASTER, tables={"*": {"sql": "SELECT * FROM changes"}}))
 
     def make_batches(self) -> Sequence[Batch]:
+        batch = postgres_batch(shop())
         return [
-            replace(postgres_batch(shop()), nbytes=1000),
+            replace(batch, nbytes=batch.overhead + 1000),
             batch_of([{"id": 1, "amount": 1.5}, {"id": 2, "amount": None}], "id"),
         ]
 
@@ -147,7 +167,10 @@ class TestKafkaSink(SinkContract):
 
     def make_sink(self) -> Sink:
         section = {"topicFallback": self._events, "createTopics": {"partitions": 1, "replicationFactor": 1}}
-        return KafkaSink("k", kafka_options(self._kafka, **section))
+        return KafkaSink("k", kafka_options(self._kafka, **section, deadLetterTopic=f"{self._events}-dead"))
+
+    def make_unreachable_sink(self) -> Sink:
+        return KafkaSink("k", kafka_options(f"127.0.0.1:{free_ports(1)[0]}", timeout="500ms"))
 
     def written(self) -> int:
         return len(consume(self._kafka, [self._events]))
@@ -156,10 +179,33 @@ class TestKafkaSink(SinkContract):
 class TestTransactionalKafkaSink(TestKafkaSink):
     def make_sink(self) -> Sink:
         section = {"topicFallback": self._events, "exactlyOnce": True, "transactionalId": self._events}
-        return KafkaSink("k", kafka_options(self._kafka, **section))
+        return KafkaSink("k", kafka_options(self._kafka, **section, deadLetterTopic=f"{self._events}-dead"))
 
     def written(self) -> int:
         return len(consume(self._kafka, [self._events], isolation_level="read_committed"))
+
+
+class TestKafkaSinkOfABrokerThatGoesAway(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _brokers(self) -> Iterator[None]:
+        with MockBrokers() as brokers:
+            self._brokers = brokers
+            for topic in ("events", "dead"):
+                brokers.create(topic, 1)
+            yield
+
+    def make_sink(self) -> Sink:
+        section = {"deadLetterTopic": "dead", "timeout": "500ms", "maxAttempts": 1}
+        return KafkaSink("k", kafka_options(self._brokers.bootstrap, **section))
+
+    def written(self) -> int:
+        return len(consume(self._brokers.bootstrap, ["events"]))
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        self._brokers.take_down(1)
+        yield
+        self._brokers.bring_up(1)
 
 
 @pytest.mark.parametrize("form", FORMATS)

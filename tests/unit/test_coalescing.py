@@ -36,6 +36,9 @@ def test_a_batch_that_was_cut_has_all_its_changes_in_their_order(history: Histor
     assert flatten_all(pieces) == flatten(whole)
     assert all(len(piece) <= rows for piece in pieces)
     assert pieces[-1].position == whole.position
+    assert [piece.continues for piece in pieces] == [*[True] * (len(pieces) - 1), False]
+    assert not merge(pieces).continues
+    assert all(piece.continues for piece in cut(replace(whole, continues=True), rows))
 
 
 @given(histories(), st.integers(1, 7), st.lists(st.integers(1, 5), min_size=1))
@@ -54,6 +57,7 @@ def test_a_batch_that_is_cut_off_bit_by_bit_has_all_its_changes_in_their_order(
     assert flatten_all(heads) == flatten(whole)
     assert heads[-1].position == whole.position
     assert [flatten(piece) for head in heads for piece in cut(head, 100)] == [flatten(head) for head in heads]
+    assert [head.continues for head in heads] == [*[True] * (len(heads) - 1), False]
     assert cut_off(whole, None) == (whole, None)
 
 

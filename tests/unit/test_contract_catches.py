@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from psql_streamer import model
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity, Source
+from psql_streamer.options import SourceOptions
 from psql_streamer.testing import SourceContract
 from tests.sqlite_source import SqliteSource
 
@@ -105,6 +109,137 @@ class WarnsOfErrors(SqliteSource):
         return (Finding(Severity.WARNING, "the file had errors", "copy it"),)
 
 
+class DropsEveryFifthRow(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        (changes,) = batch.changes
+        kept = np.flatnonzero(batch.transactions.commit[changes.tx] % 5 != 0)
+        return replace(batch, changes=(changes.take(kept),))
+
+
+def with_names(batch: model.Batch, names: pa.Array) -> model.Batch:
+    """The same rows with other names."""
+    (changes,) = batch.changes
+    key, _ = changes.after.columns
+    return replace(batch, changes=(replace(changes, after=model.Image((key, names), changes.after.rows)),))
+
+
+class GivesNulls(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        (changes,) = batch.changes
+        nulls = tuple(pa.nulls(len(array), array.type) for array in changes.after.columns)
+        return replace(batch, changes=(replace(changes, after=model.Image(nulls, changes.after.rows)),))
+
+
+class GivesOtherNames(Altered):
+    alter = staticmethod(lambda batch: with_names(batch, pa.array(["nobody"] * len(batch))))
+
+
+class GivesOtherNamesAgain(SqliteSource):
+    """Where it starts at a position."""
+
+    _is_again = False
+
+    def start(self, position: model.Position | None) -> None:
+        super().start(position)
+        self._is_again = position is not None
+
+    def read(self, timeout: float) -> model.Batch | None:
+        batch = super().read(timeout)
+        return with_names(batch, pa.array(["nobody"] * len(batch))) if batch and self._is_again else batch
+
+
+class GoesBackToWhatIsConfirmed(SqliteSource):
+    def confirm(self, position: model.Position) -> None:
+        self._rowid = position.data["rowid"]
+
+
+class SkipsARowWithEachConfirm(SqliteSource):
+    def confirm(self, position: model.Position) -> None:  # noqa: ARG002
+        self._rowid += 1
+
+
+class FailsToConfirm(SqliteSource):
+    def confirm(self, position: model.Position) -> None:
+        raise RuntimeError(f"{position} is not known")
+
+
+class FailsToBeInterrupted(SqliteSource):
+    def interrupt(self) -> None:
+        if self._file is not None:
+            raise RuntimeError("it reads")
+
+
+class IsInterruptedOnlyWhenStarted(SqliteSource):
+    def interrupt(self) -> None:
+        if self._file is None:
+            raise RuntimeError("it is not started")
+
+
+class IsAnotherStreamOnceStarted(SqliteSource):
+    def stream_identity(self) -> Mapping[str, str]:
+        return {**super().stream_identity(), "started": str(self._file is not None)}
+
+
+class CountsNoObjects(Altered):
+    alter = staticmethod(lambda batch: replace(batch, nbytes=100))
+
+
+class CannotRemember(SqliteSource):
+    def remember(self, relations: Iterable[model.Relation]) -> None:
+        raise AssertionError(f"{len(list(relations))} shapes come before the start")
+
+
+class NumbersShapesAnew(SqliteSource):
+    """Behind a position, without a word."""
+
+    def start(self, position: model.Position | None) -> None:
+        super().start(position)
+        self._told = position is not None
+        self._table = replace(self._table, version=2 if position else 1)
+
+
+class MiscountsTransactions(SqliteSource):
+    _counts = False
+
+    def provide_transaction_metadata(self) -> None:
+        self._counts = True
+
+    def read(self, timeout: float) -> model.Batch | None:
+        batch = super().read(timeout)
+        if batch is None or not self._counts:
+            return batch
+        tx = np.arange(len(batch.transactions), dtype=np.int32)
+        marks = model.TransactionMarks(tx, tx.astype(np.int64))
+        counts = model.TransactionCounts(tx, np.zeros(len(tx), np.int64), np.full(len(tx), 2), (self._table,))
+        return replace(batch, transaction_metadata=model.TransactionMetadata(marks, marks, counts))
+
+
+class OpensAFileWhenItIsMade(SqliteSource):
+    def __init__(self, name: str, options: SourceOptions) -> None:
+        super().__init__(name, options)
+        self._held = os.open(__file__, os.O_RDONLY)
+
+
+class CountsInWords(SqliteSource):
+    def stats(self) -> model.Stats:
+        return {"rows": "many"}
+
+
+class StopsOnlyWhatItStarted(SqliteSource):
+    def stop(self) -> None:
+        assert self._file is not None, "it is not started"
+        super().stop()
+
+
+class StartsWithoutItsFile(SqliteSource):
+    def start(self, position: model.Position | None) -> None:
+        with suppress(SourceUnavailable):
+            super().start(position)
+
+
+CONFIRMED_BEHIND = SourceContract.test_confirming_what_lies_behind_changes_nothing_of_what_follows
 BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     LosesOne: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
     RepeatsOne: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
@@ -117,6 +252,24 @@ BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     FindsWhatIsNoFinding: SourceContract.test_a_check_finds_nothing_where_start_works,
     FindsSomethingWrong: SourceContract.test_a_check_finds_nothing_where_start_works,
     WaitsOnTheNetwork: SourceContract.test_confirming_does_not_wait_and_comes_from_another_thread,
+    DropsEveryFifthRow: SourceContract.test_changes_come_in_the_order_of_their_commits_and_once,
+    GivesNulls: SourceContract.test_rows_have_their_values,
+    GivesOtherNames: SourceContract.test_rows_have_their_values,
+    GivesOtherNamesAgain: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
+    CannotRemember: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
+    NumbersShapesAnew: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
+    GoesBackToWhatIsConfirmed: CONFIRMED_BEHIND,
+    SkipsARowWithEachConfirm: CONFIRMED_BEHIND,
+    FailsToConfirm: SourceContract.test_confirming_does_not_wait_and_comes_from_another_thread,
+    FailsToBeInterrupted: SourceContract.test_an_interrupt_ends_what_waits,
+    IsInterruptedOnlyWhenStarted: SourceContract.test_an_interrupt_may_come_before_a_start_and_behind_a_stop,
+    IsAnotherStreamOnceStarted: SourceContract.test_a_stream_has_an_identity_that_stays,
+    CountsNoObjects: SourceContract.test_batches_are_what_the_model_says,
+    MiscountsTransactions: SourceContract.test_what_is_said_of_transactions_is_what_was_read,
+    OpensAFileWhenItIsMade: SourceContract.test_making_one_does_no_io,
+    CountsInWords: SourceContract.test_it_says_at_any_time_how_it_is,
+    StopsOnlyWhatItStarted: SourceContract.test_a_stop_may_come_behind_a_start_that_failed,
+    StartsWithoutItsFile: SourceContract.test_a_stop_may_come_behind_a_start_that_failed,
 }
 
 
@@ -137,8 +290,16 @@ def contract_of(source: type[SqliteSource], tmp_path: Path) -> SourceContract:
         def make_source(self) -> Source:
             return source("shop", source.Options(type="sqlite", path=str(path), table="orders"))
 
-        def make_changes(self) -> None:
+        def make_unreachable_source(self) -> Source:
+            away = str(tmp_path / "away" / "shop.sqlite")
+            return source("shop", source.Options(type="sqlite", path=away, table="orders"))
+
+        def make_changes(self) -> int:
             execute("INSERT INTO orders (customer) VALUES ('ann'), ('bob'), ('eve'), (NULL)")
+            return 4
+
+        def expected(self) -> list[dict[str, str | None]]:
+            return [{"customer": name} for name in ("ann", "bob", "eve", None)]
 
     def execute(sql: str) -> None:
         with closing(sqlite3.connect(path)) as file, file:

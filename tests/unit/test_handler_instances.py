@@ -19,3 +19,8 @@ def test_numbers_of_a_handler_are_those_of_all_its_instances() -> None:
     one = {"rows": 3, "dead_lettered": 0, "engine": "local", "executors": 2}
     told = sum_by_name([{"handler.spark": one}, {"handler.spark": {**one, "rows": 4}}, {"handler.own": {}}])
     assert told == {"handler.spark": {**one, "rows": 7}, "handler.own": {}}
+
+
+def test_what_is_a_number_in_one_instance_and_none_in_another_is_the_last_ones() -> None:
+    told = sum_by_name([{"handler.own": {"rows": "many"}}, {"handler.own": {"rows": 4}}])
+    assert told == {"handler.own": {"rows": 4}}

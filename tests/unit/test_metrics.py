@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Status
+from psql_streamer.interfaces import Handler, Sink, Source, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
+from psql_streamer.metrics.reserved_stats import RESERVED_STATS
 from psql_streamer.model import (
     NO_TRANSACTIONS,
     POSTGRESQL,
@@ -294,6 +296,43 @@ def test_parts_are_read_at_every_scrape() -> None:
         ("plain", ""): 6,
     }
     assert found["up"] == {("source.db1",): 1, ("sink.kafka1",): 0, ("store",): 1}
+
+
+STRANGE = {
+    "source.own": {
+        "partitions": 4,
+        "cursors": "9",
+        "rows": "many",
+        "lag_bytes": None,
+        "server_lsn": "0/1",
+        "polls": 10**400,
+        "reconnects": 3,
+    },
+    "source.other": {"partitions": {"a[0]": "far", 7: 1, "b[1]": 2}, "cursors": {"orders": 10**400, 7: 1, "visits": 3}},
+    "handler.own": {"lookups": 3, "rows": 5},
+    "handler.other": {"lookups": {"a": 4, "b": {"rows": "all", "bytes": 9}}},
+    "sink.own": {"events": ["a", "b"], "skipped": "some", "nulled": {"column": "x", "other": 1}},
+}
+
+
+def test_values_of_another_type_are_left_out_and_the_rest_is_shown() -> None:
+    metrics = Metrics()
+    metrics.watch(Running({}, STRANGE))
+    found = samples(metrics)
+    assert found["reconnects_total"] == {("own",): 3}
+    assert found["partition_lag_records"] == {("1", "other", "b"): 2}
+    assert found["cursor"] == {("other", "visits"): 3}
+    assert found["handler_rows_total"] == {("own",): 5}
+    assert found["lookup_bytes"] == {("other", "b"): 9}
+    assert found["sink_nulled_total"] == {("other", "own"): 1}
+    for name in ("source_rows_total", "source_polls_total", "position_lsn", "sink_events_total", "sink_skipped_total"):
+        assert name not in found
+
+
+@pytest.mark.parametrize(("kind", "part"), [("source", Source), ("handler", Handler), ("sink", Sink)])
+def test_the_contract_names_every_key_of_stats_that_metrics_read(kind: str, part: type[Any]) -> None:
+    described = set(re.findall(r"\w+", part.stats.__doc__ or ""))
+    assert set(RESERVED_STATS[kind]) <= described
 
 
 def test_a_source_that_never_connected_has_no_positions() -> None:

@@ -1,0 +1,188 @@
+"""The contract's tests of handlers fail for one that breaks its promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psql_streamer import model
+from psql_streamer.interfaces import Finding, Handler
+from psql_streamer.options import HandlerOptions
+from psql_streamer.testing import HandlerContract, batch_of
+from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing.samples import ROWS
+
+
+class Passes(Handler):
+    """Gives batches as they are, but for what a function alters of their changes."""
+
+    Options = HandlerOptions
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return changes
+
+    def handle(self, batch: model.Batch) -> model.Batch:
+        return replace(batch, changes=tuple(map(self.alter, batch.changes)))
+
+
+class MovesPlaces(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, place=np.arange(len(changes), dtype=np.uint64) + 500)
+
+
+class MovesRows(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, batch_order=changes.batch_order + 100)
+
+
+class NumbersAnew(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, seq=changes.seq + 100)
+
+
+class GoesFurther(Passes):
+    def handle(self, batch: model.Batch) -> model.Batch:
+        return replace(batch, position=model.Position({"commit": 99}, "99"))
+
+
+class MakesAllInserts(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        rows = np.flatnonzero(changes.op == model.RowOp.READ)
+        op = changes.op.copy()
+        op[rows] = model.RowOp.INSERT
+        return replace(changes, op=op)
+
+
+class MovesTime(Passes):
+    def handle(self, batch: model.Batch) -> model.Batch:
+        of = batch.transactions
+        return replace(batch, transactions=replace(of, commit_ts=of.commit_ts + 1))
+
+
+class Leaves(Passes):
+    """Makes a new batch, and leaves something out."""
+
+    left_out: str
+
+    def handle(self, batch: model.Batch) -> model.Batch:
+        default = next(one.default for one in fields(model.Batch) if one.name == self.left_out)
+        return replace(batch, **{self.left_out: default})
+
+
+class LeavesOutTruncates(Leaves):
+    left_out = "truncates"
+
+
+class LeavesOutMessages(Leaves):
+    left_out = "messages"
+
+
+class LeavesOutSchemaChanges(Leaves):
+    left_out = "schema_changes"
+
+
+class LeavesOutStatements(Leaves):
+    left_out = "statements"
+
+
+class LeavesOutMetadata(Leaves):
+    left_out = "transaction_metadata"
+
+
+class LeavesOutRejections(Leaves):
+    left_out = "rejections"
+
+
+class EndsPieces(Leaves):
+    left_out = "continues"
+
+
+class PutsAsideWithoutAWord(Passes):
+    def handle(self, batch: model.Batch) -> model.Batch:
+        aside = tuple(model.Rejection(changes, "why", None, "a rule") for changes in batch.changes)
+        return replace(batch, changes=(), rejections=(*batch.rejections, *aside))
+
+
+class GivesNothingOnceInterrupted(Passes):
+    _interrupted = False
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+
+    def handle(self, batch: model.Batch) -> model.Batch:
+        return replace(batch, changes=()) if self._interrupted else batch
+
+
+class FailsToBeInterrupted(Passes):
+    def interrupt(self) -> None:
+        raise RuntimeError("there is nothing to interrupt")
+
+
+class HasLookupsInANumber(Passes):
+    def stats(self) -> model.Stats:
+        return {"lookups": 3}
+
+
+class HangsWhenInterrupted(Passes):
+    def interrupt(self) -> None:
+        time.sleep(30)
+
+
+class ChecksWithoutFindings(Passes):
+    def check(self) -> Iterable[Finding]:
+        return ("all is well",)  # type: ignore[return-value]
+
+
+KEEPS_THE_REST = HandlerContract.test_what_is_no_row_stays_as_it_is
+KEEPS_IDENTITY = HandlerContract.test_the_position_and_the_identity_of_what_stays_are_kept
+HANDLERS: dict[type[Handler], Callable[[Any], None]] = {
+    MovesPlaces: KEEPS_IDENTITY,
+    MovesRows: KEEPS_IDENTITY,
+    NumbersAnew: KEEPS_IDENTITY,
+    GoesFurther: KEEPS_IDENTITY,
+    MakesAllInserts: KEEPS_IDENTITY,
+    MovesTime: KEEPS_IDENTITY,
+    LeavesOutTruncates: KEEPS_THE_REST,
+    LeavesOutMessages: KEEPS_THE_REST,
+    LeavesOutSchemaChanges: KEEPS_THE_REST,
+    LeavesOutStatements: KEEPS_THE_REST,
+    LeavesOutMetadata: KEEPS_THE_REST,
+    LeavesOutRejections: KEEPS_THE_REST,
+    EndsPieces: HandlerContract.test_a_piece_of_a_batch_stays_one,
+    PutsAsideWithoutAWord: HandlerContract.test_rows_that_are_put_aside_are_announced,
+    HasLookupsInANumber: HandlerContract.test_it_says_at_any_time_how_it_is,
+    HangsWhenInterrupted: HandlerContract.test_an_interrupt_comes_from_another_thread_and_does_not_wait,
+    GivesNothingOnceInterrupted: HandlerContract.test_an_interrupt_comes_from_another_thread_and_does_not_wait,
+    FailsToBeInterrupted: HandlerContract.test_an_interrupt_may_come_before_a_start_and_behind_a_stop,
+    ChecksWithoutFindings: HandlerContract.test_a_check_gives_findings,
+}
+
+
+class HandlerTests(HandlerContract):
+    def __init__(self, handler: type[Handler]) -> None:
+        self._handler = handler
+
+    def make_handler(self) -> Handler:
+        return self._handler("own", HandlerOptions())
+
+    def make_batches(self) -> Sequence[model.Batch]:
+        return [batch_of(ROWS, "id"), mixed_batch()]
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)
+def test_a_handler_that_breaks_its_promise_is_caught(handler: type[Handler]) -> None:
+    HANDLERS[handler](HandlerTests(Passes))
+    with pytest.raises(AssertionError):
+        HANDLERS[handler](HandlerTests(handler))
