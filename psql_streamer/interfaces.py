@@ -348,7 +348,8 @@ class Source(ABC):
         """Counters for /stats, by names of the source's own. What metrics show of them is in docs/operations.md.
 
         Names that metrics read; a value of another type is in /stats alone. Numbers: lag_bytes, lag_records,
-        keys_in_doubt, cascaded_tables, tombstones, tombstone_deletes, unknown_tombstones, headers_left_out, dead_lettered,
+        keys_in_doubt, cascaded_tables, tombstones, tombstone_deletes, unknown_tombstones, headers_left_out,
+        dead_lettered,
         registry_lookups, registry_failures, rebalances, reconnects, rows, polls, unsettled_rows, last_row_age_seconds,
         server_lsn, received_lsn, stored_lsn, confirmed_lsn. By names: cursors (table -> the last key), partitions
         (`topic[0]` -> records behind). The service has stored_position, batches_in_flight and snapshots.
