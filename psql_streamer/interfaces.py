@@ -113,6 +113,17 @@ class TransactionWriter:
     cluster: str
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsRead:
+    """Topics that a source reads, for sinks that may write them. cluster: the id of their brokers' cluster. names: as
+    options have them; one that begins with ^ is a regular expression. ids: of topics that exist, as brokers gave them.
+    """
+
+    cluster: str
+    names: Sequence[str]
+    ids: Mapping[str, str]
+
+
 Published: TypeAlias = Mapping[str, Sequence[Relation]]
 """Source name -> the tables that it would stream now; a source that cannot say is not in it."""
 
@@ -179,6 +190,10 @@ class Source(ABC):
 
         May connect. Called before `start`, so that a configuration that fits no table is found at once.
         """
+        return None
+
+    def topics_read(self) -> TopicsRead | None:
+        """The topics that it reads; None for a source of another kind. Asked behind `stream_identity`."""
         return None
 
     def remember(self, relations: Iterable[Relation]) -> None:
@@ -333,7 +348,8 @@ class Source(ABC):
         """Counters for /stats, by names of the source's own. What metrics show of them is in docs/operations.md.
 
         Names that metrics read; a value of another type is in /stats alone. Numbers: lag_bytes, lag_records,
-        keys_in_doubt, tombstones, tombstone_deletes, unknown_tombstones, headers_left_out, dead_lettered,
+        keys_in_doubt, cascaded_tables, tombstones, tombstone_deletes, unknown_tombstones, headers_left_out,
+        dead_lettered,
         registry_lookups, registry_failures, rebalances, reconnects, rows, polls, unsettled_rows, last_row_age_seconds,
         server_lsn, received_lsn, stored_lsn, confirmed_lsn. By names: cursors (table -> the last key), partitions
         (`topic[0]` -> records behind). The service has stored_position, batches_in_flight and snapshots.
@@ -549,6 +565,13 @@ class Sink(ABC):
         Called behind `start`, before the first batch.
         """
         return None
+
+    def find_circle(self, read: TopicsRead) -> str:  # noqa: ARG002 - for sinks that write topics
+        """The name of a topic that it may write, among those that its source reads; empty where there is none.
+
+        May ask the server, also without `start`.
+        """
+        return ""
 
     @abstractmethod
     def interrupt(self) -> None:

@@ -14,9 +14,10 @@ from psql_streamer.api.listening import listen
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.circles import find_circles
 from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
-from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source
+from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source, TopicsRead
 from psql_streamer.model import Relation
 from psql_streamer.option_secrets import secrets_in
 from psql_streamer.options import PartOptions, SourceOptions
@@ -45,11 +46,12 @@ class Report:
 def check(config: Config) -> Iterator[Report]:
     """The reports on the store, the sources, the handlers and the sinks, in this order, each when it is ready."""
     published: dict[str, Sequence[Relation]] = {}
+    read: dict[str, TopicsRead | None] = {}
     store = _StoreCheck(config)
     yield _report("store", None, store.look)
     yield _report("http", None, partial(_check_http, config.http, store.holder))
     for name, source in config.sources.items():
-        look = partial(_check_source, source, store.records.get(name), published)
+        look = partial(_check_source, source, store.records.get(name), published, read)
         yield _report(f"source.{name}", source.options, look)
     parts = {name: source.build() for name, source in config.sources.items()}
     sinks = [(sink.build(), config.build_handlers(name)) for name, sink in config.sinks.items()]
@@ -59,7 +61,8 @@ def check(config: Config) -> Iterator[Report]:
         alone = [(sink, [own for own in of_sink if own.name == name]) for sink, of_sink in sinks]
         yield _report(f"handler.{name}", handler.options, partial(_check_handler, name, alone, published))
     for sink, _ in sinks:
-        yield _report(f"sink.{sink.name}", sink.options, partial(_check_sink, sink, published))
+        look = partial(_check_sink, sink, published, read, config.allows_circles)
+        yield _report(f"sink.{sink.name}", sink.options, look)
 
 
 def _report(part: str, options: PartOptions | None, look: Callable[[], Iterable[Finding]]) -> Report:
@@ -117,15 +120,20 @@ def _check_http(address: HttpAddress, holder: int) -> Iterator[Finding]:
 
 
 def _check_source(
-    source: Part[Source, SourceOptions], record: StoredPosition | None, published: dict[str, Sequence[Relation]]
+    source: Part[Source, SourceOptions],
+    record: StoredPosition | None,
+    published: dict[str, Sequence[Relation]],
+    read: dict[str, TopicsRead | None],
 ) -> Iterator[Finding]:
-    """Its findings; what it publishes goes into `published`, unless it does not work anyway."""
+    """Its findings; what it publishes and reads goes into the last two, unless it does not work anyway."""
     part = source.build()
     findings: list[Finding] = []
     yield from _noted(part.check(), findings)
     if not _work(findings):
         return
-    resume = choose_position(part, record, part.stream_identity())
+    identity = part.stream_identity()
+    read[source.name] = part.topics_read()
+    resume = choose_position(part, record, identity)
     yield from part.check_position(resume.position)
     if (tables := part.published()) is not None:
         published[source.name] = tables
@@ -146,8 +154,13 @@ def _check_handler(
                 handler.stop()
 
 
-def _check_sink(sink: Sink, published: Published) -> Iterator[Finding]:
-    yield from sink.check()
+def _check_sink(
+    sink: Sink, published: Published, read: Mapping[str, TopicsRead | None], allows_circles: bool
+) -> Iterator[Finding]:
+    findings: list[Finding] = []
+    yield from _noted(sink.check(), findings)
+    for source in sink.options.sources if _work(findings) else ():
+        yield from (found for _, found in find_circles([sink], source, read.get(source), allows_circles))
     yield from _reviewed(f"sink.{sink.name}", [(sink, ())], published)
 
 

@@ -82,6 +82,7 @@ class _Loader:
             handlers=_valid(handlers),
             sinks=_valid(sinks),
             warnings=tuple(self._warnings),
+            allows_circles=self._is_of_go_service,
         )
 
     def _tables(self, kind: Kind) -> dict[str, dict[str, Any]]:

@@ -121,7 +121,8 @@ class Config:
     metric_tables: how many tables have metrics of their own.
     http_token: what requests that change something must know; None where anybody may ask.
     sources, sinks: by name, in the file's order. handlers: by name, those that a sink asks for (never passthrough).
-    warnings: settings that do not do what one may expect of them.
+    warnings: settings that do not do what one may expect of them. allows_circles: whether a sink may write what its
+    source reads, as the Go service lets it.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Config:
     handlers: Mapping[str, Part[Handler, HandlerOptions]]
     sinks: Mapping[str, Part[Sink, SinkOptions]]
     warnings: tuple[str, ...] = ()
+    allows_circles: bool = False
     http_token: str | None = field(default=None, repr=False)
 
     def handler_names(self, sink: str) -> tuple[str, ...]:

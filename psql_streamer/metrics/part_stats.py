@@ -35,6 +35,13 @@ PART_STATS = (
         "Cases in which the primary key of rows of a table with REPLICA IDENTITY FULL is not certain.",
     ),
     PartStat(
+        "source",
+        "cascaded_tables",
+        GaugeMetricFamily,
+        "cascaded_tables",
+        "Tables whose rows foreign keys change without the binary log.",
+    ),
+    PartStat(
         "source", "lag_records", GaugeMetricFamily, "lag_records", "Records between a group and its topics' ends."
     ),
     PartStat(

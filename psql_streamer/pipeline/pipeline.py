@@ -253,7 +253,9 @@ class Pipeline(Service):
         part = self._config.sources[name].build()
         if any(sink.part.wants_transaction_metadata for sink in sinks):
             part.provide_transaction_metadata()
-        return SourceRunner(part, sinks, self._store, metrics, self._lifecycle, self._checkpointer.wake)
+        return SourceRunner(
+            part, sinks, self._store, metrics, self._lifecycle, self._checkpointer.wake, self._config.allows_circles
+        )
 
     def _attach_handlers(self) -> None:
         """Handlers may read tables of all sources, also of those that are not started."""

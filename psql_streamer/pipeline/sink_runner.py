@@ -14,7 +14,7 @@ from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS, 
 from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import Batch, SourceInfo, Stats
+from psql_streamer.model import Batch, Stats
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.item import Item
@@ -282,8 +282,16 @@ def _merged(items: Sequence[Item]) -> Item:
 
 
 def _joined(items: Sequence[Item]) -> Sequence[Item]:
-    """One item a source: those of one source stay in their order."""
-    by_origin: dict[SourceInfo, list[Item]] = {}
+    """Those of one source that stand behind one another are one. They stay in their order, whatever their origins are:
+    a source gives batches of several where it reads what several servers wrote.
+    """
+    runs: list[list[Item]] = []
+    last: dict[str, list[Item]] = {}
     for item in items:
-        by_origin.setdefault(item.batch.source, []).append(item)
-    return [_merged(of_source) for of_source in by_origin.values()]
+        origin = item.batch.source
+        run = last.get(origin.name)
+        if run is None or run[0].batch.source != origin:
+            run = last[origin.name] = []
+            runs.append(run)
+        run.append(item)
+    return [_merged(run) for run in runs]

@@ -15,7 +15,9 @@ from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
-from psql_streamer.interfaces import Handler, Source, Status
+from psql_streamer.circles import find_circles
+from psql_streamer.errors import SourceRefused
+from psql_streamer.interfaces import Handler, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.item import Item
@@ -42,7 +44,8 @@ log = logging.getLogger("psql_streamer.pipeline")
 class SourceRunner:
     """Reads batches, numbers them, puts each into the queue of every sink; stores and confirms what is durable.
 
-    on_durable: called when a batch became durable in one more sink, from that sink's thread.
+    on_durable: called when a batch became durable in one more sink, from that sink's thread. allows_circles: whether a
+    sink may write what the source reads.
     snapshots: what is asked of the source's snapshots.
     """
 
@@ -54,6 +57,7 @@ class SourceRunner:
         metrics: Metrics,
         lifecycle: Lifecycle,
         on_durable: Callable[[], None],
+        allows_circles: bool = False,
     ) -> None:
         self.name = f"source.{part.name}"
         self.part = part
@@ -62,6 +66,7 @@ class SourceRunner:
         self._metrics = metrics
         self._lifecycle = lifecycle
         self._on_durable = on_durable
+        self._allows_circles = allows_circles
         self._tracker = Tracker()
         self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the number of its batch
         self._lock = threading.Condition()
@@ -241,6 +246,7 @@ class SourceRunner:
 
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""
+        self._refuse_circles()
         for sink in self._sinks:
             if (writer := sink.part.find_writer()) is not None:
                 self.part.serve_transactions(writer)
@@ -265,6 +271,14 @@ class SourceRunner:
             self._notes.begin_lineage()
             self._store.put(self.part.name, self._record(resume.position, 0))
             self._stored = resume.position
+
+    def _refuse_circles(self) -> None:
+        """SourceRefused when a sink may write what the source reads."""
+        parts = [sink.part for sink in self._sinks]
+        for sink, found in find_circles(parts, self.part.name, self.part.topics_read(), self._allows_circles):
+            if found.severity is Severity.ERROR:
+                raise SourceRefused(f"sink.{sink.name} {found.problem}", found.remedy)
+            log.warning("sink.%s %s: %s", sink.name, found.problem, found.remedy)
 
     def _handlers(self) -> Iterator[Handler]:
         return (handler for sink in self._sinks for handler in sink.handlers)

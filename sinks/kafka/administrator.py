@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -70,6 +71,36 @@ class Administrator:
             if allowed and operation not in allowed:
                 mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
                 yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
+
+    def find_forbidden_group(self, group: str, refused: Mapping[int, str]) -> Iterator[Finding]:
+        """Whether a consumer group may not be joined, which is not tried. refused: what to do about errors that stay.
+        Others are left to whoever asks for the group's offsets.
+        """
+        described = self.client.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=self.timeout
+        )
+        try:
+            allowed = described[group].result().authorized_operations
+        except KafkaException as error:
+            said: KafkaError = error.args[0]
+            if said.code() in refused:
+                yield Finding(Severity.ERROR, f'group "{group}": {said.str()}', refused[said.code()])
+            return
+        if allowed and AclOperation.READ not in allowed:
+            server = f"--bootstrap-server {self._hosts[0]}"
+            mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Read --group {group}"
+            yield Finding(Severity.ERROR, f'no permission to read in group "{group}"', mend)
+
+    def find_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """The ids that topics got when they were made, of those that exist and may be described."""
+        if not topics:
+            return {}
+        found = {}
+        described = self.client.describe_topics(TopicCollection(list(topics)), request_timeout=self.timeout)
+        for topic, future in described.items():
+            with suppress(KafkaException):
+                found[topic] = str(future.result().topic_id)
+        return found
 
     def find_broker_setting(self, cluster: ClusterMetadata, name: str) -> str | None:
         """What the brokers have set; None if it may not be seen. cluster: what list_topics gave."""

@@ -38,6 +38,12 @@ def _host_and_port(host: str) -> str:
     return host
 
 
+def same_form(host: str) -> str:
+    """A broker's address, in one form for all spellings of it."""
+    name, _, port = host.rpartition(":")
+    return f"{name.lower()}:{int(port)}"
+
+
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("names a handler twice")
@@ -169,10 +175,12 @@ class KafkaSinkOptions(EventOptions):
             yield f'positionTopic "{self.position_topic_name}"'
 
     def may_write(self, place: str) -> bool:
-        """See SinkOptions.may_write. A source's topic that begins with ^ is a regular expression."""
+        """See SinkOptions.may_write."""
         host, _, read = place.partition("/")
-        if host not in self.hosts:
-            return False
+        return same_form(host) in map(same_form, self.hosts) and self.may_write_to(read)
+
+    def may_write_to(self, read: str) -> bool:
+        """Whether events may go to a topic that some source reads; one that begins with ^ is a regular expression."""
         given = (
             *self.mapped_topics(),
             self.topic_fallback,

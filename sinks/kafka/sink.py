@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.binary_columns import nbytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
@@ -21,6 +21,7 @@ from psql_streamer.interfaces import (
     Published,
     Sink,
     Status,
+    TopicsRead,
     Transaction,
     TransactionWriter,
 )
@@ -41,6 +42,9 @@ from sinks.kafka.transactions import Transactions
 
 _MOST_NAMES = 2000
 """Tables, and columns, that are counted by themselves."""
+
+_MOST_IDS = 10
+"""Topics whose ids are compared to know whether two clusters are one. One would do, if nobody deleted it meanwhile."""
 
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
 _NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: Kafka does not allow the topic that messageTopic makes of it'
@@ -157,15 +161,23 @@ class KafkaSink(Sink):
 
     def find_writer(self) -> TransactionWriter | None:
         """See Sink.find_writer. Raises as `start` does."""
-        options = self._options
-        if not options.exactly_once:
+        if not self._options.exactly_once:
             return None
-        administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
-        try:
-            cluster = administrator.list_topics().cluster_id
-        except KafkaException as error:
-            raise sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
-        return TransactionWriter(options.transactional_id, str(cluster))
+        _, cluster = self._ask()
+        return TransactionWriter(self._options.transactional_id, str(cluster.cluster_id))
+
+    def find_circle(self, read: TopicsRead) -> str:
+        """See Sink.find_circle. Raises as `start` does."""
+        written = next(filter(self._options.may_write_to, read.names), "")
+        if not written:
+            return ""
+        administrator, cluster = self._ask()
+        if str(cluster.cluster_id) != read.cluster:
+            return ""
+        # Clusters that were set up alike may have one id. Their topics have not.
+        common = sorted(read.ids.keys() & cluster.topics.keys())[:_MOST_IDS]
+        ids = administrator.find_ids(common)
+        return "" if any(read.ids[topic] != one for topic, one in ids.items()) else written
 
     def interrupt(self) -> None:
         """See Sink.interrupt."""
@@ -203,6 +215,15 @@ class KafkaSink(Sink):
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
         self._debug = on
+
+    def _ask(self) -> tuple[Administrator, ClusterMetadata]:
+        """Whoever asks the brokers, and what they show. Raises SinkError."""
+        options = self._options
+        administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
+        try:
+            return administrator, administrator.list_topics()
+        except KafkaException as error:
+            raise sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
 
     def _make_delivery(self) -> Delivery:
         options, settings = self._options, self._options.properties()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
@@ -18,21 +18,29 @@ from sources.kafka.subscribed import subscribed
 class Beginnings:
     """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
     their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none, and
-    where committing says so.
+    where committing says so. there: topics that existed when the source first looked; startAt is about them.
     """
 
-    def __init__(self, options: KafkaSourceOptions, reached: Offsets, in_flight: bool, committing: Committing) -> None:
+    def __init__(
+        self,
+        options: KafkaSourceOptions,
+        reached: Offsets,
+        in_flight: bool,
+        committing: Committing,
+        there: Collection[str],
+    ) -> None:
         self.in_flight = in_flight
         self._committing = committing
         self._options = options
         self._reached = dict(reached)
+        self._there = there
 
     def begin(self, consumer: Consumer) -> Sequence[TopicPartition]:
         """Where startAt wants the partitions of all topics when the group reads the first time, to be committed.
 
-        Those of other members as well: a partition, or a topic of a pattern, that has no offset later is new, and read
-        from its beginning. So are those that a startAt of offsets does not name. None for "earliest", which is the same
-        for both, and where a position was stored.
+        Those of other members as well: a partition, or a topic, that has no offset later is new, and read from its
+        beginning. So are topics that were made since the source first looked, and those that a startAt of offsets does
+        not name. None for "earliest", which is the same for both, and where a position was stored.
         """
         options = self._options
         if options.start_at == "earliest" or self._reached:
@@ -98,6 +106,8 @@ class Beginnings:
 
     def _offset_of_start(self, consumer: Consumer, partition: TopicPartition) -> int:
         start_at, timeout = self._options.start_at, self._options.timeout
+        if partition.topic not in self._there:
+            return int(consumer.get_watermark_offsets(partition, timeout=timeout)[0])
         if isinstance(start_at, datetime):
             sought = TopicPartition(partition.topic, partition.partition, int(start_at.timestamp() * 1000))
             (found,) = consumer.offsets_for_times([sought], timeout=timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -18,13 +18,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
     TopicMetadata,
 )
 
+from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
-from sources.kafka.offsets import Partition
+from sources.kafka.offsets import Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import PATTERN_MARK, subscribed
+from sources.kafka.same_topics import made_anew, remedy_for_made_anew
+from sources.kafka.subscribed import PATTERN_MARK, describe, subscribed, topic_ids, unmatched
 
 
 def make_administrator(options: KafkaSourceOptions) -> Administrator:
@@ -33,7 +35,7 @@ def make_administrator(options: KafkaSourceOptions) -> Administrator:
 
 
 def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
-    """Findings about the schema registry, the brokers, the topics, and the group's offsets."""
+    """Findings about the schema registry, the brokers, the topics, and the group and its offsets."""
     if options.registry is not None:
         from psql_streamer.registry.checking import find_problems
 
@@ -51,16 +53,59 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         if topic.startswith(PATTERN_MARK):
             there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
-            yield Finding(Severity.ERROR, f'topic "{topic}" does not exist, or may not be described', NOT_SHOWN)
+            yield _describe_missing(admin, topic, options.timeout)
         elif (denied := found[topic].error) is not None:
             yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', remedy(denied) or "look at it")
         else:
             there[topic] = found[topic]
-    if options.dead_letter_topic and options.dead_letter_topic not in found:
-        problem = f'deadLetterTopic "{options.dead_letter_topic}" does not exist'
-        yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
+    for pattern in unmatched(options.topics, found):
+        yield Finding(Severity.WARNING, f"no topic matches {pattern}", f"{NOT_SHOWN}; it is read when there is one")
+    yield from _dead_letters(administrator, options, found)
     yield from administrator.find_forbidden(list(there), AclOperation.READ, remedy)
-    yield from _offsets(admin, options, there)
+    forbidden = list(administrator.find_forbidden_group(options.group_id, REFUSED))
+    yield from forbidden
+    if not forbidden:
+        yield from _offsets(admin, options, there)
+
+
+def _describe_missing(admin: AdminClient, topic: str, timeout: float) -> Finding:
+    """Why brokers do not show a topic: they say it to whoever asks for it by its name."""
+    try:
+        describe(admin, [topic], timeout)
+    except SourceError as error:
+        return Finding(Severity.ERROR, error.what, error.remedy)
+    wait = "the source waits until it does"
+    return Finding(Severity.ERROR, f'topic "{topic}" does not exist: {wait}', "create it, or correct topics")
+
+
+def _dead_letters(
+    administrator: Administrator, options: KafkaSourceOptions, found: Collection[str]
+) -> Iterator[Finding]:
+    """Whether records that are no events have a place. found: topics that brokers show."""
+    topic = options.dead_letter_topic
+    if not topic:
+        return
+    if topic in found:
+        yield from administrator.find_forbidden([topic], AclOperation.WRITE, remedy)
+        return
+    try:
+        describe(administrator.client, [topic], options.timeout)
+    except SourceRefused as error:
+        problem = error.what.replace(f"topic {topic}", f'deadLetterTopic "{topic}"', 1)
+        yield Finding(Severity.ERROR, problem, "grant the source's user Write and Describe on it")
+    else:
+        problem = f'deadLetterTopic "{topic}" does not exist'
+        yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
+
+
+def find_topics_made_anew(options: KafkaSourceOptions, ids: TopicIds) -> Iterator[Finding]:
+    """Topics of a position that are others now. ids: those that the position was made with."""
+    if not ids:
+        return
+    found = topic_ids(make_administrator(options).client, ids.keys(), options.timeout)
+    for topic, one in found.items():
+        if ids[topic] != one:
+            yield Finding(Severity.ERROR, made_anew(topic), remedy_for_made_anew(options.group_id))
 
 
 def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ REFUSED: Mapping[int, str] = {
 """Somebody has to change something first; with what."""
 
 NOT_SHOWN = "create it, or correct topics, or grant the source's user Read and Describe on it"
-"""What to do about a topic that brokers do not show: they do not say whether it is there."""
+"""What to do about a topic that brokers do not show."""
 
 MAY_PASS: Mapping[int, str] = {
     **UNREACHABLE,

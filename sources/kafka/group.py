@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Collection
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
-from sources.kafka.errors import NOT_SHOWN, source_error
+from sources.kafka.errors import source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Offsets
 from sources.kafka.options import KafkaSourceOptions
@@ -25,7 +28,7 @@ from sources.kafka.pausing import Pausing
 from sources.kafka.polling import Polling
 from sources.kafka.rebalancing import Rebalancing
 from sources.kafka.same_topics import SameTopics
-from sources.kafka.subscribed import PATTERN_MARK
+from sources.kafka.subscription import Subscription
 from sources.kafka.troubles import Troubles
 from sources.kafka.watch import Watch
 
@@ -38,8 +41,8 @@ log = logging.getLogger(__name__)
 class GroupMember:
     """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them may
     be on their way to sinks, from the session before. durable: offsets in front of which every sink has all. ids: of
-    topics that were read, to which those of others are added. committing: who commits. state: what other threads take
-    from it, and tell it.
+    topics that were read, to which those of others are added. there: topics that existed when the source first looked.
+    committing: who commits. state: what other threads take from it, and tell it.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class GroupMember:
         in_flight: bool,
         durable: Offsets,
         ids: dict[str, str],
+        there: Collection[str],
         committing: Committing,
     ) -> None:
         self.state = state = MemberState(options, durable, committing.mark)
@@ -57,8 +61,9 @@ class GroupMember:
         self._options = options
         self._committing = committing
         self._most_held = 2 * options.batch_bytes
-        topics = SameTopics(options, ids)
-        beginnings = Beginnings(options, reached, in_flight, committing)
+        admin = AdminClient(options.client_properties())
+        topics = SameTopics(options, ids, admin)
+        beginnings = Beginnings(options, reached, in_flight, committing, there)
         self._polling = Polling(name, options, state)
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state)
@@ -67,16 +72,19 @@ class GroupMember:
         self._rebalancing = Rebalancing(
             name, options, state, beginnings, committing, self._commits, topics, self._pausing
         )
+        self._subscription = Subscription(name, options, state, admin, self._subscribe)
         self._consumer: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name=f"{name}.consumer", daemon=True)
 
     @property
     def is_started(self) -> bool:
-        """Whether the brokers have the topics, and it joins or has joined the group."""
+        """Whether the brokers have answered, and it joins the group, or waits for topics."""
         return self._thread.ident is not None
 
     def start(self) -> None:
-        """Ask the brokers for the topics, and join. SourceUnavailable when they do not answer."""
+        """Ask the brokers for the topics, and join. SourceUnavailable when they do not answer. Topics that do not exist
+        are waited for; SourceRefused for those that may not be described.
+        """
         options = self._options
         callbacks = {"error_cb": self._troubles.note, "on_commit": self._commits.note_answer}
         self._consumer = Consumer({**options.consumer_properties(), **callbacks}, logger=log)
@@ -86,16 +94,7 @@ class GroupMember:
             self._consumer.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
             where = f"no answer from {','.join(options.hosts)}"
             raise self.state.error or source_error(where, self._troubles.cause or error.args[0]) from None
-        missing = [topic for topic in options.topics if not topic.startswith(PATTERN_MARK) and topic not in found]
-        if missing:
-            raise SourceUnavailable(f"topics do not exist, or may not be described: {', '.join(missing)}", NOT_SHOWN)
-        rebalancing = self._rebalancing
-        self._consumer.subscribe(
-            list(options.topics),
-            on_assign=rebalancing.assign,
-            on_revoke=rebalancing.revoke,
-            on_lost=rebalancing.lose,
-        )
+        self._subscription.begin(self._consumer, found)
         self._thread.start()
 
     def interrupt(self, error: SourceError) -> None:
@@ -110,6 +109,10 @@ class GroupMember:
             self._thread.join(seconds)
         elif self._consumer is not None:
             self._consumer.close()
+
+    def _subscribe(self, consumer: Consumer, topics: list[str]) -> None:
+        rebalancing = self._rebalancing
+        consumer.subscribe(topics, on_assign=rebalancing.assign, on_revoke=rebalancing.revoke, on_lost=rebalancing.lose)
 
     # In the thread of the client.
 
@@ -132,11 +135,21 @@ class GroupMember:
             if self._committing.by_sink and isinstance(state.error, SourceUnavailable):
                 state.wait_for_stop()  # what is on its way can be committed for as long as the client is a member
             self._commits.finish(consumer)
-            consumer.close()
+            self._leave(consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Leave the group. A client without partitions would not, for all that `close` does (librdkafka 2.16): others
+        would wait for it until its session ends. A static member stays, and may be back within that time.
+        """
+        if not self._options.instance_id and not self.state.partitions:
+            with suppress(KafkaException):
+                consumer.unsubscribe()
+        consumer.close()
 
     def _look_after(self, consumer: Consumer) -> None:
         """Between two polls: commit what is due, and look at what is looked at now and then."""
         self._commits.send(consumer)
+        self._subscription.look(consumer)
         self._watch.look(consumer)
 
     def _wait_for_room(self, consumer: Consumer) -> bool:

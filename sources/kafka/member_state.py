@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -34,12 +34,15 @@ _REVOKE_LOOK_SECONDS = 1.0
 @dataclass(frozen=True, slots=True)
 class MemberSummary:
     """partitions: that the member has, each with the records between it and the partition's end (-1: not known yet).
-    problem: what is wrong at the moment, or what a rebalance waits for. rebalances: that gave or took partitions.
-    headerless: records whose headers cannot be read.
+    problem: what is wrong at the moment, or what a rebalance waits for. missing: topics that do not exist. unmatched:
+    regular expressions that no topic matches, looked at while it has no partitions. rebalances: that gave or took
+    partitions. headerless: records whose headers cannot be read.
     """
 
     partitions: Mapping[Partition, int]
     problem: str
+    missing: Sequence[str]
+    unmatched: Sequence[str]
     rebalances: int
     headerless: int
 
@@ -62,6 +65,8 @@ class MemberState:
         self._error: SourceError | None = None
         self._stopping = threading.Event()
         self._problem = ""
+        self._missing: Sequence[str] = ()
+        self._unmatched: Sequence[str] = ()
         self._rebalances = self._headerless = 0
         self._fast = False
 
@@ -160,7 +165,14 @@ class MemberState:
         """How the member is doing."""
         with self._lock:
             problem = self._problem if self._error is None else str(self._error)
-            return MemberSummary(dict(self._progress.lags), problem, self._rebalances, self._headerless)
+            return MemberSummary(
+                dict(self._progress.lags),
+                problem,
+                self._missing,
+                self._unmatched,
+                self._rebalances,
+                self._headerless,
+            )
 
     # How the member ends.
 
@@ -255,6 +267,11 @@ class MemberState:
         """What /status says from now on; empty: nothing is wrong."""
         with self._lock:
             self._problem = problem
+
+    def note_absent(self, missing: Iterable[str], unmatched: Iterable[str]) -> None:
+        """Topics that do not exist, and regular expressions that no topic matches."""
+        with self._lock:
+            self._missing, self._unmatched = sorted(missing), sorted(unmatched)
 
     # What it calls within a rebalance.
 

@@ -1,14 +1,18 @@
-"""Positions of a Kafka source: of each partition the offset of the record that comes next."""
+"""Positions of a Kafka source: of each partition the offset of the record that comes next, and of each topic its id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.model import Position
 
 _MOST_PARTITIONS_SHOWN = 3
+
+_ID = "id"
+"""Stands beside the numbers of a topic's partitions."""
 
 
 class Partition(NamedTuple):
@@ -24,11 +28,18 @@ class Partition(NamedTuple):
 Offsets = Mapping[Partition, int]
 
 
-def to_position(offsets: Offsets) -> Position:
-    """As it is stored, and shown: `orders[0]@1234, orders[1]@99`."""
-    data: dict[str, dict[str, int]] = {}
+TopicIds = Mapping[str, str]
+"""Topic -> the id that it got when it was made: offsets of a topic that was made anew are others."""
+
+
+def to_position(offsets: Offsets, ids: TopicIds = MappingProxyType({})) -> Position:
+    """As it is stored, and shown: `orders[0]@1234, orders[1]@99`. ids: of its topics, as far as they are known."""
+    data: dict[str, dict[str, int | str]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         data.setdefault(topic, {})[str(number)] = offset
+    for topic, of_topic in data.items():
+        if topic in ids:
+            of_topic[_ID] = ids[topic]
     return Position(data, _shown(offsets))
 
 
@@ -40,7 +51,14 @@ def of_position(position: Position | None) -> dict[Partition, int]:
         Partition(topic, int(number)): int(offset)
         for topic, partitions in position.data.items()
         for number, offset in partitions.items()
+        if number != _ID
     }
+
+
+def ids_of_position(position: Position | None) -> dict[str, str]:
+    """The ids of the topics that a position is about; earlier versions stored none."""
+    topics = {} if position is None else position.data
+    return {topic: str(partitions[_ID]) for topic, partitions in topics.items() if _ID in partitions}
 
 
 def has_reached(offsets: Offsets, mark: Offsets) -> bool:

@@ -16,7 +16,7 @@ from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
 from psql_streamer.registry.options import RegistryOptions
-from sinks.kafka.options import Hosts, Property
+from sinks.kafka.options import Hosts, Property, same_form
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
@@ -178,7 +178,7 @@ class KafkaSourceOptions(SourceOptions):
         """Each topic, on every host: one source of the group reads it, a second one would have other partitions."""
         for topic in self.topics:
             for host in self.hosts:
-                yield f'topic "{topic}" in group "{self.group_id}" on {host.lower()}'
+                yield f'topic "{topic}" in group "{self.group_id}" on {same_form(host)}'
 
     @model_validator(mode="after")
     def _dead_letters_have_one_topic(self) -> Self:

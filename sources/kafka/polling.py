@@ -70,7 +70,7 @@ class Polling:
                 f"{message.topic()}[{message.partition()}]: {error.str()}", gap_remedy(self._options.group_id)
             )
         if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
-            log.info("source.%s: no topic matches %s yet", self._name, message.topic())
+            log.warning("source.%s: no topic matches %s yet", self._name, message.topic())
             return True
         if error.code() in _ENDS:
             where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"

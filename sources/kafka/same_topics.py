@@ -16,10 +16,10 @@ from sources.kafka.subscribed import topic_ids
 class SameTopics:
     """ids: of topics that were read, to which those of others are added."""
 
-    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str]) -> None:
+    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str], admin: AdminClient) -> None:
         self._options = options
         self._ids = ids
-        self._admin = AdminClient(options.client_properties())
+        self._admin = admin
 
     def require(self, topics: Collection[str]) -> None:
         """Raise PositionRefused if one of these was made anew. Where brokers do not answer, nothing is said of it."""
@@ -29,8 +29,14 @@ class SameTopics:
             return
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:
-                raise PositionRefused(
-                    f"topic {topic} was deleted and made again: its offsets are others",
-                    f"stop every instance, delete the offsets of group {self._options.group_id} for it, and run "
-                    "psql-streamer position forget",
-                )
+                raise PositionRefused(made_anew(topic), remedy_for_made_anew(self._options.group_id))
+
+
+def made_anew(topic: str) -> str:
+    """What is said of a topic with another id than the one that was read."""
+    return f"topic {topic} was deleted and made again: its offsets are others"
+
+
+def remedy_for_made_anew(group: str) -> str:
+    """What to do about it."""
+    return f"stop every instance, delete the offsets of group {group} for it, and run psql-streamer position forget"

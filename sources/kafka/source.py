@@ -13,18 +13,38 @@ from confluent_kafka import KafkaException
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.event_reader.reader import EventReader, Refused
-from psql_streamer.interfaces import CaptureRequest, ConsumedOffsets, Finding, Source, Status, TransactionWriter
+from psql_streamer.interfaces import (
+    CaptureRequest,
+    ConsumedOffsets,
+    Finding,
+    Source,
+    Status,
+    TopicsRead,
+    TransactionWriter,
+)
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
+from sinks.kafka.findings import listed
 from sources.kafka.capturing import KafkaCapture
-from sources.kafka.check import findings, make_administrator
+from sources.kafka.check import find_topics_made_anew, findings, make_administrator
 from sources.kafka.committing import Committing
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.errors import source_error
 from sources.kafka.framing import make_framed_records
 from sources.kafka.group import GroupMember
 from sources.kafka.look_back import LookBack
-from sources.kafka.offsets import Partition, advance, has_reached, list_partitions, of_position, to_position, total_lag
+from sources.kafka.member_state import MemberSummary
+from sources.kafka.offsets import (
+    Partition,
+    TopicIds,
+    advance,
+    has_reached,
+    ids_of_position,
+    list_partitions,
+    of_position,
+    to_position,
+    total_lag,
+)
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.refusals import as_it_came, refusal
 from sources.kafka.subscribed import subscribed, topic_ids
@@ -58,7 +78,9 @@ class KafkaSource(Source):
         self._reader = EventReader(name)
         self._told: dict[str, Relation] = {}
         self._durable: dict[Partition, int] = {}
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # of the topics that its offsets are of
+        self._found: TopicIds = {}
+        self._there: frozenset[str] | None = None  # topics that existed when it first looked
         self._cluster = ""
         self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
@@ -76,6 +98,9 @@ class KafkaSource(Source):
     def check(self) -> Iterable[Finding]:
         return findings(self._settings)
 
+    def check_position(self, position: Position | None) -> Iterable[Finding]:
+        return find_topics_made_anew(self._settings, ids_of_position(position))
+
     def stream_identity(self) -> Mapping[str, str]:
         """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""
         options = self._settings
@@ -85,12 +110,17 @@ class KafkaSource(Source):
             ids = topic_ids(administrator.client, subscribed(options.topics, metadata.topics), options.timeout)
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
-        self._cluster = str(metadata.cluster_id)
+        self._cluster, self._found = str(metadata.cluster_id), ids
+        if self._there is None:
+            self._there = frozenset(ids)
         return {
             "cluster": self._cluster,
             "group": options.group_id,
             **{f"topic {topic}": one for topic, one in ids.items()},
         }
+
+    def topics_read(self) -> TopicsRead:
+        return TopicsRead(self._cluster, self._settings.topics, self._found)
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._told |= {relation.id: relation for relation in relations}
@@ -114,6 +144,10 @@ class KafkaSource(Source):
         self._reader = EventReader(self.name)
         self._reader.remember(self._told.values())
         self._offsets = of_position(position)
+        # Where earlier versions stored a position without ids, its stream has been compared with what was found.
+        for topic in {topic for topic, _ in self._offsets} & self._found.keys():
+            self._ids.setdefault(topic, self._found[topic])
+        self._ids |= ids_of_position(position)
         self._ready.clear()
         self._refused, self._refusal, self._interrupted = (), None, False
         self._group = GroupMember(
@@ -123,6 +157,7 @@ class KafkaSource(Source):
             self._starts > 0 and not committing.by_sink,
             self._durable,
             self._ids,
+            self._there or (),
             committing,
         )
         self._group.start()
@@ -193,10 +228,12 @@ class KafkaSource(Source):
 
         def behind(count: int) -> Position:
             self._offsets = {**before, **taken.offsets} if count == len(messages) else advance(before, messages[:count])
-            return to_position(self._offsets)
+            return to_position(self._offsets, self._ids)
 
         stops = not self._settings.dead_letter_topic
-        read = self._reader.read(messages, to_position(before), behind, received_at, stops, self._records_before)
+        read = self._reader.read(
+            messages, to_position(before, self._ids), behind, received_at, stops, self._records_before
+        )
         refused = [as_it_came(one, self.name, self._framed is not None) for one in read.refused]
         refused += self._leave_out(read.unknown_tombstones, stops)
         self._records += read.records
@@ -288,11 +325,20 @@ class KafkaSource(Source):
             return Status(False, f"records wait: {self._framed.problem}")
         if self._refusal is not None:
             return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
-        if not state.partitions:
-            return Status(True, f"group {self._settings.group_id} has not given it a partition; others may have all")
-        lag = total_lag(state.partitions)
-        behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
-        return Status(True, f"reads {list_partitions(state.partitions)}, {behind}")
+        if state.missing:
+            return Status(False, f"waits for topics that do not exist: {listed(state.missing)}; {self._reads(state)}")
+        return Status(True, self._reads(state))
+
+    def _reads(self, state: MemberSummary) -> str:
+        """What it reads, and how far it is."""
+        if state.partitions:
+            lag = total_lag(state.partitions)
+            behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
+            return f"reads {list_partitions(state.partitions)}, {behind}"
+        if state.missing or state.unmatched:
+            patterns = f": no topic matches {listed(state.unmatched)}" if state.unmatched else ""
+            return f"reads nothing yet{patterns}"
+        return f"group {self._settings.group_id} has not given it a partition; others may have all"
 
     def stats(self) -> Stats:
         group = self._group

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import SourceUnavailable
@@ -22,14 +22,33 @@ def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     return sorted(name for name in names if name in literal or any(pattern.search(name) for pattern in patterns))
 
 
+def unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+    """The regular expressions among what is wanted that none of the names matches."""
+    return [one for one in wanted if one.startswith(PATTERN_MARK) and not subscribed([one], names)]
+
+
 def topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
-    """Topic -> the id that it got when it was made. Raises SourceError; SourceUnavailable for brokers that are away."""
+    """Topic -> the id that it got when it was made; those that are gone are left out. Raises SourceError;
+    SourceUnavailable for brokers that are away.
+    """
+    return {topic: found for topic, found in describe(admin, topics, timeout).items() if found is not None}
+
+
+def describe(admin: AdminClient, topics: Collection[str], timeout: float) -> Mapping[str, str | None]:
+    """Topic -> its id; None for one that does not exist. Raises as topic_ids: SourceRefused for one that may not be
+    described.
+    """
     if not topics:
         return {}
     described = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
-    try:
-        return {topic: str(found.result(timeout + 1).topic_id) for topic, found in described.items()}
-    except KafkaException as error:
-        raise source_error("topics cannot be described", error.args[0]) from None
-    except TimeoutError:
-        raise SourceUnavailable(f"no description of topics within {timeout:g} s") from None
+    found: dict[str, str | None] = {}
+    for topic, future in described.items():
+        try:
+            found[topic] = str(future.result(timeout + 1).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise source_error(f"topic {topic} cannot be described", error.args[0]) from None
+            found[topic] = None
+        except TimeoutError:
+            raise SourceUnavailable(f"no description of topics within {timeout:g} s") from None
+    return found

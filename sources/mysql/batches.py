@@ -82,6 +82,9 @@ class AlteredTables:
 class BatchReader:
     """resume: where the session starts. executed: the same as a set, which is its own from here on; None without GTIDs.
 
+    before: what lies before resume where that is a place and the server gives GTIDs, which positions then are from the
+    first end of a transaction on; its own, too; else None.
+
     shapes: of the tables there. transaction_metadata: whether batches say where transactions begin and end. xa_at: when
     the last XA transaction was committed, as received_at; None before any. source, commit: of the last transaction.
     """
@@ -91,11 +94,12 @@ class BatchReader:
         origin: Origin,
         resume: BinlogPosition,
         executed: Executed | None,
+        before: Executed | None,
         wanted: Wanted,
         shapes: Mapping[str, Relation],
         transaction_metadata: bool,
     ) -> None:
-        self.at = resume
+        self.at = replace(resume, tables=wanted.choice)
         self.row_bytes = _FIRST_ROW_BYTES
         self.altered = AlteredTables()
         self.xa_at: float | None = None
@@ -103,9 +107,11 @@ class BatchReader:
         self.source = origin.describe(identity)
         self._origin = origin
         self._executed = executed
+        self._before = before
         self._executed_text = resume.executed
         self._wanted = wanted
         self._replayed = 0
+        self._tables_changed = False
         self._decoder = Decoder(
             origin.describe,
             "mariadb" if origin.kind == MARIADB else "mysql",
@@ -141,6 +147,11 @@ class BatchReader:
         """Where rows come from that were selected here, whichever server wrote them."""
         return replace(self.source, server_id=self._origin.server_id)
 
+    def take_news_of_tables(self) -> bool:
+        """Whether a statement about a table that is streamed has come since this was asked."""
+        changed, self._tables_changed = self._tables_changed, False
+        return changed
+
     def learn(self, shape: Relation) -> tuple[Relation, SchemaChange | None]:
         """See Decoder.learn."""
         return self._decoder.learn(shape)
@@ -175,6 +186,8 @@ class BatchReader:
         )
 
     def _position(self, decoded: Decoded) -> BinlogPosition:
+        if decoded.completed and self._executed is None:
+            self._executed = self._before
         if self._executed is not None and decoded.completed:
             for gtid in decoded.completed:
                 self._executed.add(*gtid)
@@ -183,6 +196,8 @@ class BatchReader:
 
     def _note_ddl(self, statements: Sequence[Statement]) -> None:
         for statement in statements:
-            if not statement.tables or any(self._wanted(*table) for table in statement.tables):
+            of_wanted = any(self._wanted(*table) for table in statement.tables)
+            if not statement.tables or of_wanted:
                 log.info("source %s: %s", self._origin.name, statement.shown)
+            self._tables_changed = self._tables_changed or of_wanted
             self.altered.note(statement)

@@ -12,10 +12,12 @@ from psql_streamer.interfaces import Finding, Severity
 from sources.mysql.connection import Connector
 from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
 from sources.mysql.published_tables import unreadable_tables
-from sources.mysql.replication import register
+from sources.mysql.replication import make_up_server_id, register
+from sources.mysql.rights import grant, grant_needed, to_see_replicas, to_see_upstream
 from sources.mysql.server import Session, session
 from sources.mysql.server_errors import from_pymysql
 from sources.mysql.snapshot.findings import snapshot_findings
+from sources.mysql.untold import find_untold
 
 _SHORTEST_RETENTION_SECONDS = 24 * 3600
 
@@ -78,14 +80,16 @@ _SETTINGS = (
 )
 
 
-def findings(options: MysqlOptions, connector: Connector, wanted: Wanted, server_id: int) -> Iterator[Finding]:
-    """Everything that would keep the source from working, and what may surprise."""
+def findings(source: str, options: MysqlOptions, connector: Connector, wanted: Wanted) -> Iterator[Finding]:
+    """Everything that would keep the source from working, and what may surprise. source: its name."""
     try:
         with session(connector) as asking:
             yield from _server(asking)
-            yield from _privileges(asking, connector, server_id)
+            yield from _privileges(asking, connector, own_id=bool(options.server_id))
+            yield from _upstream(asking)
             yield from _server_ids(asking, options.server_id)
             yield from _tables(asking, wanted)
+            yield from find_untold(asking, source, options, wanted).findings
             yield from snapshot_findings(asking, options.snapshot, wanted)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
@@ -146,13 +150,11 @@ def _filtered(asking: Session, name: str) -> str:
     return str(row[2 if name == "binlog_do_db" else 3])
 
 
-def _privileges(asking: Session, connector: Connector, server_id: int) -> Iterator[Finding]:
+def _privileges(asking: Session, connector: Connector, *, own_id: bool) -> Iterator[Finding]:
     """By trying: roles and privileges of other names give the same rights."""
     account = str(asking.value("SELECT CURRENT_USER()"))
-    user, _, host = account.rpartition("@")
-    grant = f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'{host}'"
     for what, attempt in (
-        ("read the binary log", lambda: _try_to_register(connector, server_id)),
+        ("read the binary log", lambda: _try_to_register(connector)),
         ("see where the binary log ends", asking.end),
     ):
         try:
@@ -161,12 +163,28 @@ def _privileges(asking: Session, connector: Connector, server_id: int) -> Iterat
             return  # there is no binary log
         except (SourceError, pymysql.Error) as error:
             told = from_pymysql(error, str(connector.address)) if isinstance(error, pymysql.Error) else error
-            yield Finding(Severity.ERROR, f"the account {account} may not {what}: {told.what}", grant)
+            yield Finding(
+                Severity.ERROR,
+                f"the account {account} may not {what}: {told.what}",
+                grant_needed(asking, own_id=own_id),
+            )
 
 
-def _try_to_register(connector: Connector, server_id: int) -> None:
+def _try_to_register(connector: Connector) -> None:
+    """Under an id of its own: MySQL would forget another client that has the same."""
     with connector.connection() as connection:
-        register(connection, server_id)
+        register(connection, make_up_server_id())
+
+
+def _upstream(asking: Session) -> Iterator[Finding]:
+    if asking.has_gtids and asking.is_replica() is None:
+        right = to_see_upstream(asking)
+        yield Finding(
+            Severity.WARNING,
+            f"the account lacks {right}, and so may not see whether the server is a replica: a server without "
+            "transactions that were delivered is waited for, and never refused",
+            grant(asking, right),
+        )
 
 
 def _server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
@@ -174,7 +192,15 @@ def _server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
         return
     if str(server_id) == asking.settings.get("server_id"):
         yield Finding(Severity.ERROR, f"serverId {server_id} is the server's own", "set serverId to another number")
-    if server_id in asking.replica_ids():
+    connected = asking.replica_ids()
+    if connected is None:
+        right = to_see_replicas(asking)
+        yield Finding(
+            Severity.WARNING,
+            f"the account lacks {right}, and so may not see whether another client has serverId {server_id}",
+            f"{grant(asking, right)}, or leave serverId out",
+        )
+    elif server_id in connected:
         yield Finding(
             Severity.WARNING,
             f"a client with serverId {server_id} is connected: the service is running, or another one has the same",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -15,6 +17,7 @@ from sources.mysql.snapshot.options import SnapshotOption, SnapshotOptions
 
 _MOST_EVENTS = 100_000_000
 _MOST_SERVER_ID = 2**32 - 1
+_CHOICE_DIGITS = 16
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 """Schemas that are the server's own, and never streamed."""
@@ -79,12 +82,17 @@ class MysqlOptions(SourceOptions):
 
 
 class Wanted:
-    """Which tables a section asks for. Asked for every table that the binary log shows, so answers are kept."""
+    """Which tables a section asks for. Asked for every table that the binary log shows, so answers are kept.
+
+    choice: a text that is the same for the same entries, in any order.
+    """
 
     def __init__(self, options: MysqlOptions) -> None:
         self._tables = TablePatterns(dict.fromkeys(options.tables))
         self._excluded = TablePatterns(dict.fromkeys(options.exclude_tables))
         self._known: dict[tuple[str, str], bool] = {}
+        chosen = [sorted(set(entries)) for entries in (options.tables, options.exclude_tables)]
+        self.choice = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:_CHOICE_DIGITS]
 
     def __call__(self, schema: str, table: str) -> bool:
         """Whether the table is streamed."""

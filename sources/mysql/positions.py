@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psql_streamer.binlog.decoded import OpenTransaction, Standing
 from psql_streamer.binlog.events import Gtid
-from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import Position
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.places import Place, parse_executed, parse_override
+from sources.mysql.rights import grant, to_see_upstream
 from sources.mysql.server import Session
 from sources.snapshot.gap_remedies import accept_gap
 
@@ -25,13 +26,15 @@ class BinlogPosition:
 
     executed: the transactions that lie wholly behind; None where they have no GTIDs: then it is the place that counts.
     place: where the last of them ends, on the server that it was read from. server: that one's uuid, where it has one.
-    open: of the transaction after them, what is delivered already.
+    open: of the transaction after them, what is delivered already. tables: by which choice of tables its changes were
+    counted, as Wanted.choice has it; empty where nobody knows.
     """
 
     executed: str | None
     place: Place
     server: str = ""
     open: OpenTransaction | None = None
+    tables: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, position: Position) -> BinlogPosition:
@@ -41,7 +44,9 @@ class BinlogPosition:
         if executed is not None:
             parse_executed(executed)
         place = Place(str(data["file"]), int(data["offset"]))
-        return cls(executed, place, str(data["server"]), _open(data["open"]))
+        opened = data["open"]
+        tables = "" if opened is None else str(opened.get("tables", ""))
+        return cls(executed, place, str(data["server"]), _open(opened), tables)
 
     @property
     def position(self) -> Position:
@@ -51,6 +56,7 @@ class BinlogPosition:
             "source": held.gtid.source if held.gtid else None,
             "commit": held.commit,
             "changes": held.changes,
+            "tables": self.tables,
         }
         return Position(
             {
@@ -65,7 +71,9 @@ class BinlogPosition:
 
     def moved(self, standing: Standing, executed: str | None) -> BinlogPosition:
         """The same source later."""
-        return BinlogPosition(executed, Place(standing.file, standing.position), self.server, standing.open)
+        return BinlogPosition(
+            executed, Place(standing.file, standing.position), self.server, standing.open, self.tables
+        )
 
     def has_reached(self, mark: BinlogPosition) -> bool:
         """Whether everything up to the mark lies before this."""
@@ -84,6 +92,11 @@ class BinlogPosition:
     def _place_order(self) -> tuple[int, int, int]:
         found = _NUMBER.search(self.place.file)
         return (int(found[1]) if found else 0, self.place.offset, self.open.changes if self.open else 0)
+
+    @property
+    def behind(self) -> str:
+        """What lies wholly behind, as positionOverride takes it."""
+        return self.executed or str(self.place)
 
     def __str__(self) -> str:
         where = str(self.place) if self.executed is None else self.executed or "the first transaction"
@@ -114,17 +127,33 @@ def read_position(source: str, position: Position) -> BinlogPosition:
         ) from None
 
 
-def resume_position(source: str, position: Position | None, asking: Session) -> BinlogPosition:
-    """Where to start: the position, or the end of the binary log. PositionRefused when the server cannot go on."""
+def resume_position(source: str, position: Position | None, asking: Session, tables: str) -> BinlogPosition:
+    """Where to start: the position, or the end of the binary log. tables: Wanted.choice of the configuration.
+
+    PositionRefused when the server cannot go on. SourceRefused when the configuration cannot.
+    """
     if position is None:
         executed = str(asking.executed()) if asking.has_gtids else None
         return BinlogPosition(executed, asking.end(), asking.uuid)
     stored = read_position(source, position)
+    _require_same_tables(stored, tables)
     if stored.executed is None:
         _require_place(source, stored, asking)
     else:
         _require_transactions(source, stored.executed, asking)
     return stored
+
+
+def _require_same_tables(stored: BinlogPosition, tables: str) -> None:
+    """Changes of a transaction are counted without those of tables that are not wanted."""
+    if stored.open is not None and stored.tables not in ("", tables):
+        raise SourceRefused(
+            f"tables or excludeTables are not those by which the stored position {stored} was counted, which is inside "
+            "a transaction",
+            "start with those of before, and change them when /stats shows a stored_position without changes of the "
+            f"next transaction; or set positionOverride to {stored.behind} and get the transaction again from its "
+            "beginning, with other numbers (Seq)",
+        )
 
 
 def _require_transactions(source: str, text: str, asking: Session) -> None:
@@ -141,8 +170,14 @@ def _require_transactions(source: str, text: str, asking: Session) -> None:
         what = (
             f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
         )
-        if asking.is_replica():
+        is_replica = asking.is_replica()
+        if is_replica:
             raise SourceUnavailable(f"{what}: it is a replica that has not got so far")
+        if is_replica is None:
+            raise SourceUnavailable(
+                f"{what}, and the account may not see whether it is a replica that has not got so far",
+                f"{grant(asking, to_see_upstream(asking))}; until then the source waits",
+            )
         raise PositionRefused(
             f"{what}, and the stored position {stored}: it is another server, or a failover has lost them",
             _choices(source),

@@ -24,6 +24,13 @@ _COLUMNS = """
     WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN ({}) {}
     ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION
 """
+VERSIONED = "SYSTEM VERSIONED"
+"""The kind of a table of MariaDB that keeps its history."""
+
+_SEEN = """
+    SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES
+    WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')
+"""
 _INTEGERS = {
     "tinyint": FieldType.TINY,
     "smallint": FieldType.SHORT,
@@ -90,12 +97,10 @@ def unreadable_tables(session: Session, wanted: Callable[[str, str], bool]) -> l
     return found
 
 
-def tables_seen(session: Session) -> set[tuple[str, str]]:
-    """Every table that the account may see."""
-    rows = session.rows(
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'"
-    )
-    return {(str(schema), str(table)) for schema, table in rows}
+def tables_seen(session: Session) -> dict[tuple[str, str], str]:
+    """Schema and name of every table that the account may see and whose rows are in the binary log -> its kind."""
+    rows = session.rows(_SEEN)
+    return {(str(schema), str(table)): str(kind) for schema, table, kind in rows}
 
 
 def catalog_tables(

@@ -5,6 +5,7 @@ MySQL source, rpl_source.cc and rpl_binlog_sender.cc; MariaDB Knowledge Base, "R
 
 from __future__ import annotations
 
+import secrets
 import select
 import socket
 import ssl
@@ -24,17 +25,24 @@ _COM_REGISTER_SLAVE = 0x15
 _COM_BINLOG_DUMP_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _FIRST_EVENT = 4
+_LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
+"""Of ids that are made up: people number their servers from 1 on."""
+
 _NEVER_SECONDS = 31_536_000
 """The greatest net_write_timeout: a source whose sinks stand still leaves the socket alone for as long as they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a stream begins: behind the executed transactions, or (None) at a place in a file."""
+    """Where a stream begins: behind the executed transactions, or (None) at a place in a file.
+
+    mariadb_gtids: whether MariaDB is to say the GTIDs of transactions where it is asked by a place.
+    """
 
     executed: Executed | None
     file: str = ""
     place: int = _FIRST_EVENT
+    mariadb_gtids: bool = False
 
 
 class HasFileno(Protocol):
@@ -116,10 +124,11 @@ class Stream:
             "@source_binlog_checksum = @@GLOBAL.binlog_checksum",
             f"SESSION net_write_timeout = {_NEVER_SECONDS}",
         ]
+        if start.mariadb_gtids or isinstance(start.executed, DomainPositions):
+            # 4: it understands MariaDB's GTID events. To others the server sends BEGIN in their place.
+            settings.append("@mariadb_slave_capability = 4")
         if isinstance(start.executed, DomainPositions):
             settings += [
-                # 4: it understands MariaDB's GTID events.
-                "@mariadb_slave_capability = 4",
                 f"@slave_connect_state = '{start.executed}'",
                 "@slave_gtid_strict_mode = 1",
                 "@slave_gtid_ignore_duplicates = 0",
@@ -136,6 +145,11 @@ class Stream:
         file, place = (start.file, start.place) if start.executed is None else ("", _FIRST_EVENT)
         # Without a flag MariaDB leaves out ANNOTATE_ROWS events, which hold the statements.
         connection._execute_command(_COM_BINLOG_DUMP, pack("<IHI", place, 0, self._server_id) + file.encode())
+
+
+def make_up_server_id() -> int:
+    """One that nobody else has."""
+    return _LEAST_SERVER_ID + secrets.randbelow(_MOST_SERVER_ID - _LEAST_SERVER_ID)
 
 
 def register(connection: Any, server_id: int) -> None:

@@ -13,7 +13,7 @@ import pymysql
 from psql_streamer.errors import SourceRefused
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
-from sources.mysql.places import Place
+from sources.mysql.places import FIRST_EVENT, Place
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
@@ -121,8 +121,13 @@ class Session:
         if not self.is_mariadb:
             return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_purged")).replace("\n", ""))
         files = self.files()
-        state = self.value("SELECT BINLOG_GTID_POS(%s, 4)", files[0][0]) if files else ""
-        return DomainPositions.parse(str(state or ""))
+        oldest = self.gtids_before(Place(files[0][0], FIRST_EVENT)) if files else None
+        return oldest or DomainPositions()
+
+    def gtids_before(self, place: Place) -> Executed | None:
+        """What MariaDB's binary log has up to a place between two transactions; None where it does not say."""
+        state = self.value("SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.offset)
+        return None if state is None else DomainPositions.parse(str(state))
 
     def end(self) -> Place:
         """Where the binary log ends."""
@@ -134,22 +139,24 @@ class Session:
         """The files of the binary log, in their order, each with its bytes."""
         return [(str(name), int(size)) for name, size, *_ in self.rows("SHOW BINARY LOGS")]
 
-    def is_replica(self) -> bool:
-        """Whether it gets its changes from another server; False where the account may not know."""
+    def is_replica(self) -> bool | None:
+        """Whether it gets its changes from another server; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        return bool(self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS"))
+        found = self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS")
+        return None if found is None else bool(found)
 
-    def replica_ids(self) -> Sequence[int]:
-        """Server ids of the replicas that are connected; none where the account may not know."""
+    def replica_ids(self) -> Sequence[int] | None:
+        """Server ids of the replicas that are connected; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        return [int(row[0]) for row in self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")]
+        found = self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")
+        return None if found is None else [int(row[0]) for row in found]
 
-    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]]:
+    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]] | None:
         try:
             return self.rows(sql)
         except pymysql.Error as error:
             if error.args and error.args[0] in _ACCESS_DENIED:
-                return []
+                return None
             raise
 
 

@@ -14,8 +14,8 @@ from psql_streamer.redaction import redact
 
 _ACCOUNT = "check user and password in the dsn, and the hosts that the account may come from"
 _GRANT = (
-    "grant what reading the binary log takes: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account of the "
-    "dsn"
+    "grant what reading the binary log takes: GRANT REPLICATION SLAVE, REPLICATION CLIENT (on MariaDB SLAVE MONITOR "
+    "besides) ON *.* TO the account of the dsn"
 )
 PLUGINS = "let the account use mysql_native_password, caching_sha2_password or (with PyNaCl installed) ed25519"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from psql_streamer.binlog.events import EventType
 from psql_streamer.errors import SourceError, SourceUnavailable
@@ -34,11 +33,12 @@ from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
 from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
 from sources.mysql.published_tables import published_tables, tables_seen
-from sources.mysql.replication import Start, Stream
-from sources.mysql.server import session
+from sources.mysql.replication import Start, Stream, make_up_server_id
+from sources.mysql.server import Session, session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
+from sources.mysql.untold import UntoldWatch
 from sources.snapshot.gap_remedies import accept_gap
 from sources.snapshot.options import SnapshotMode
 
@@ -50,13 +50,31 @@ it says how far the stream is where the binary log ends with events that are not
 that.
 """
 
-_LEAST_SERVER_ID, _MOST_SERVER_ID = 1 << 31, (1 << 32) - 1
-"""Of ids that are made up: people number their servers from 1 on."""
-
 _LEAST_BLOCK_BYTES = 16 << 10
 
 _TRANSACTION_ENDS = {EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROTATE}
 _TYPE_AT = 4
+
+
+class _Ready(NamedTuple):
+    """What a session begins with. executed, before: as BatchReader takes them. end: of the binary log. server: what
+    tells it from others.
+    """
+
+    origin: Origin
+    resume: BinlogPosition
+    executed: Executed | None
+    before: Executed | None
+    end: LogPlace
+    server: str
+
+
+def _may_go_over(resume: BinlogPosition, asking: Session) -> bool:
+    """Whether positions may become GTIDs, as MariaDB always has them. A transaction that is open is known again by what
+    it was known by.
+    """
+    by_place = resume.open is not None and resume.open.gtid is None
+    return asking.is_mariadb and resume.executed is None and not by_place
 
 
 class MysqlSource(Source):
@@ -76,8 +94,9 @@ class MysqlSource(Source):
         self._connector = Connector(options.address, options.timeout, f"psql-streamer {name}")
         self._wanted = Wanted(options)
         # One that is made up is another one in every process: of two clients with the same the server ends the elder.
-        self._server_id = options.server_id or _LEAST_SERVER_ID + secrets.randbelow(_MOST_SERVER_ID - _LEAST_SERVER_ID)
-        self._server = ServerWatch(self._connector)
+        self._server_id = options.server_id or make_up_server_id()
+        self._untold = UntoldWatch(name, options, self._wanted)
+        self._server = ServerWatch(self._connector, self._untold.look)
         self._snapshots = Snapshots(name, options, self._connector, self._wanted)
         self._linger = Linger(options.batch_size, options.batch_flush_interval)
         self._shapes: dict[str, Relation] = {}
@@ -102,13 +121,13 @@ class MysqlSource(Source):
         return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._connector, self._wanted, self._server_id)
+        return findings(self.name, self._settings, self._connector, self._wanted)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         try:
             with session(self._connector) as asking:
                 asking.require_binary_log()
-                resume_position(self.name, position, asking)
+                resume_position(self.name, position, asking, self._wanted.choice)
         except SourceError as error:
             yield Finding(Severity.ERROR, error.what, error.remedy)
 
@@ -131,7 +150,7 @@ class MysqlSource(Source):
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:
         with session(self._connector) as asking:
             seen = tables_seen(asking)
-            end = resume_position(self.name, None, asking)
+            end = resume_position(self.name, None, asking, self._wanted.choice)
         # Of a schema in which it sees no table the account may have no right to see any.
         schemas = {schema for schema, _ in seen}
         gone = [one for one in relations if one.schema in schemas and (one.schema, one.table) not in seen]
@@ -146,22 +165,28 @@ class MysqlSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            origin, resume, executed, end, server = self._prepare(position)
+            ready = self._prepare(position)
             heartbeat = min(self._settings.receive_timeout * _HEARTBEAT_SHARE, _HEARTBEAT_SECONDS)
             self._stream = Stream(self._connector, self._server_id, heartbeat)
-            self._stream.open(Start(executed, resume.place.file, resume.place.offset))
+            place = ready.resume.place
+            self._stream.open(Start(ready.executed, place.file, place.offset, ready.before is not None))
         except SourceError as error:
             self._leave()
             self._status = Status(False, str(error))
             raise
         self._starts += 1
-        self._reader = BatchReader(origin, resume, executed, self._wanted, self._shapes, self._wants_transactions)
+        self._reader = BatchReader(
+            *(ready.origin, ready.resume, ready.executed, ready.before),
+            self._wanted,
+            self._shapes,
+            self._wants_transactions,
+        )
         if position is None:
             # A stop before the first change would have the next start begin at a later end.
             self._waiting.append(self._reader.stand_still())
-        self._status = Status(True, f"streaming from {self._connector.address} since {resume}")
+        self._status = Status(True, f"streaming from {self._connector.address} since {ready.resume}")
         self._server.start()
-        self._snapshots.start(position, resume.position, end, server)
+        self._snapshots.start(position, ready.resume.position, ready.end, ready.server)
 
     def read(self, timeout: float) -> Batch | None:
         if self._stream is None or self._reader is None:
@@ -212,17 +237,16 @@ class MysqlSource(Source):
         return {
             **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),
+            **({} if self._untold.cascaded is None else {"cascaded_tables": self._untold.cascaded}),
             "server_id": self._server_id,
             "reconnects": max(0, self._starts - 1),
         }
 
-    def _prepare(self, position: Position | None) -> tuple[Origin, BinlogPosition, Executed | None, LogPlace, str]:
-        """Look at what streaming needs: the server, where to start, and the same as a set of transactions; where the
-        binary log ends, and what tells the server from others.
-        """
+    def _prepare(self, position: Position | None) -> _Ready:
+        """Look at what streaming needs."""
         with session(self._connector) as asking:
             asking.require_binary_log()
-            resume = resume_position(self.name, position, asking)
+            resume = resume_position(self.name, position, asking, self._wanted.choice)
             if self._durable is None or resume.server != asking.uuid:
                 # After a failover the place is one of the server before; the next that is confirmed is this one's.
                 self._durable = resume if resume.server == asking.uuid else None
@@ -236,7 +260,8 @@ class MysqlSource(Source):
                 end.file.rpartition(".")[0],
             )
             executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
-        return origin, replace(resume, server=origin.uuid), executed, LogPlace.of(end), server
+            before = asking.gtids_before(resume.place) if _may_go_over(resume, asking) else None
+        return _Ready(origin, replace(resume, server=origin.uuid), executed, before, LogPlace.of(end), server)
 
     def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
         """Another client with the same server id would end this source's session."""
@@ -302,6 +327,8 @@ class MysqlSource(Source):
         self._buffered_since = time.monotonic()
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(events, stream.heard_at))
+        if reader.take_news_of_tables():
+            self._server.look_again()
 
     def _give(self, reader: BatchReader) -> Batch:
         batch = self._waiting.popleft()

@@ -135,9 +135,7 @@ class PolledTable:
 
     def unsafe_sequence(self, connection: Connection) -> str:
         """Why the values of its key are not given in ascending order; empty where they are, or nobody says."""
-        if self.is_query or not self.has_integer_key:
-            return ""
-        return self._engine.unsafe_sequence(connection, self.name, self.key[0])
+        return "" if self.is_query else self._engine.unsafe_sequence(connection, self.name, self.key)
 
     def nullable_key(self) -> list[str]:
         """Columns of the key that may be NULL."""
@@ -156,11 +154,14 @@ class PolledTable:
                 'write "beginning", "now" or a number without quotes',
             )
 
-    def largest(self, connection: Connection) -> Key | None:
-        """The largest key; None when there are no rows."""
-        return self._key_of(
-            connection, self._select_key().order_by(*(one.desc() for one in self._key_columns())).limit(1)
-        )
+    def largest(self, connection: Connection, cursor: Key | None = None, to: Key | None = None) -> Key | None:
+        """The largest key behind the cursor, up to another one; None when there is none."""
+        chosen = self._select_key()
+        if to is not None:
+            chosen = chosen.where(*self._between(cursor, to))
+        elif cursor is not None:
+            chosen = chosen.where(self._behind(cursor))
+        return self._key_of(connection, chosen.order_by(*(one.desc() for one in self._key_columns())).limit(1))
 
     def smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""

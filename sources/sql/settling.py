@@ -3,6 +3,7 @@
 A key is given before its row is committed, and a transaction that began earlier may commit later, so rows become
 visible out of order. A sample is the largest key at a moment, with the transactions that could have written a row below
 it and were open then, or later. When none of them is left, the rows up to that key are all there, or never will be.
+Samples ascend, though the largest key of a table may not: rows are deleted, too.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class Settling:
         return bool(self._samples)
 
     @property
+    def last_seen(self) -> Key | None:
+        """The largest key that was taken as a sample, if it is known."""
+        return self._samples[-1].key if self._samples else self.settled
+
+    @property
     def waits_for(self) -> frozenset[str]:
         """The transactions that the oldest sample waits for."""
         return (self._samples[0].open or frozenset()) if self._samples else frozenset()
@@ -55,13 +61,14 @@ class Settling:
 
     def observe(
         self,
-        largest: Key,
+        newest: Key | None,
         now: float,
         writers: frozenset[str] = frozenset(),
         successors: frozenset[str] = frozenset(),
         looked_at: float | None = None,
     ) -> None:
-        """A look at the table. largest: its key then. writers: open transactions, by a look behind that, or at a time.
+        """A look at the table. newest: its largest key then, if it lies behind `last_seen`. writers: open transactions,
+        by a look behind that, or at a time.
 
         successors: those of the writers into which one that was seen before may have turned.
         """
@@ -72,19 +79,20 @@ class Settling:
                 sample.open = sample.open & writers | (successors if gone else frozenset())
             elif looked_at - sample.at >= self._first_look:
                 sample.open = writers
-        if self._wants(largest, now):
+        if newest is not None and self._wants(now):
             at_once = writers if self._first_look == 0 else None
-            self._samples.append(_Sample(largest, now, at_once if self.by_writers else frozenset()))
+            self._samples.append(_Sample(newest, now, at_once if self.by_writers else frozenset()))
         while self._samples and self._is_settled(self._samples[0], now):
             self.settled = self._samples.popleft().key
 
-    def _wants(self, largest: Key, now: float) -> bool:
+    def end_at(self, key: Key | None) -> None:
+        """Nothing is left between a key and what is settled: what comes there has to settle anew."""
+        self.settled = key
+
+    def _wants(self, now: float) -> bool:
         if not self._samples:
-            return largest != self.settled
-        last = self._samples[-1]
-        return (
-            largest != last.key and now - last.at >= self.seconds / _MOST_SAMPLES and len(self._samples) < _MOST_SAMPLES
-        )
+            return True
+        return now - self._samples[-1].at >= self.seconds / _MOST_SAMPLES and len(self._samples) < _MOST_SAMPLES
 
     def _is_settled(self, sample: _Sample, now: float) -> bool:
         return sample.open == frozenset() and now - sample.at >= self.seconds

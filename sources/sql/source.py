@@ -114,7 +114,7 @@ class SqlSource(Source):
         self._starts += 1
         self._started = True
         self._due = 0.0
-        self._status = Status(True, self._describe())
+        self._status = self._describe()
 
     def read(self, timeout: float) -> Batch | None:
         if not self._started:
@@ -124,7 +124,7 @@ class SqlSource(Source):
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
-        self._status = Status(True, self._describe())
+        self._status = self._describe()
         return batch
 
     def confirm(self, position: Position) -> None:
@@ -146,6 +146,7 @@ class SqlSource(Source):
     def stop(self) -> None:
         self._started = False
         self._database.close()
+        self._database.kind.release()
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
@@ -322,12 +323,14 @@ class SqlSource(Source):
         identity = self._identity.get("system identifier") or self._identity.get("server uuid", "")
         return SourceInfo(KIND, self.name, self._url.host or "localhost", self._url.database or "", identity)
 
-    def _describe(self) -> str:
-        """What it does, and what it waits for."""
-        waits = next((found for table in self._tables.values() if (found := table.waits_for)), "")
+    def _describe(self) -> Status:
+        """What it does, and what it waits for: first of all what waits for too long."""
+        tables = sorted(self._tables.values(), key=lambda table: not table.is_held_up)
+        held_up = bool(tables) and tables[0].is_held_up
+        waits = next((found for table in tables if (found := table.waits_for)), "")
         by_time = next((found for table in self._tables.values() if (found := table.by_time)), "")
         polls = f"polls every {self._settings.poll_interval:g} s, tables: {len(self._tables)}"
-        return waits or (f"{polls}; {by_time}" if by_time else polls)
+        return Status(not held_up, waits or (f"{polls}; {by_time}" if by_time else polls))
 
 
 def _require_the_same_key(table: WatchedTable, progress: Progress) -> None:

@@ -28,6 +28,12 @@ _LARGEST_COMMIT = 2**63 - 1
 
 _MOST_WRITERS_NAMED = 5
 
+_SEQUENCE_SECONDS = 60.0
+"""Between two looks at what gives the keys, which somebody may alter at any time."""
+
+_FORGOTTEN_SECONDS = 600.0
+"""The time after which a transaction that rows wait for is somebody's affair."""
+
 _UNKNOWN_SECONDS = 5.0
 """The time after which it is said that the server does not say who writes."""
 
@@ -65,6 +71,7 @@ class WatchedTable:
         self._settings = settings
         self._source = source
         self._counted_at = 0.0
+        self._sequences_at = time.monotonic()
         database.look(self._require_a_safe_key, f"looking at table {table.id}")
         self._settling = self._make_settling()
 
@@ -98,6 +105,12 @@ class WatchedTable:
             return f"rows of {self.id} have waited {seconds:.0f} s for the server to say which transactions write"
         return ""
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether rows wait for so long that somebody should look."""
+        waited = time.monotonic() - self._settling.waits_since if self.pending else 0.0
+        return waited > _FORGOTTEN_SECONDS + self._settling.seconds
+
     def start_key(self) -> Key | None:
         """The key behind which a table starts that has no position; None for its beginning."""
         start, table = self._settings.start_of(self.table.options), self.table
@@ -111,12 +124,20 @@ class WatchedTable:
     def find_settled(self, cursor: Key | None) -> Key | None:
         """Look at the table; the largest settled key, None when none lies behind the cursor.
 
-        PositionRefused when the table is shorter than it was.
+        PositionRefused when the table is shorter than it was, SourceRefused when keys are given out of order by now.
         """
+        self._look_at_sequences()
         self._database.look(partial(self._observe, cursor), f"looking for new rows in {self.id}")
         self._count(cursor)
         settled = self._settling.settled
-        return None if settled == cursor else settled
+        if settled is None or settled == cursor:
+            return None
+        last = self._database.look(
+            partial(self.table.largest, cursor=cursor, to=settled), f"looking for the last settled row of {self.id}"
+        )
+        if last != settled:
+            self._settling.end_at(last or cursor)
+        return last
 
     def plan(self, cursor: Key | None, to: Key, commit: int, by_key: bool) -> Piece | None:
         """The next rows, up to a settled key. commit: the largest commit number that is given away.
@@ -132,6 +153,8 @@ class WatchedTable:
             before = int(cursor[0]) - 1
         else:
             before = int(cursor[0])
+        if int(to[0]) <= before:
+            return None  # commit numbers would go back
         if by_key:
             commit = max(commit, before)
         if int(to[0]) - before > POLL_PIECE_ROWS:
@@ -161,6 +184,16 @@ class WatchedTable:
     def _require_a_safe_key(self, connection: Connection) -> None:
         self.table.look(connection)
         self.table.require_unique_key(connection)
+        self._require_ascending_keys(connection)
+
+    def _look_at_sequences(self) -> None:
+        now = time.monotonic()
+        if now - self._sequences_at < _SEQUENCE_SECONDS:
+            return
+        self._database.look(self._require_ascending_keys, f"looking at what gives the keys of {self.id}")
+        self._sequences_at = now
+
+    def _require_ascending_keys(self, connection: Connection) -> None:
         if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.unsafe_sequence(connection)):
             raise SourceRefused(
                 f"table {self.id}: {unsafe}; rows would be committed out of the order of their keys, and left out",
@@ -179,11 +212,11 @@ class WatchedTable:
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:
-        largest = self.table.largest(connection)
-        if largest == cursor or not self._is_ahead(connection, largest, cursor) or largest is None:
+        newest = self._find_newest(connection, cursor)
+        if newest is None and not self.pending:
             return
         if not self._settling.by_writers:
-            self._settling.observe(largest, time.monotonic())
+            self._settling.observe(newest, time.monotonic())
             return
         # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
         kind = self._database.kind
@@ -193,7 +226,18 @@ class WatchedTable:
         now = time.monotonic()
         looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
         if writers.known:
-            self._settling.observe(largest, now, writers.names, writers.successors, looked_at)
+            self._settling.observe(newest, now, writers.names, writers.successors, looked_at)
+
+    def _find_newest(self, connection: Connection, cursor: Key | None) -> Key | None:
+        """The largest key, if it lies behind the cursor and behind all that were seen before."""
+        largest, seen = self.table.largest(connection), self._settling.last_seen
+        if largest == cursor or not self._is_ahead(connection, largest, cursor):
+            return None
+        if largest is None or seen is None:
+            return largest
+        if self.table.has_integer_key:
+            return largest if int(largest[0]) > int(seen[0]) else None
+        return None if largest == seen else self.table.largest(connection, seen)
 
     def _is_ahead(self, connection: Connection, largest: Key | None, cursor: Key | None) -> bool:
         """Whether there are rows behind the cursor."""

@@ -203,22 +203,27 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
     wrong.stop()
 
     right = {"sasl.password": "secret"}
-    (problem,) = problems(source_of(address, **right))
-    assert problem == 'topic "records" does not exist, or may not be described'
-    with pytest.raises(SourceUnavailable, match=r"records: .*grant the source's user"):
-        source_of(address, **right).start(None)
+    no_group = 'group "readers": Broker: Group authorization failed'
+    no_topic = "topic records cannot be described: Broker: Topic authorization failed"
+    assert problems(source_of(address, **right)) == [no_topic, no_group]
+    refused = source_of(address, **right)
+    with pytest.raises(SourceRefused, match=r"topic records .*: grant the source's user Read and Describe"):
+        refused.start(None)
+    refused.stop()
     grant(plain, AclOperation.DESCRIBE, "records")
     assert problems(source_of(address, **right))[0] == 'no permission to read from topic "records"'
     grant(plain, AclOperation.READ, "records")
-    (problem,) = problems(source_of(address, **right))
-    assert "group readers" in problem
+    assert problems(source_of(address, **right)) == [no_group]
     source = source_of(address, **right)
     source.start(None)
     with pytest.raises(SourceRefused, match=r"^group readers: .*Read on the group"):
         wait_until(lambda: source.read(0.5) is not None)
     source.stop()
+    grant(plain, AclOperation.DESCRIBE, "readers", ResourceType.GROUP)
+    assert problems(source_of(address, **right)) == ['no permission to read in group "readers"']
     grant(plain, AclOperation.READ, "readers", ResourceType.GROUP)
     assert problems(source_of(address, **right)) == []
+    assert not members(plain, "readers"), "the group is not joined"
     producer = Producer({"bootstrap.servers": plain})
     producer.produce("records", b'{"Table":"t","Action":"insert","Columns":{"id":1}}', b'{"id":1}')
     producer.flush()
@@ -226,6 +231,34 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
     source.start(None)
     wait_until(lambda: source.read(0.5) is not None)
     source.stop()
+
+
+def members(bootstrap: str, group: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return len(admin.describe_consumer_groups([group])[group].result(30).members)
+
+
+def test_what_a_source_may_not_do_with_its_dead_letters_is_named(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    create_topic(plain, "good")
+    create_topic(plain, "letters")
+    grant(plain, AclOperation.READ, "good")
+    grant(plain, AclOperation.READ, "good-readers", ResourceType.GROUP)
+    given = {**section(address, **{"sasl.password": "secret"}), "topics": ["good"], "groupID": "good-readers"}
+
+    def found() -> list[str]:
+        options = KafkaSourceOptions.model_validate({**given, "deadLetterTopic": "letters"})
+        return list(map(str, KafkaSource("k", options).check()))
+
+    (hidden,) = found()
+    assert hidden.startswith('error: deadLetterTopic "letters" cannot be described: Broker: Topic authorization failed')
+    assert "Write" in hidden
+    grant(plain, AclOperation.DESCRIBE, "letters")
+    (finding,) = found()
+    assert finding.startswith('error: no permission to write to topic "letters": kafka-acls.sh ')
+    assert "--operation Write --topic letters" in finding
+    grant(plain, AclOperation.WRITE, "letters")
+    assert found() == []
 
 
 def test_a_sink_a_source_and_check_speak_tls_with_a_broker_whose_certificate_they_trust(addresses: Addresses) -> None:

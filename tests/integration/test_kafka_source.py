@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
@@ -19,6 +19,7 @@ from psql_streamer.model import Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
+from sources.kafka.offsets import Partition, of_position
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, event, read_rows, source_of, write, write_with_header
 from tests.kafka_reader import consume
@@ -77,6 +78,53 @@ def test_a_clean_stop_commits_and_the_next_start_repeats_nothing(kafka: str, top
         assert commits(read_rows(source, 1)) == [4]
 
 
+@pytest.mark.behaviour("G2")
+def test_a_clean_stop_leaves_the_group_at_once_and_another_member_has_the_partitions(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 4)])
+    with started(_lively(kafka, topic)) as source:
+        source.confirm(read_rows(source, 3)[-1].position)
+    assert _members(kafka, topic) == 0
+    with started(_lively(kafka, topic)) as stays, started(_lively(kafka, topic)) as leaves:
+        wait_for(lambda: _members(kafka, topic) == 2 and _is_stable(kafka, topic), "both members")
+        wait_for(lambda: stays.stats()["partitions"] or leaves.stats()["partitions"], "the partition")
+        if stays.stats()["partitions"]:
+            stays, leaves = leaves, stays
+        leaves.stop()
+        began = time.monotonic()
+        assert _members(kafka, topic) == 1
+        wait_for(lambda: stays.stats()["partitions"], "the partition")
+        assert time.monotonic() - began < 2.0
+        write(kafka, topic, [event(4)])
+        assert commits(read_rows(stays, 1)) == [4]
+
+
+@pytest.mark.behaviour("G2")
+def test_a_member_without_partitions_leaves_at_a_clean_stop_too(kafka: str, topic: str) -> None:
+    with started(_lively(kafka, topic)) as stays, started(_lively(kafka, topic)) as leaves:
+        wait_for(lambda: _members(kafka, topic) == 2 and _is_stable(kafka, topic), "both members")
+        wait_for(lambda: stays.stats()["partitions"] or leaves.stats()["partitions"], "the partition")
+        (leaves if stays.stats()["partitions"] else stays).stop()
+        assert _members(kafka, topic) == 1
+
+
+def _lively(kafka: str, topic: str) -> KafkaSource:
+    """It hears of a rebalance soon."""
+    return source_of(kafka, topic, group=topic, kafka={"heartbeat.interval.ms": 200})
+
+
+def _described(kafka: str, group: str) -> ConsumerGroupDescription:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    return admin.describe_consumer_groups([group])[group].result(30)
+
+
+def _members(kafka: str, group: str) -> int:
+    return len(_described(kafka, group).members)
+
+
+def _is_stable(kafka: str, group: str) -> bool:
+    return _described(kafka, group).state == ConsumerGroupState.STABLE
+
+
 def _read_five_and_set_the_offset_to_two(kafka: str, topic: str) -> Position:
     """Where the source was when the operator set it back."""
     write(kafka, topic, [event(number) for number in range(1, 6)])
@@ -113,7 +161,6 @@ def test_records_that_the_broker_does_not_have_any_more_stop_it_with_the_gap(kaf
         read_rows(source, 1)
     for topics in (topic, f"^{topic}$"):
         assert any("5 to 7" in str(finding) for finding in source_of(kafka, topics, group=topic).check())
-    assert not list(source_of(kafka, "^nowhere$", group=topic).check())
 
 
 @pytest.mark.parametrize(
@@ -229,7 +276,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
     with started(source_of(kafka, topic, group=topic)) as source:
         (batch,) = read_rows(source, 1)
         assert commits([batch]) == [1]
-        assert batch.position.data == {topic: {"0": 1}}
+        assert of_position(batch.position) == {Partition(topic, 0): 1}
         assert source.read(0.3) is None
         assert "waits until every sink has what is in front of it" in source.status().reason
         source.confirm(batch.position)
@@ -246,7 +293,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
         batches = read_rows(source, 2)
         assert commits(batches) == [1, 2]
-        assert batches[-1].position.data == {topic: {"0": 3}}
+        assert of_position(batches[-1].position) == {Partition(topic, 0): 3}
         assert source.stats()["dead_lettered"] == 1
     (letter,) = consume(kafka, [dead])
     assert letter.value == b'{"id": 7}'
@@ -420,40 +467,6 @@ def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(
         assert 200_000 <= held_bytes(source) < 400_000 < 2999 * len(note)
         rest = read_rows(source, 2999 - sum(map(len, first)))
     assert commits([*first, *rest]) == list(range(1, 3000))
-
-
-def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
-    source = source_of(kafka, "nowhere")
-    with pytest.raises(SourceUnavailable, match="topics do not exist, or may not be described: nowhere"):
-        source.start(None)
-    assert not source.status().ok, "it reads nothing"
-    source.stop()
-    (finding,) = source.check()
-    assert str(finding).startswith('error: topic "nowhere" does not exist, or may not be described: create it')
-
-
-def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, topic_prefix: str) -> None:
-    create_topic(kafka, f"{topic_prefix}.one")
-    write(kafka, f"{topic_prefix}.one", [event(1)])
-    fast = {"topic.metadata.refresh.interval.ms": 500}
-    with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
-        assert commits(read_rows(source, 1)) == [1]
-        create_topic(kafka, f"{topic_prefix}.two")
-        write(kafka, f"{topic_prefix}.two", [event(2)])
-        assert commits(read_rows(source, 1)) == [2]
-
-
-def test_a_pattern_that_no_topic_matches_yet_is_waited_for(
-    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    fast = {"topic.metadata.refresh.interval.ms": 200}
-    with started(source_of(kafka, rf"^{topic_prefix}\..*", kafka=fast)) as source:
-        wait_for(lambda: source.read(0.2) or "no topic matches" in caplog.text, "the broker's answer")
-        assert source.status().ok
-        create_topic(kafka, f"{topic_prefix}.one")
-        write(kafka, f"{topic_prefix}.one", [event(1)])
-        assert commits(read_rows(source, 1)) == [1]
 
 
 def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) -> None:

@@ -16,6 +16,7 @@ from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from tests.certificates import Certificate
 from tests.mariadb import Schema, fresh_schema
+from tests.mysql_accounts import documented_account, rights_on
 from tests.mysql_source import read_all, seen, source_of, streaming
 
 
@@ -49,6 +50,7 @@ def test_a_setting_that_is_wrong_is_named_with_its_remedy(
 ) -> None:
     with fresh_schema(own_server.host, own_server.port, own_server.version, "s") as schema:
         before = schema.value(f"SELECT @@GLOBAL.{setting}")
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         schema.execute(
             f"SET GLOBAL {setting} = '{value}'" if not value.isdigit() else f"SET GLOBAL {setting} = {value}"
         )
@@ -171,24 +173,46 @@ def test_an_account_without_privileges_is_told_what_to_grant(every_schema: Schem
     schema = every_schema
     schema.execute("DROP USER IF EXISTS poor@'%'", "CREATE USER poor@'%' IDENTIFIED BY 'secret-of-poor'")
     found = findings(schema, dsn=dsn_of(schema, "poor", "secret-of-poor"))
-    assert any("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'poor'@'%'" in one for one in found), found
+    assert any(f"GRANT {rights_on(schema)} ON *.* TO 'poor'@'%'" in one for one in found), found
+    found = findings(schema, dsn=dsn_of(schema, "poor", "secret-of-poor"), serverId=4711)
+    assert any(f"GRANT {rights_on(schema, own_id=True)} ON *.* TO 'poor'@'%'" in one for one in found), found
     assert "secret-of-poor" not in "".join(found)
 
 
-def test_an_account_that_may_only_replicate_is_enough(every_schema: Schema) -> None:
+@pytest.mark.behaviour("B6")
+def test_an_account_with_the_rights_of_the_page_is_enough(every_schema: Schema) -> None:
     schema = every_schema
-    schema.execute(
-        "CREATE TABLE t (id INT PRIMARY KEY)",
-        "DROP USER IF EXISTS cdc@'%'",
-        "CREATE USER cdc@'%' IDENTIFIED BY 'p@ss/ü'",
-        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO cdc@'%'",
-    )
-    dsn = dsn_of(schema, "cdc", "p%40ss%2F%C3%BC")
-    assert findings(schema, dsn=dsn) == []
-    with streaming(schema, dsn=dsn) as source:
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with documented_account(schema) as dsn, streaming(schema, dsn=dsn) as source:
         assert source.published() is None
         schema.execute("INSERT INTO t VALUES (1)")
         assert [change.after for change in seen(read_all(source, schema))] == [{"id": "1"}]
+
+
+@pytest.mark.behaviour("B6")
+def test_nothing_is_said_of_an_account_that_also_sees_the_tables(every_schema: Schema) -> None:
+    every_schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with documented_account(every_schema, on_tables="SELECT") as dsn:
+        assert findings(every_schema, dsn=dsn, snapshot="initial") == []
+
+
+@pytest.mark.behaviour("B6", "B7")
+def test_what_an_account_may_not_see_is_told_with_the_right_that_it_lacks(schema: Schema) -> None:
+    schema.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "CREATE USER blind@'%' IDENTIFIED BY 'x'",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO blind@'%'",
+        f"GRANT SELECT ON {schema.name}.* TO blind@'%'",
+    )
+    try:
+        found = findings(schema, dsn=dsn_of(schema, "blind", "x"), serverId=4711)
+    finally:
+        schema.execute("DROP USER blind@'%'")
+    no_upstream, no_replicas = found
+    assert "lacks SLAVE MONITOR, and so may not see whether the server is a replica" in no_upstream
+    assert "GRANT SLAVE MONITOR ON *.* TO 'blind'@'%'" in no_upstream
+    assert "lacks REPLICATION MASTER ADMIN, and so may not see whether another client has serverId 4711" in no_replicas
+    assert "GRANT REPLICATION MASTER ADMIN ON *.* TO 'blind'@'%', or leave serverId out" in no_replicas
 
 
 def test_a_wrong_password_is_refused_and_not_shown(every_schema: Schema) -> None:
@@ -236,13 +260,18 @@ def test_a_server_id_that_is_the_servers_own_is_refused(every_schema: Schema) ->
     assert any(f"serverId {number} is the server's own" in found for found in findings(every_schema, serverId=number))
 
 
-def test_a_server_id_under_which_somebody_reads_is_told(schema: Schema) -> None:
+@pytest.mark.behaviour("B7")
+def test_a_server_id_under_which_somebody_reads_is_told(every_schema: Schema) -> None:
+    schema = every_schema
     schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    with streaming(schema, serverId=4242) as source:
+    with (
+        documented_account(schema, own_id=True, on_tables="SELECT") as dsn,
+        streaming(schema, serverId=4242) as source,
+    ):
         read_all(source, schema)
-        (found,) = findings(schema, serverId=4242)
+        (found,) = findings(schema, serverId=4242, dsn=dsn)
+        assert findings(schema, serverId=4243, dsn=dsn) == []
     assert found.startswith("warning: a client with serverId 4242 is connected")
-    assert findings(schema, serverId=4243) == []
 
 
 @pytest.mark.parametrize(

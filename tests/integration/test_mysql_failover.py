@@ -1,4 +1,4 @@
-"""A failover between two servers of MySQL: the GTIDs of one are those of the other."""
+"""A failover between two servers: the GTIDs of one are those of the other."""
 
 from __future__ import annotations
 
@@ -7,16 +7,62 @@ from collections.abc import Iterator
 
 import pytest
 
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mysql import EmbeddedMysql
-from psql_streamer.errors import SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Position
 from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
+from tests.mysql_accounts import documented_account
 from tests.mysql_source import identities, read_all, seen, source_of, streaming
 from tests.source_at_work import wait_for
 
-pytestmark = pytest.mark.soak
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY)"
+
+
+def position_ahead(schema: Schema) -> Position:
+    """One that a server has which has executed a hundred transactions more."""
+    with streaming(schema) as source:
+        found = source.find_dropped([])
+    assert found is not None
+    data = found[0].data
+    domain, server, number = data["executed"].split("-")
+    return Position({**data, "executed": f"{domain}-{server}-{int(number) + 100}"}, "a hundred ahead")
+
+
+@pytest.mark.behaviour("B4", "B7")
+def test_a_replica_of_mariadb_that_has_not_got_so_far_is_waited_for_with_the_rights_of_the_page(
+    own_mariadb: EmbeddedMariadb,
+) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "failing_over") as schema:
+        schema.execute(TABLE)
+        ahead = position_ahead(schema)
+        with documented_account(schema) as dsn:
+            source = source_of(schema, dsn=dsn)
+            with pytest.raises(PositionRefused, match="another server, or a failover has lost them"):
+                source.start(ahead)
+            schema.execute(f"CHANGE MASTER TO MASTER_HOST = '{server.host}', MASTER_PORT = 1, MASTER_USER = 'x'")
+            with pytest.raises(SourceUnavailable, match="it is a replica that has not got so far"):
+                source.start(ahead)
+            schema.execute("RESET SLAVE ALL")
+
+
+@pytest.mark.behaviour("B4", "B7")
+def test_what_may_be_a_replica_is_waited_for_with_the_reason(own_mariadb: EmbeddedMariadb) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "failing_over") as schema:
+        schema.execute(
+            TABLE, "CREATE USER blind@'%'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO blind@'%'"
+        )
+        source = source_of(schema, dsn=f"mysql://blind@{server.host}:{server.port}/")
+        told = r"100 transactions .* may not see whether it is a replica .* GRANT SLAVE MONITOR ON .* TO 'blind'@'%'"
+        with pytest.raises(SourceUnavailable, match=told):
+            source.start(position_ahead(schema))
+        assert "GRANT SLAVE MONITOR" in source.status().reason
+        [finding] = source.check_position(position_ahead(schema))
+        assert "GRANT SLAVE MONITOR" in finding.remedy
 
 
 @pytest.fixture
@@ -38,6 +84,7 @@ def uuids(batches: list[Batch]) -> list[str]:
     return [json.loads(value)["UUID"] for value in values]
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("B4")
 def test_a_failover_to_a_replica_of_mysql_goes_on_without_a_gap(mysql: EmbeddedMysql, replica: EmbeddedMysql) -> None:
     with fresh_schema(mysql.host, mysql.port, mysql.version, "failing_over") as schema:

@@ -15,6 +15,7 @@ from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position
+from sources.mysql.positions import override_position
 from sources.mysql.server_errors import SameServerId
 from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
@@ -663,6 +664,90 @@ def test_an_operator_may_send_it_to_gtids_or_to_a_place(schema: Schema) -> None:
         assert source.position_override is not None
         with streaming(schema, source.position_override) as started:
             assert ids(read_until(started, lambda batches: bool(ids(batches)))) == ["1"]
+
+
+@pytest.mark.behaviour("B4")
+def test_other_tables_are_refused_inside_a_transaction_and_taken_behind_it(schema: Schema) -> None:
+    other = {"tables": [f"{schema.name}.t", f"{schema.name}.u"]}
+    schema.execute(TABLE, "CREATE TABLE u (id INT PRIMARY KEY)")
+    with streaming(schema, tables=f"{schema.name}.t", batchSize=2) as source:
+        rows = ", ".join(f"({number}, 'a')" for number in range(2000))
+        schema.transaction(
+            "INSERT INTO u VALUES (1), (2)", f"INSERT INTO t VALUES {rows}", "INSERT INTO t VALUES (-1, 'b')"
+        )
+        batches = read_all(source, schema)
+    inside = next(batch.position for batch in batches if batch.position.data["open"])
+    refused = source_of(schema, **other)
+    with pytest.raises(
+        SourceRefused, match=r"tables or excludeTables .* inside a transaction.*positionOverride"
+    ) as told:
+        refused.start(inside)
+    assert [finding.problem for finding in refused.check_position(inside)] == [told.value.what]
+    same = {"tables": [f"{schema.name}.t", f"{schema.name}.t"]}
+    with streaming(schema, inside, **same) as source:
+        assert len(ids(read_all(source, schema))) == 2001 - inside.data["open"]["changes"]
+    with streaming(schema, batches[-1].position, **other) as source:
+        schema.execute("INSERT INTO u VALUES (3)")
+        assert ids(read_all(source, schema)) == ["3"]
+    assert told.value.remedy is not None
+    override = told.value.remedy.partition("set positionOverride to ")[2].partition(" and ")[0]
+    with streaming(schema, source_of(schema, positionOverride=override).position_override, **other) as source:
+        assert ids(read_all(source, schema))[:3] == ["1", "2", "0"]
+
+
+@pytest.mark.behaviour("B4")
+def test_a_position_inside_a_transaction_that_names_no_tables_is_still_read(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema, batchSize=2) as source:
+        schema.transaction(*(f"INSERT INTO t VALUES ({number}, '{'x' * 20}')" for number in range(2000)))
+        inside = next(batch.position for batch in read_all(source, schema) if batch.position.data["open"])
+    opened = {name: value for name, value in inside.data["open"].items() if name != "tables"}
+    with streaming(schema, Position({**inside.data, "open": opened}, inside.shown)) as source:
+        assert len(ids(read_all(source, schema))) == 2000 - opened["changes"]
+
+
+@pytest.mark.behaviour("B4")
+def test_mariadb_goes_over_to_gtids_behind_a_place(own_mariadb: EmbeddedMariadb) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "s") as schema:
+        schema.execute(TABLE, "SET SESSION gtid_domain_id = 7", "INSERT INTO t VALUES (1, 'a')")
+        file, offset = schema.query("SHOW MASTER STATUS")[0][:2]
+        with streaming(schema, override_position(f"{file}:{offset}")) as source:
+            schema.execute("INSERT INTO t VALUES (2, 'b')")
+            first = read_until(source, lambda batches: bool(ids(batches)))
+            schema.execute("INSERT INTO t VALUES (3, 'c')")
+            rest = read_all(source, schema)
+        assert ids(first + rest) == ["2", "3"]
+        assert rest[-1].position.data["executed"] == schema.value("SELECT @@GLOBAL.gtid_binlog_pos")
+        assert ",7-" in rest[-1].position.data["executed"], "what lay before the place counts"
+        with streaming(schema, first[-1].position) as again:
+            repeated = read_all(again, schema)
+            assert ids(repeated) == ["3"]
+            assert identities(repeated) == identities(rest)
+        schema.execute("RESET MASTER")
+        with pytest.raises(PositionRefused, match="it is another server"):
+            source_of(schema).start(rest[-1].position)
+
+
+@pytest.mark.behaviour("B4")
+def test_a_transaction_that_is_open_by_its_place_is_known_again_by_it(schema: Schema) -> None:
+    if schema.on_mysql:
+        pytest.skip("MySQL without gtid_mode has positions of its own")
+    schema.execute(TABLE)
+    file, offset = schema.query("SHOW MASTER STATUS")[0][:2]
+    schema.transaction(*(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(5)))
+    schema.execute("INSERT INTO t VALUES (5, 'x')")
+    number = int(file.rpartition(".")[2])
+    opened = {"source": None, "commit": number << 32 | offset, "changes": 2}
+    place = Position({"executed": None, "file": file, "offset": offset, "server": "", "open": opened}, "inside")
+    with streaming(schema, place) as source:
+        batches = read_all(source, schema)
+        assert ids(batches) == ["2", "3", "4", "5"]
+    with streaming(schema, batches[-1].position) as source:
+        schema.execute("INSERT INTO t VALUES (6, 'x')")
+        last = read_all(source, schema)
+    assert ids(last) == ["6"]
+    assert last[-1].position.data["executed"] is not None
 
 
 def test_domains_of_mariadb_go_on_each_from_where_they_are(own_mariadb: EmbeddedMariadb) -> None:

@@ -83,6 +83,49 @@ def test_a_row_that_commits_late_with_a_smaller_key_is_not_left_out(every_orders
         assert notes(source, 2) == ["late", "early"]
 
 
+@pytest.mark.behaviour("P2")
+def test_a_prepared_transaction_is_waited_for_though_its_client_is_gone(every_orders: Schema) -> None:
+    name = f"'{every_orders.name}'"
+    with polling(every_orders) as source:
+        with every_orders.session() as late:
+            late.execute(f"XA START {name}")
+            late.execute("INSERT INTO orders (note) VALUES ('late')")
+            every_orders.execute("INSERT INTO orders (note) VALUES ('early')")
+            assert rows_of(read_quiet(source, 0.7)) == []
+            assert "smaller keys (1)" in source.status().reason
+            late.execute(f"XA END {name}")
+            late.execute(f"XA PREPARE {name}")
+        try:
+            assert rows_of(read_quiet(source, 0.7)) == []
+            assert "smaller keys (1)" in source.status().reason
+        finally:
+            every_orders.execute(f"XA COMMIT {name}")
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_table_whose_engine_has_transactions_of_its_own_is_read_by_time(
+    orders: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """innodb_trx does not show them. An engine of which nothing is known stands for one."""
+    monkeypatch.setattr("sources.sql.engines.mysql._TELLING", ("None", "InnoDB"))
+    orders.execute("CREATE TABLE others (id int PRIMARY KEY) ENGINE = Aria")
+    with polling(orders, "orders", "others") as source:
+        assert source.status().reason.endswith(
+            f"rows of {orders.name}.others are read 5 s after they were seen: the server does not say who writes"
+        )
+
+
+def test_the_status_names_a_transaction_as_the_server_does(every_orders: Schema) -> None:
+    with transaction(every_orders) as late, polling(every_orders) as source:
+        late.execute("INSERT INTO orders (note) VALUES ('late')")
+        every_orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        read_quiet(source, 0.7)
+        mine = "trx_mysql_thread_id = CONNECTION_ID()"
+        late.execute(f"SELECT trx_id FROM information_schema.innodb_trx WHERE {mine}")
+        [(number,)] = late.fetchall()
+        assert source.status().reason.endswith(f"smaller keys (1): {number}")
+
+
 def test_a_transaction_that_reads_holds_nothing_up_and_every_poll_sees_what_is_new(orders: Schema) -> None:
     with transaction(orders) as reader, polling(orders) as source:
         reader.execute("SELECT * FROM orders")
@@ -379,6 +422,56 @@ def test_a_replica_is_read_by_time(every_orders: Schema) -> None:
                 assert "are read 5 s after they were seen" in source.status().reason
         finally:
             root.execute("SET GLOBAL read_only = 0")
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_refused"),
+    [
+        ("id bigint AUTO_INCREMENT, day date, PRIMARY KEY (id, day)", True),
+        ("day date, id bigint AUTO_INCREMENT UNIQUE, PRIMARY KEY (day, id)", True),
+        ("id bigint DEFAULT NEXTVAL(ids) PRIMARY KEY", True),
+        ("day date PRIMARY KEY, id bigint AUTO_INCREMENT UNIQUE", False),
+    ],
+)
+def test_servers_that_share_keys_are_refused_whatever_of_the_key_they_give(
+    schema: Schema, columns: str, is_refused: bool
+) -> None:
+    schema.execute("CREATE SEQUENCE ids", f"CREATE TABLE orders ({columns})")
+    with pymysql.connect(host=schema.host, port=schema.port, user="root", autocommit=True) as own, own.cursor() as root:
+        root.execute("SET GLOBAL auto_increment_increment = 2")
+        try:
+            refused = [one for one in sql_source(url_of(schema), "orders").check() if "increment is 2" in one.problem]
+        finally:
+            root.execute("SET GLOBAL auto_increment_increment = 1")
+    assert bool(refused) == is_refused
+
+
+@pytest.mark.behaviour("P5")
+def test_servers_that_begin_to_share_keys_stop_the_source(orders: Schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._SEQUENCE_SECONDS", 0.2)
+    with (
+        pymysql.connect(host=orders.host, port=orders.port, user="root", autocommit=True) as own,
+        own.cursor() as root,
+        polling(orders) as source,
+    ):
+        orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        assert notes(source, 1) == ["a"]
+        root.execute("SET GLOBAL auto_increment_increment = 2")
+        try:
+            with pytest.raises(SourceRefused, match="auto_increment_increment is 2"):
+                read_quiet(source, 3)
+        finally:
+            root.execute("SET GLOBAL auto_increment_increment = 1")
+
+
+@pytest.mark.parametrize(("sequence", "named"), [("INCREMENT BY -1", "INCREMENT -1"), ("MAXVALUE 9 CYCLE", "CYCLE")])
+def test_a_sequence_of_mariadb_that_does_not_ascend_is_refused(schema: Schema, sequence: str, named: str) -> None:
+    schema.execute(
+        f"CREATE SEQUENCE `the ids` {sequence} NOCACHE",
+        "CREATE TABLE orders (id bigint DEFAULT NEXTVAL(`the ids`), day date, PRIMARY KEY (id, day))",
+    )
+    with pytest.raises(SourceRefused, match=f"the ids.*{named}"):
+        sql_source(url_of(schema), "orders").start(None)
 
 
 def test_servers_that_share_keys_are_refused(orders: Schema) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 import threading
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.checkpoint.resume import choose_position
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.interfaces import Severity
@@ -537,22 +540,111 @@ def test_status_and_stats_say_how_it_is(orders: Shop) -> None:
 # SQLite alone.
 
 
-@pytest.mark.behaviour("P5")
-def test_a_file_that_is_replaced_is_noticed(file: Path) -> None:
+def another_file(place: Path) -> None:
+    other = sqlite_shop(place)
+    other.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note text)")
+    insert(other, "x", "y")
+
+
+def move_another_file_to(file: Path) -> None:
+    another_file(file.with_name("other"))
+    file.with_name("other").rename(file)
+
+
+def remove_and_make_again(file: Path) -> None:
+    """ext4 gives the new file the inode of the old one, if that is free."""
+    file.unlink()
+    another_file(file)
+
+
+REPLACED = pytest.mark.parametrize("replace", [move_another_file_to, remove_and_make_again])
+
+
+@pytest.fixture
+def shop_file(file: Path) -> Path:
+    """With one row, and an identity of its own: file systems keep the time of birth in steps of some milliseconds."""
     shop = sqlite_shop(file)
     shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note text)")
     insert(shop, "a")
+    time.sleep(0.05)
+    return file
+
+
+@pytest.mark.behaviour("P5")
+@REPLACED
+def test_a_file_that_is_replaced_is_noticed(shop_file: Path, replace: Callable[[Path], None]) -> None:
+    source = sqlite_shop(shop_file).source()
+    source.stream_identity()
+    with started(source):
+        read_rows(source, 1)
+        replace(shop_file)
+        with pytest.raises(PositionRefused, match="was replaced"):
+            read_quiet(source, 2)
+        with pytest.raises(PositionRefused, match="was replaced"):
+            source.start(None)
+
+
+@pytest.mark.behaviour("P5")
+@REPLACED
+def test_a_file_that_is_replaced_between_two_starts_is_noticed(
+    shop_file: Path, replace: Callable[[Path], None]
+) -> None:
+    source = sqlite_shop(shop_file).source()
+    position = StoredPosition(Position({}, ""), source.stream_identity())
+    source.stop()
+    again = sqlite_shop(shop_file).source()
+    assert choose_position(again, position, again.stream_identity()).position == position.position
+    again.stop()
+    replace(shop_file)
+    another = sqlite_shop(shop_file).source()
+    with pytest.raises(PositionRefused, match="was made with"):
+        choose_position(another, position, another.stream_identity())
+
+
+def test_a_position_that_knows_the_inode_alone_is_taken(shop_file: Path) -> None:
+    source = sqlite_shop(shop_file).source()
+    identity = {"database": str(shop_file), "inode": str(shop_file.stat().st_ino)}
+    choose_position(source, StoredPosition(Position({}, ""), identity), source.stream_identity())
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_what_is_done_to_a_file_in_ordinary_use_makes_no_other_file_of_it(shop_file: Path, journal: str) -> None:
+    shop = sqlite_shop(shop_file)
+    execute_alone(shop_file, f"PRAGMA journal_mode = {journal}")
     source = shop.source()
     identity = source.stream_identity()
     with started(source):
         read_rows(source, 1)
-        other = sqlite_shop(file.with_name("other"))
-        other.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, note text)")
-        insert(other, "x", "y")
-        file.with_name("other").rename(file)
-        with pytest.raises(PositionRefused, match="was replaced"):
-            read_quiet(source, 2)
-    assert shop.source().stream_identity() != identity
+        for statement in ("VACUUM", "ANALYZE", "REINDEX", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            execute_alone(shop_file, statement)
+        os.utime(shop_file)
+        shop_file.chmod(0o644)
+        with closing(sqlite3.connect(shop_file)) as here, closing(sqlite3.connect(f"{shop_file}.copy")) as copy:
+            here.backup(copy)
+            copy.backup(here)
+        insert(shop, "b")
+        assert notes(read_rows(source, 1)) == ["b"]
+        assert source.stream_identity() == identity
+
+
+def execute_alone(file: Path, statement: str) -> None:
+    """Outside of a transaction."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as session:
+        session.execute(statement)
+
+
+def test_the_file_is_held_while_the_source_runs_and_let_go_when_it_stops(shop_file: Path) -> None:
+    def is_held() -> bool:
+        return any(one.exists() and one.samefile(shop_file) for one in Path("/proc/self/fd").iterdir())
+
+    source = sqlite_shop(shop_file).source()
+    for _ in range(2):
+        source.stream_identity()
+        with started(source):
+            read_rows(source, 1)
+            assert is_held()
+        source.stop()
+        assert not is_held()
 
 
 @pytest.mark.behaviour("P5")

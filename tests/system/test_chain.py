@@ -10,6 +10,7 @@ import pytest
 
 from tests.database import Database
 from tests.delivered import assert_nothing_is_lost, assert_order_per_key, distinct_transactions
+from tests.event_topics import event, write
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import create_topic
 from tests.mariadb import Schema
@@ -99,6 +100,33 @@ def test_events_of_a_mariadb_are_the_same_bytes_after_a_hop_that_began_before_th
         copies = consume(kafka, [f"{topic_prefix}-copy.{schema.name}.{table}"])
         assert len(originals) == count
         assert _by_key(copies) == _by_key(originals)
+
+
+def test_an_applier_that_is_started_first_waits_for_topics_and_copies_what_comes(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    written, never = f"{topic_prefix}.orders", f"{topic_prefix}.fallback"
+    sections = topics_section(kafka, [written, never], topic_prefix)
+    sections += kafka_section(kafka, f"{topic_prefix}-copy", sources=["hop"], format="event")
+    with Service(tmp_path, 'startTimeout = "1s"\n' + sections) as applier:
+        applier.start(wait=False)
+        applier.until(lambda: "waits for topics that do not exist" in _reason(applier), "the reason")
+        time.sleep(2.0)  # longer than startTimeout
+        create_topic(kafka, written)
+        write(kafka, written, [event(number) for number in range(1, 4)])
+        applier.until(lambda: applier.stats()["sink.k"].get("events", 0) == 3, "the copies")
+        applier.until(
+            lambda: f"waits for topics that do not exist: {never}; reads {written}[0]" in _reason(applier), "it"
+        )
+        assert applier.status()[0] == 500
+        create_topic(kafka, never)
+        applier.until(lambda: applier.status()[0] == 200, "the service to be well")
+        assert applier.stop() == 0
+
+
+def _reason(service: Service) -> str:
+    parts = service.status()[1].get("parts", {})
+    return str(parts.get("source.hop", {}).get("reason", ""))
 
 
 _NEW_TOPICS_SOON = '[source.hop.kafka]\n"topic.metadata.refresh.interval.ms" = 500\n'

@@ -100,11 +100,21 @@ def test_a_prepared_transaction_takes_only_so_much_memory(flavor: str) -> None:
 
 
 @BOTH
-def test_the_end_of_an_xa_transaction_that_was_prepared_before_stops(flavor: str) -> None:
+def test_the_commit_of_an_xa_transaction_that_was_prepared_before_stops(flavor: str) -> None:
     events = read_events(f"{flavor}_xa")
     prepared = next(place for place, event in enumerate(events) if event[4] == EventType.XA_PREPARE)
     with pytest.raises(SourceRefused, match="prepared before the stream began"):
         decode([events[0], *events[prepared + 1 :]], flavor)
+
+
+@BOTH
+def test_the_rollback_of_an_xa_transaction_that_was_prepared_before_does_not(flavor: str) -> None:
+    events = read_events(f"{flavor}_xa")
+    begins = [place for place, event in enumerate(events) if event[4] in (EventType.GTID, EventType.MARIADB_GTID)]
+    rolled_back = next(place for place, event in enumerate(events) if b"XA ROLLBACK" in event)
+    pieces = decode([events[0], *events[max(place for place in begins if place < rolled_back) :]], flavor)
+    assert [new["id"] for *_, new in changes_of(pieces)] == [b"5", b"6"]
+    assert [gtid.number for piece in pieces for gtid in piece.completed] == [ROLLED_BACK, 7, 8]
 
 
 @BOTH

@@ -56,6 +56,7 @@ TIERS = [
         "psql_streamer.launcher",
         "psql_streamer.metrics",
         "psql_streamer.registry",
+        "psql_streamer.circles",
         "psql_streamer.review",
     },
     {"psql_streamer.spark", "sources", "sinks"},

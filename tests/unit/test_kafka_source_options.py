@@ -13,7 +13,7 @@ from psql_streamer.config import load
 from psql_streamer.config.model import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Position
-from sources.kafka.offsets import Partition, has_reached, of_position, to_position, total_lag
+from sources.kafka.offsets import Partition, has_reached, ids_of_position, of_position, to_position, total_lag
 from sources.kafka.options import KafkaSourceOptions
 from tests.config_files import written
 
@@ -88,6 +88,9 @@ def test_positions_go_on_partition_by_partition() -> None:
     assert (position.data, str(position)) == ({"a": {"0": 5}, "b": {"1": 7}}, "a[0]@5, b[1]@7")
     assert of_position(position) == offsets
     assert of_position(None) == {}
+    with_ids = to_position(offsets, {"a": "x", "another": "y"})
+    assert of_position(with_ids) == offsets
+    assert (ids_of_position(with_ids), ids_of_position(position), ids_of_position(None)) == ({"a": "x"}, {}, {})
     assert has_reached(offsets, {Partition("a", 0): 5})
     assert not has_reached(offsets, {Partition("a", 0): 6})
     assert not has_reached(offsets, {Partition("c", 0): 0})
@@ -127,6 +130,9 @@ def test_a_sink_that_may_write_what_its_source_reads_is_refused(tmp_path: Path, 
     sink, topics = CIRCLES[name]
     with pytest.raises(ConfigError, match=r"sink\.k: may write to k:9092/.*its events would never end"):
         config_of(tmp_path, sink, topics)
+    for spelt in ("K:9092", "k:09092"):
+        with pytest.raises(ConfigError, match=r"sink\.k: may write to .*its events would never end"):
+            config_of(tmp_path, sink, topics, hosts=spelt)
     config_of(tmp_path, sink, topics, hosts="other:9092")
     config_of(tmp_path, sink, ["another"])
 

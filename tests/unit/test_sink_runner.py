@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from psql_streamer.batching import JOINED_BATCHES
 from psql_streamer.errors import HandlerUnavailable, SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
@@ -70,6 +71,17 @@ class Failing(Sink):
 
     def stats(self) -> Stats:
         return {}
+
+
+class Recording(Failing):
+    """Keeps the messages that it wrote."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.written: list[bytes] = []
+
+    def write(self, batch: Batch) -> None:
+        self.written += [message.content for message in batch.messages]
 
 
 class Engine(Handler):
@@ -250,3 +262,19 @@ def test_a_handler_gets_as_many_rows_as_it_wants_and_none_twice_that_were_passed
     assert [[message.batch_order for message in item.batch.messages] for item in done] == engine.handled
     assert [item.batch_numbers for item in done] == [(), (), (), (1,)]
     _end(runner)
+
+
+@pytest.mark.parametrize("places", [[10], [0, 31], [1, 2, 20], list(range(0, 32, 2))])
+def test_batches_that_wait_are_written_in_their_order_also_where_their_origins_differ(places: list[int]) -> None:
+    """As of a source that reads what several servers wrote."""
+    sink = Recording()
+    runner = _runner(sink)
+    one, other = SourceInfo(POSTGRESQL, "db1", "h", "d"), SourceInfo(POSTGRESQL, "db1", "h", "d", "another server")
+    for number in range(JOINED_BATCHES):
+        message = replace(_BATCH.messages[0], content=b"%d" % number)
+        source = other if number in places else one
+        runner.take(Item(replace(_BATCH, source=source, messages=(message,)), (number,)))
+    runner.start()
+    _until(lambda: len(sink.written) == JOINED_BATCHES)
+    _end(runner)
+    assert sink.written == [b"%d" % number for number in range(JOINED_BATCHES)]

@@ -16,6 +16,7 @@ from sinks.kafka.options import KafkaSinkOptions
 from sources.kafka.options import KafkaSourceOptions
 from sources.mysql.options import MysqlOptions
 from tests.dockerfile import ROOT
+from tests.mysql_accounts import documented_rights
 
 FOLDER = ROOT / "deploy" / "two-machines"
 SERVICES = {"extractor": "extractor.toml", "applier": "applier.toml"}
@@ -106,7 +107,8 @@ def test_the_extractor_logs_in_as_the_user_that_is_made(compose: Mapping[str, An
     dsn = urlsplit(extractor_source(compose).dsn.get_secret_value())
     sql = compose["configs"]["shop.sql"]["content"]
     assert f"CREATE USER {dsn.username}@'%' IDENTIFIED BY '{unquote(dsn.password or '')}'" in sql
-    assert f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {dsn.username}@'%'" in sql
+    rights = documented_rights()["MariaDB, with serverId"]
+    assert f"GRANT {rights} ON *.* TO {dsn.username}@'%'" in sql
     assert dsn.hostname in compose["services"]["extractor"]["depends_on"]
 
 

@@ -119,6 +119,9 @@ class AnyEngine:
     def require_the_same_file(self) -> None:
         """PositionRefused when the database is a file, and another one has its name."""
 
+    def release(self) -> None:
+        """Hold nothing any more that `identity` has taken hold of."""
+
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
         """The columns of a table or view, as they are in this transaction."""
         found = sa.inspect(connection).get_columns(table.table, schema=table.schema or None)
@@ -138,8 +141,10 @@ class AnyEngine:
         """The largest value that the server has given a key, whether its row is there or not; None: it does not say."""
         return None
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
-        """Why the values of a key are not given in ascending order; empty where they are, or nobody says."""
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:  # noqa: ARG002
+        """Why the values of a key, or of one of its columns, are not given in ascending order; empty where they are, or
+        nobody says.
+        """
         return ""
 
     def check(self, connection: Connection) -> Iterable[Finding]:  # noqa: ARG002 - for servers that can be asked

@@ -17,6 +17,7 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like, numeric_like
+from sources.sql.engines.mysql_keys import unsafe_generator
 from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
 from sources.sql.names import TableName
 from sources.sql.values import Render
@@ -29,9 +30,19 @@ ORDER BY ordinal_position
 """)
 
 _OPEN = """
-SELECT trx_mysql_thread_id, trx_started,
+SELECT trx_id, trx_mysql_thread_id, trx_started,
     trx_rows_modified > 0 OR trx_tables_locked > 0 OR trx_lock_structs > 0, CONNECTION_ID()
 FROM information_schema.innodb_trx
+"""
+
+_ENGINE = sa.text("""
+SELECT engine FROM information_schema.tables
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+""")
+
+_TELLING = ("None", "InnoDB", "MyISAM", "Aria", "MEMORY")
+"""Engines whose rows no transaction holds back that innodb_trx does not show: InnoDB, and those without transactions.
+Views have none, and count as InnoDB.
 """
 
 _HIGHEST = sa.text("""
@@ -88,6 +99,7 @@ class MysqlEngine(AnyEngine):
     def __init__(self, url: URL, timeout: float) -> None:
         super().__init__(url, timeout)
         self._writers = Writers(frozenset(), -math.inf, known=False)
+        self._tells: dict[TableName, bool] = {}
         self._sessions: weakref.WeakKeyDictionary[Any, MysqlSession] = weakref.WeakKeyDictionary()
 
     def create(self) -> Engine:
@@ -139,16 +151,23 @@ class MysqlEngine(AnyEngine):
         ]
 
     def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
-        """None, too, where this user may not ask, and on a replica, which may commit in another order than it should.
-
-        One look is for all tables.
+        """None, too, where this user may not ask, where a table's engine has transactions of its own, and on a replica,
+        which may commit in another order than it should. One look is for all tables.
         """
+        if not self._does_tell(connection, table):
+            return None
         if time.monotonic() - self._writers.looked_at >= _WRITERS_LOOK_SECONDS:
             found = self._look(connection)
             if found is None:
                 return None
             self._writers = found
         return self._writers
+
+    def _does_tell(self, connection: Connection, table: TableName) -> bool:
+        if table not in self._tells:
+            what = {"schema": table.schema or None, "table": table.table}
+            self._tells[table] = _str(connection.execute(_ENGINE, what).scalar()) in _TELLING
+        return self._tells[table]
 
     def _look(self, connection: Connection) -> Writers | None:
         if _is_replica(connection):
@@ -165,19 +184,18 @@ class MysqlEngine(AnyEngine):
         finally:
             connection.rollback()
         names = frozenset(
-            f"{thread} since {started}"
-            for thread, started, writes, own in found
+            _name(number, thread, started)
+            for number, thread, started, writes, own in found
             if str(writes) == "1" and str(thread) != str(own)
         )
-        return Writers(names, began, known=any(str(thread) == str(own) for thread, _, _, own in found))
+        return Writers(names, began, known=any(str(thread) == str(own) for _, thread, _, _, own in found))
 
     def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
         found = connection.execute(_HIGHEST, {"schema": table.schema or None, "table": table.table}).scalar()
         return None if found is None else int(found)
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:  # noqa: ARG002
-        step = int(str(connection.exec_driver_sql("SELECT @@auto_increment_increment").scalar()))
-        return f"auto_increment_increment is {step}: other servers give keys, too" if step > 1 else ""
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
+        return unsafe_generator(connection, table, key)
 
     def check(self, connection: Connection) -> Iterable[Finding]:
         if _is_replica(connection):
@@ -192,6 +210,15 @@ class MysqlEngine(AnyEngine):
                 "this user may not see who writes (information_schema.innodb_trx): rows are read after `settle`",
                 "GRANT PROCESS ON *.* TO this user, or set settle longer than the longest transaction",
             )
+
+
+def _name(number: object, thread: object, started: object) -> str:
+    """What stays the same from the first row that a transaction writes to its end.
+
+    Its session does not: a prepared transaction has none when its client is gone, and at MySQL from XA PREPARE on. The
+    number is another one, or 0 at MariaDB, only until the transaction has the first lock to write under.
+    """
+    return f"{thread} since {started}" if str(number) == "0" else str(number)
 
 
 def _is_replica(connection: Connection) -> bool:

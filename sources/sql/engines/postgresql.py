@@ -154,8 +154,9 @@ class PostgresqlEngine(AnyEngine):
         found = connection.execute(_HIGHEST, {"table": _quoted(table), "key": [key]}).scalar()
         return None if found is None else int(found)
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: str) -> str:
-        for name, cache, increment, cycles in connection.execute(_SEQUENCES, {"table": _quoted(table), "key": [key]}):
+    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
+        what = {"table": _quoted(table), "key": list(key)}
+        for name, cache, increment, cycles in connection.execute(_SEQUENCES, what):
             if cache > 1:
                 return f"sequence {name} has CACHE {cache}: sessions use values that they took earlier"
             if increment < 0:

@@ -6,10 +6,10 @@ Source: SQLite documentation, "Datatypes In SQLite" (affinities) and "SQLite Aut
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
@@ -20,8 +20,11 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, like
+from sources.sql.engines.sqlite_file import HeldFile, identity_of
 from sources.sql.names import TableName
 from sources.sql.values import Render
+
+Found = TypeVar("Found")
 
 _DECLARED = re.compile(r"([^(]+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(.*))?", re.DOTALL)
 
@@ -68,7 +71,7 @@ class SqliteEngine(AnyEngine):
 
     def __init__(self, url: URL, timeout: float) -> None:
         super().__init__(url, timeout)
-        self._inode = ""
+        self._file: HeldFile | None = None
 
     @property
     def path(self) -> Path:
@@ -85,7 +88,7 @@ class SqliteEngine(AnyEngine):
             hide_parameters=True,
         )
         sa.event.listen(engine, "do_connect", self._require_the_file)
-        sa.event.listen(engine, "connect", _prepare)
+        sa.event.listen(engine, "connect", self._prepare)
         sa.event.listen(engine, "begin", _begin)
         return engine
 
@@ -93,16 +96,22 @@ class SqliteEngine(AnyEngine):
         connection.interrupt()
 
     def identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - the file is looked at
-        self._inode = self._look()
-        return {"inode": self._inode}
+        before, self._file = self._file, self._look(HeldFile)
+        if before is not None:
+            before.close()
+        return self._file.identity
 
     def require_the_same_file(self) -> None:
-        if self._inode and (found := self._look()) != self._inode:
+        if self._file is not None and (found := self._look(identity_of)) != self._file.identity:
             raise PositionRefused(
-                f"{self.path} was replaced: it was inode {self._inode}, and is {found}",
+                f"{self.path} was replaced: it was {_shown(self._file.identity)}, and is {_shown(found)}",
                 "if that is right, forget the position (psql-streamer position forget) to read the new file from "
                 "its beginning",
             )
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
         schema, name = (part.replace('"', '""') for part in (table.schema or "main", table.table))
@@ -133,11 +142,24 @@ class SqliteEngine(AnyEngine):
 
     def _require_the_file(self, *_: object) -> None:
         """The driver would make a file that is not there."""
-        self._look()
+        self._look(identity_of)
 
-    def _look(self) -> str:
+    def _prepare(self, connection: Any, _: object) -> None:
+        """A text that is no UTF-8 fails alone, not with all others that are read with it; and `BEGIN` is ours.
+
+        The file is compared when it is open: another one that takes its name from now on is not read.
+        """
         try:
-            return str(self.path.stat().st_ino)
+            self.require_the_same_file()
+        except Exception:
+            connection.close()
+            raise
+        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        connection.isolation_level = None
+
+    def _look(self, look: Callable[[Path], Found]) -> Found:
+        try:
+            return look(self.path)
         except OSError as error:
             raise SourceRefused(
                 f"{self.path} cannot be opened ({str(error.strerror).lower()})", "check the path in the url"
@@ -167,10 +189,8 @@ def _form(declared: str) -> tuple[PostgresType, Render, bool]:
     return next((form for part, form in _BY_AFFINITY if part in name), _ANY)
 
 
-def _prepare(connection: Any, _: object) -> None:
-    """A text that is no UTF-8 fails alone, not with all others that are read with it; and `BEGIN` is ours."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-    connection.isolation_level = None
+def _shown(identity: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in identity.items())
 
 
 def _begin(connection: Connection) -> None:
