@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,15 +12,9 @@ import pytest
 import tomli
 
 from tests.database import Database
+from tests.extending_page import blocks, files
 from tests.sections import kafka_section, postgres_section
 from tests.service import Service
-
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-
 
 PROJECT, SECTION = blocks("toml")
 
@@ -30,8 +23,8 @@ PROJECT, SECTION = blocks("toml")
 def environ(tmp_path: Path) -> Mapping[str, str]:
     """The environment of a process that finds the package: its modules, and its metadata as pip writes it."""
     packages = tmp_path / "packages"
-    for text in blocks("python"):
-        module = packages / text.splitlines()[0].removeprefix("# ")
+    for path, text in files().items():
+        module = packages / path
         module.parent.mkdir(parents=True, exist_ok=True)
         module.write_text(text)
     project = tomli.loads(PROJECT)["project"]
