@@ -78,18 +78,20 @@ def decode_position(written: bytes) -> StoredPosition:
 
 def encode_relation(relation: Relation, before: bytes | None) -> bytes:
     """Without what the source knows of the types: it asks again. before: what was written of the table, if anything."""
-    identity = relation.replica_identity
+    identity, kept = relation.replica_identity, _unknown_fields(before)
+    of_columns = _unknown_fields_of_columns(kept.get("columns"))
     fields = {
         "id": relation.id,
         "schema": relation.schema,
         "table": relation.table,
         "columns": [
-            {"name": column.name, "key": column.key, **_type_fields(column.type)} for column in relation.columns
+            {"name": column.name, "key": column.key, **_type_fields(column.type), **of_columns.get(column.name, {})}
+            for column in relation.columns
         ],
         "replica_identity": None if identity is None else chr(identity),
         "version": relation.version,
     }
-    return json.dumps(_unknown_fields(before) | fields).encode()
+    return json.dumps(kept | fields).encode()
 
 
 def decode_relation(written: bytes) -> Relation:
@@ -153,6 +155,18 @@ def _unknown_fields(before: bytes | None) -> dict[str, Any]:
     """All fields of an object that was written before; those that are known are overwritten."""
     fields = None if before is None else json.loads(bytes(before))
     return fields if isinstance(fields, dict) else {}
+
+
+_COLUMN_FIELDS = frozenset({"name", "key", "type_oid", "typmod", "native", "arrow"})
+
+
+def _unknown_fields_of_columns(columns: Any) -> dict[str, dict[str, Any]]:
+    """By name, the fields of columns that were written before and are not known."""
+    known = [column for column in columns if isinstance(column, dict)] if isinstance(columns, list) else []
+    return {
+        str(column.get("name")): {name: value for name, value in column.items() if name not in _COLUMN_FIELDS}
+        for column in known
+    }
 
 
 _POSITION_OF_FORMAT_2 = ("lsn", "commit_lsn", "changes")

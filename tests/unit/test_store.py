@@ -19,7 +19,7 @@ from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Position, ReplicaIdentity
+from psql_streamer.model import ArrowType, Column, Position, ReplicaIdentity
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.columns import postgres_column, postgres_table
@@ -287,6 +287,30 @@ def test_fields_that_are_not_known_are_kept(tmp_path: Path) -> None:
     store.close()
 
 
+def test_fields_of_columns_that_are_not_known_are_kept_while_the_column_is_there(tmp_path: Path) -> None:
+    """Those that are known are of the column as it is now, whatever its type was."""
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.put("db1", RECORD, [ORDERS])
+    with store._environment.begin(write=True, db=store._relations) as transaction:
+        [(key, value)] = transaction.cursor()
+        fields = json.loads(value)
+        for number, column in enumerate(fields["columns"]):
+            column["collation"] = number
+        transaction.put(key, json.dumps(fields).encode())
+    first, *others = ORDERS.columns
+    changed = replace(ORDERS, columns=(*reversed(others), replace(first, type=ArrowType(pa.int64())), NEW), version=2)
+    store.put("db1", STORED, [changed])
+    assert store.relations("db1") == [changed]
+    with store._environment.begin(db=store._relations) as transaction:
+        [value] = [json.loads(value) for _, value in transaction.cursor()]
+    collations = {column["name"]: column.get("collation") for column in value["columns"]}
+    assert collations == {NEW.name: None} | {column.name: number for number, column in enumerate(ORDERS.columns)}
+    assert "type_oid" not in next(column for column in value["columns"] if column["name"] == first.name)
+    store.close()
+
+
+NEW = Column("added", ArrowType(pa.string()))
 ASKED = StoredSnapshot(
     SnapshotRequest(
         "20261122-203716-ab12",
