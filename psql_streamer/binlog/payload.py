@@ -14,18 +14,18 @@ from psql_streamer.binlog.events import HEADER_BYTES
 from psql_streamer.binlog.reader import Reader
 from psql_streamer.errors import ProtocolError, SourceRefused
 
-_END, _COMPRESSION = 0, 2
-_ZSTD, _NONE = 0, 255
+_END_OF_FIELDS, _COMPRESSION = 0, 2
+_ZSTD, _UNCOMPRESSED = 0, 255
 
 
 def read_payload(body: bytes) -> Iterator[bytes]:
     """The events, one after the other; no more of them is in memory than is asked for."""
     reader, compression = Reader(body, "TRANSACTION_PAYLOAD"), _ZSTD
-    while (kind := reader.packed()) != _END:
+    while (kind := reader.packed()) != _END_OF_FIELDS:
         value = Reader(reader.take(reader.packed()), "TRANSACTION_PAYLOAD")
         if kind == _COMPRESSION:
             compression = value.packed()
-    if compression not in (_ZSTD, _NONE):
+    if compression not in (_ZSTD, _UNCOMPRESSED):
         raise SourceRefused(f"a transaction is compressed with the unknown algorithm {compression}")
     held = pa.BufferReader(reader.rest())
     stream = pa.CompressedInputStream(held, "zstd") if compression == _ZSTD else held

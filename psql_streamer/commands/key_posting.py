@@ -19,7 +19,7 @@ from psql_streamer.interfaces import KeysRequest
 from psql_streamer.nearest import nearest
 from psql_streamer.snapshots import KeyForm
 
-_KEYS_AT_ONCE, _BYTES_AT_ONCE = 5000, 512 << 10
+_KEYS_POSTED_AT_ONCE, _BYTES_AT_ONCE = 5000, 512 << 10
 _SHOW_SECONDS = 0.5
 
 
@@ -108,7 +108,7 @@ class KeyPoster:
 
     def _post_block(self, first: int) -> bool:
         """Whether it took keys."""
-        block = self._keys.block(first, _KEYS_AT_ONCE, _BYTES_AT_ONCE)
+        block = self._keys.block(first, _KEYS_POSTED_AT_ONCE, _BYTES_AT_ONCE)
         complete = b"true" if first + len(block) == len(self._keys) else b"false"
         body = b'{"from":%d,"keys":[%s],"complete":%s}' % (first, b",".join(block), complete)
         try:

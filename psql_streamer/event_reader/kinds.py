@@ -28,7 +28,7 @@ BOOLEAN, INTEGER, DECIMAL, STRING, DOCUMENT, NOT_FINITE = (1 << bit for bit in r
 _LONGEST_INTEGER = 18
 """Characters of integers that 8 bytes hold whatever they are."""
 
-_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
+_SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 
 _NOT_FINITE_TEXTS = pa.array([b'"NaN"', b'"Infinity"', b'"-Infinity"'], pa.binary())
 
@@ -173,9 +173,9 @@ def _tell_numbers_apart(values: pa.Array, bits: NDArray[np.uint8]) -> NDArray[np
     at = at[(at >= bounds[0]) & (at < bounds[-1])]
     pointed = np.zeros(len(long), np.bool_)
     pointed[np.searchsorted(bounds, at, side="right") - 1] = True
-    short = np.diff(bounds) <= len(str(_SMALLEST))
+    short = np.diff(bounds) <= len(str(_SMALLEST_LONG))
     for cell in np.flatnonzero(long & short & ~pointed).tolist():
-        long[cell] = not _SMALLEST <= int(texts[cell].as_py()) <= _LARGEST
+        long[cell] = not _SMALLEST_LONG <= int(texts[cell].as_py()) <= _LARGEST_LONG
     bits[numbers[long | pointed]] = DECIMAL
     return bits
 

@@ -175,12 +175,12 @@ def _read_long(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             break
         shift += 7
-    if number > _LARGEST:
+    if number > _LARGEST_VARINT:
         raise _BrokenError("an integer has more than 8 bytes")
     return (number >> 1) ^ -(number & 1), at
 
 
-_LARGEST = (1 << 64) - 1
+_LARGEST_VARINT = (1 << 64) - 1
 
 
 def _read_int(data: bytes, at: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from psql_streamer.snapshots import (
 _MOST_ENDED_IN_STATUS = 5
 """Snapshots that have ended and are remembered."""
 
-_MOST_TABLES = 100
+_MOST_TABLES_TOLD = 100
 """Tables of a snapshot that has ended that are remembered one by one."""
 
 _RATE_SECONDS = 10.0
@@ -287,7 +287,7 @@ def decode_runs(data: Sequence[Mapping[str, Any]]) -> list[SnapshotRun]:
 
 def _most_telling(tables: Sequence[TableRun]) -> list[TableRun]:
     """The first tables, those that failed before the others."""
-    return sorted(tables, key=lambda table: table.state is not TableState.FAILED)[:_MOST_TABLES]
+    return sorted(tables, key=lambda table: table.state is not TableState.FAILED)[:_MOST_TABLES_TOLD]
 
 
 def _text(key: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST_TABLES = max(2, min(8, os.cpu_count() or 2))
+_MOST_TABLES_AT_ONCE = max(2, min(8, os.cpu_count() or 2))
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -25,7 +25,7 @@ class SessionPool:
     """
 
     def __init__(
-        self, spark: SparkSession, most: int = _MOST_TABLES, another: Callable[[], SparkSession] | None = None
+        self, spark: SparkSession, most: int = _MOST_TABLES_AT_ONCE, another: Callable[[], SparkSession] | None = None
     ) -> None:
         self._spark = spark
         self._another = another or spark.newSession

@@ -16,7 +16,7 @@ from sources.mysql.places import parse_override
 from sources.mysql.snapshot.options import SnapshotOption, SnapshotOptions
 
 _MOST_EVENTS = 100_000_000
-_MOST_SERVER_ID = 2**32 - 1
+_MOST_SERVER_ID = (1 << 32) - 1
 _CHOICE_DIGITS = 16
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})

@@ -12,7 +12,7 @@ from sources.snapshot.late import LateChanges
 from sources.snapshot.runs import Runs
 from sources.snapshot.work import Check, Chunk, Nudge, Plan, Read, Task
 
-_KEYS_AT_ONCE = 1000
+_KEYS_READ_AGAIN_AT_ONCE = 1000
 """Rows that are read again with one query."""
 
 _POSTED_AT_ONCE = 5000
@@ -66,7 +66,7 @@ class Chooser:
         if is_unread or any(chunk.keys for chunk in work.chunks):
             keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
         else:
-            keys = tuple(list(table.again)[:_KEYS_AT_ONCE])
+            keys = tuple(list(table.again)[:_KEYS_READ_AGAIN_AT_ONCE])
         if not keys and (work.read_all or self._is_full()):
             return None
         chunk = Chunk(self._begin_chunk(table, HeldChunk(self._given.turn, self._given.latest)), keys or None)

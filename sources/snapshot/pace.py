@@ -5,7 +5,7 @@ from __future__ import annotations
 from psql_streamer.errors import SourceRefused
 from sources.snapshot.options import SnapshotOptions
 
-_FIRST_ROWS, _FEWEST_ROWS = 2000, 100
+_ROWS_OF_FIRST_CHUNK, _FEWEST_ROWS = 2000, 100
 """Of the first chunk of a table, and of the smallest."""
 
 _FASTEST_GROWTH = 4
@@ -20,11 +20,11 @@ class Pace:
 
     def rows(self, relation: str) -> int:
         """Of the next chunk."""
-        return min(self._rows.get(relation, _FIRST_ROWS), self._options.chunk_rows)
+        return min(self._rows.get(relation, _ROWS_OF_FIRST_CHUNK), self._options.chunk_rows)
 
     def note(self, relation: str, seconds: float, size: int = 0) -> None:
         """The last chunk took so long, and was so many bytes; 0 where these set no limit to the rows."""
-        chosen, before = self._options, self._rows.get(relation, _FIRST_ROWS)
+        chosen, before = self._options, self._rows.get(relation, _ROWS_OF_FIRST_CHUNK)
         by_time, by_size = chosen.chunk_time / max(seconds, 1e-3), chosen.chunk_bytes / max(size, 1)
         wanted = int(before * min(by_time, by_size, _FASTEST_GROWTH))
         self._rows[relation] = min(max(wanted, min(_FEWEST_ROWS, before) if by_size > 1 else 1), chosen.chunk_rows)

@@ -48,7 +48,7 @@ _RECHECK_SECONDS = 0.1
 _BATCH_BYTES = 32 << 20
 """Where rows are wide, a batch has fewer of them, by those of the batch before."""
 
-_FIRST_ROWS = 1000
+_ROWS_OF_FIRST_BATCH = 1000
 """The most rows of a table's first batch, when nobody knows how wide they are."""
 
 
@@ -263,7 +263,7 @@ class SqlSource(Source):
 
     def _read_piece(self) -> Batch:
         piece = self._progress.pieces[0]
-        limit = min(self._settings.batch_size, self._limits.get(piece.table, _FIRST_ROWS))
+        limit = min(self._settings.batch_size, self._limits.get(piece.table, _ROWS_OF_FIRST_BATCH))
         rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
         if rows is None:
             self._progress = self._progress.behind_piece()

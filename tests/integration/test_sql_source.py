@@ -187,7 +187,7 @@ def test_names_are_taken_as_they_are(shop: Shop) -> None:
 
 def test_batches_of_wide_rows_are_small(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sources.sql.source._BATCH_BYTES", 1000)
-    monkeypatch.setattr("sources.sql.source._FIRST_ROWS", 3)
+    monkeypatch.setattr("sources.sql.source._ROWS_OF_FIRST_BATCH", 3)
     insert(orders, *(["x" * 300] * 12))
     with started(orders.source()) as source:
         batches = read(source, lambda batches: sum(map(len, batches)) == 12)

@@ -21,7 +21,7 @@ _BETWEEN = b"\0"
 _LEAST_CHANGED, _CHANGED_SHARE = 1000, 50
 """Changed rows are put among the others when they are more than this, and more than one of so many."""
 
-_ROW_OBJECTS = 200
+_OBJECTS_OF_A_ROW = 200
 """Bytes of the objects of a row that is held by itself."""
 
 
@@ -134,4 +134,4 @@ class TableState:
 
 
 def _size(row: Row | None) -> int:
-    return _ROW_OBJECTS + (0 if row is None else sum(len(value or b"") for value in row))
+    return _OBJECTS_OF_A_ROW + (0 if row is None else sum(len(value or b"") for value in row))
