@@ -57,13 +57,7 @@ class Scrape(Collector):
         events, sizes = self._tables.snapshot()
         labels = ("source", "schema", "table", "action")
         yield family(CounterMetricFamily, "events", "Changes received.", labels, events)
-        yield family(
-            CounterMetricFamily,
-            "event_bytes",
-            "Bytes of the column values received.",
-            labels,
-            sizes,
-        )
+        yield family(CounterMetricFamily, "event_bytes", "Bytes of the column values received.", labels, sizes)
 
     def _positions(self, stats: Mapping[str, Stats]) -> Metric:
         values: dict[Labels, float] = {}

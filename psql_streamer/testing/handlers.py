@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,15 +12,17 @@ from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Status
 from psql_streamer.model import Batch, Rejection, RowOp, SnapshotRows, TransactionMetadata
 from psql_streamer.testing.batches import KeptOfRow, as_read, check_batch, empty_batch, identities, kept_of_rows
-from psql_streamer.testing.construction import nothing_is_acquired
 from psql_streamer.testing.contents import row_contents
+from psql_streamer.testing.parts import PartContract
 from psql_streamer.testing.samples import with_everything
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 
-class HandlerContract(ABC):
+class HandlerContract(PartContract[Handler]):
     """A subclass says how to make a handler, and which batches it can take."""
+
+    _start_error = HandlerError
 
     @abstractmethod
     def make_handler(self) -> Handler:
@@ -33,9 +35,6 @@ class HandlerContract(ABC):
     def make_unreachable_handler(self) -> Handler | None:
         """One whose start fails: what it needs is not there. None where there is no such handler."""
         return None
-
-    def test_making_one_does_no_io(self) -> None:
-        nothing_is_acquired(self.make_handler)
 
     def test_what_it_gives_is_what_the_model_says(self) -> None:
         with self._started() as handler:
@@ -120,33 +119,14 @@ class HandlerContract(ABC):
                 assert row_contents([handled]) == row_contents([expected]), "an interrupt changes what handle gives"
                 _check_rest(handled, expected)
 
-    def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
-        handler = self.make_handler()
-        handler.stop()
-        with self._started() as started:
-            started.stop()
-            started.stop()
+    def _make(self) -> Handler:
+        return self.make_handler()
 
-    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
-        """As a stop of the service that comes while parts start."""
-        handler = self.make_handler()
-        end_soon(handler.interrupt, "interrupt before a start")
-        call_in_a_thread(handler.stop)
-        with self._started() as started:
-            pass
-        end_soon(started.interrupt, "interrupt behind a stop")
+    def _make_unreachable(self) -> Handler | None:
+        return self.make_unreachable_handler()
 
-    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
-        handler = self.make_unreachable_handler()
-        if handler is None:
-            return
-        try:
-            call_in_a_thread(handler.start)
-        except HandlerError:
-            call_in_a_thread(handler.stop)
-            call_in_a_thread(handler.stop)
-        else:
-            raise AssertionError("a start does not fail though what it needs is not there")
+    def _start_once(self, part: Handler) -> None:
+        call_in_a_thread(part.start)
 
     @contextmanager
     def _started(self) -> Iterator[Handler]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -14,7 +14,7 @@ from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets, Finding, Sink, Status, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
-from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.parts import PartContract
 from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, batch_of_several, batches_with_rejections
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
@@ -26,8 +26,10 @@ _INTERRUPTED_BATCHES = 20
 """Batches that are written one behind the other until an interrupt ends it."""
 
 
-class SinkContract(ABC):
+class SinkContract(PartContract[Sink]):
     """A subclass says how to make a sink. `written`, if it can, how many events are durable where the sink writes."""
+
+    _start_error = SinkError
 
     @abstractmethod
     def make_sink(self) -> Sink:
@@ -46,9 +48,6 @@ class SinkContract(ABC):
     def make_unreachable_sink(self) -> Sink | None:
         """One whose start fails: what it writes to is not there. None where there is no such sink."""
         return None
-
-    def test_making_one_does_no_io(self) -> None:
-        nothing_is_acquired(self.make_sink)
 
     def test_a_check_changes_nothing(self) -> None:
         before = self.written()
@@ -197,39 +196,20 @@ class SinkContract(ABC):
         with self._started() as sink:
             assert [json.loads(sink.find_note(source) or b"null") for source in ("db1", "db2")] == [{"n": 1}, {"n": 2}]
 
-    def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
-        sink = self.make_sink()
-        sink.stop()
-        with self._started() as started:
-            started.stop()
-            started.stop()
-
-    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
-        """As a stop of the service that comes while parts start."""
-        sink = self.make_sink()
-        end_soon(sink.interrupt, "interrupt before a start")
-        call_in_a_thread(sink.stop)
-        with self._started() as started:
-            pass
-        end_soon(started.interrupt, "interrupt behind a stop")
-
-    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
-        sink = self.make_unreachable_sink()
-        if sink is None:
-            return
-        try:
-            call_in_a_thread(sink.start)
-        except SinkError:
-            call_in_a_thread(sink.stop)
-            call_in_a_thread(sink.stop)
-        else:
-            raise AssertionError("a start does not fail though what it needs is not there")
-
     def _batches(self) -> Iterator[Batch]:
         yield empty_batch(1)
         yield batch_of(ROWS, "id", first=2)
         yield mixed_batch()
         yield batch_of([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
+
+    def _make(self) -> Sink:
+        return self.make_sink()
+
+    def _make_unreachable(self) -> Sink | None:
+        return self.make_unreachable_sink()
+
+    def _start_once(self, part: Sink) -> None:
+        call_in_a_thread(part.start)
 
     @contextmanager
     def _started(self) -> Iterator[Sink]:

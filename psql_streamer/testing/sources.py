@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,8 +17,8 @@ from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcom
 from psql_streamer.interfaces import Finding, Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.testing.batches import Identity, check_batch, counts_of_transactions, identities
-from psql_streamer.testing.construction import nothing_is_acquired
 from psql_streamer.testing.contents import new_rows, row_contents
+from psql_streamer.testing.parts import PartContract
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30.0
 """The time that a source may take for whatever it is asked."""
 
 
-class SourceContract(ABC):
+class SourceContract(PartContract[Source]):
     """A subclass says how to make a source, and how to make changes where it reads.
 
     reads_behind_stored_positions: whether `read` waits now and then until what it gave is stored. Positions are then
@@ -34,6 +34,7 @@ class SourceContract(ABC):
     """
 
     reads_behind_stored_positions: ClassVar[bool] = False
+    _start_error = SourceError
 
     @abstractmethod
     def make_source(self) -> Source:
@@ -55,9 +56,6 @@ class SourceContract(ABC):
     def make_unreachable_source(self) -> Source | None:
         """One whose start fails: the server is not there. None where there is no such source."""
         return None
-
-    def test_making_one_does_no_io(self) -> None:
-        nothing_is_acquired(self.make_source)
 
     def test_a_check_finds_nothing_where_start_works(self) -> None:
         source = self.make_source()
@@ -228,34 +226,15 @@ class SourceContract(ABC):
             ended.set()
             end(reading, 10.0)
 
-    def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
-        source = self.make_source()
-        source.stop()
-        with self._started() as started:
-            started.stop()
-            started.stop()
+    def _make(self) -> Source:
+        return self.make_source()
 
-    def test_an_interrupt_may_come_before_a_start_and_behind_a_stop(self) -> None:
-        """As a stop of the service that comes while parts start."""
-        source = self.make_source()
-        end_soon(source.interrupt, "interrupt before a start")
-        call_in_a_thread(source.stop)
-        with self._started() as started:
-            pass
-        end_soon(started.interrupt, "interrupt behind a stop")
+    def _make_unreachable(self) -> Source | None:
+        return self.make_unreachable_source()
 
-    def test_a_stop_may_come_behind_a_start_that_failed(self) -> None:
-        source = self.make_unreachable_source()
-        if source is None:
-            return
-        try:
-            source.stream_identity()
-            call_in_a_thread(partial(source.start, None))
-        except SourceError:
-            call_in_a_thread(source.stop)
-            call_in_a_thread(source.stop)
-        else:
-            raise AssertionError("a start does not fail though what it needs is not there")
+    def _start_once(self, part: Source) -> None:
+        part.stream_identity()
+        call_in_a_thread(partial(part.start, None))
 
     @contextmanager
     def _started(self, position: Position | None = None, shapes: Iterable[Relation] = ()) -> Iterator[Source]:
