@@ -195,7 +195,7 @@ class TestKafkaSinkOfABrokerThatGoesAway(SinkContract):
             yield
 
     def make_sink(self) -> Sink:
-        section = {"deadLetterTopic": "dead", "timeout": "500ms", "maxAttempts": 1}
+        section = {"deadLetterTopic": "dead", "timeout": "2s", "maxAttempts": 1}
         return KafkaSink("k", kafka_options(self._brokers.bootstrap, **section))
 
     def written(self) -> int:

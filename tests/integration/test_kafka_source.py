@@ -31,6 +31,8 @@ from tests.started_source import started
 
 
 class TestContract(SourceContract):
+    goes_on_where_confirmed = True  # the offsets of its group
+
     @pytest.fixture(autouse=True)
     def _topic(self, kafka: str, topic_prefix: str) -> None:
         self._kafka, self._name, self._next = kafka, topic_prefix, 1
