@@ -1,10 +1,10 @@
-# make demo [DURATION=30] [SOURCE=postgres] | test [WORKERS=2] | soak | check | bench [QUICK=1] | image | lock | clean
+# make demo [DURATION=30] [SOURCE=postgres] | test [WORKERS=2] | soak | fuzz | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench image lock clean java
+.PHONY: help demo test soak fuzz check bench image lock clean java
 
 DURATION ?= 30
 WORKERS ?= 2
@@ -17,6 +17,7 @@ help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone; SOURCE=mysql, sql, kafka: from there"
 	@echo "make test [WORKERS=2]     every test, on real servers, in so many processes"
 	@echo "make soak                 the tests that take long, or show on MySQL what others show on MariaDB"
+	@echo "make fuzz                 the property tests with 1,000 examples each"
 	@echo "make check                ruff, mypy, import directions"
 	@echo "make bench [QUICK=1]      rates, CPU, memory, latency, and how they grow with tables; QUICK: in three minutes"
 	@echo "make image                the container image"
@@ -26,12 +27,16 @@ help:
 demo: $(READY) java
 	@exec $(BIN)/psql-streamer demo --duration $(DURATION) --source $(SOURCE)
 
-# Files are shared out to workers, each with servers of its own.
+# Files are shared out to workers, each with servers of its own. Those that need no Spark come first.
 test: $(READY) java
+	@$(BIN)/python -m tests.spark_archive &
 	$(BIN)/pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=12
 
 soak: $(READY) java
 	$(BIN)/pytest -q -m soak
+
+fuzz: $(READY)
+	$(BIN)/pytest -q tests/unit --numprocesses $(WORKERS) --hypothesis-profile=fuzz
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
 from psql_streamer.errors import StreamerError
 from tests.apicurio import ApicurioRegistry
 from tests.database import Database, fresh_database
+from tests.java_options import JAVA_OPTIONS
 from tests.mariadb import Schema, fresh_schema
 from tests.shared_stream import SharedStream
 
@@ -34,9 +35,8 @@ GIVEN_KAFKA = os.environ.get("PSQL_STREAMER_TEST_KAFKA")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Java that lives for seconds: what the second compiler does costs more than it gives, half of a start.
-for _options in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
-    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1")
+for _variable, _options in JAVA_OPTIONS.items():
+    os.environ.setdefault(_variable, _options)
 
 
 @cache

@@ -146,6 +146,10 @@ class ServiceProcess:
             return 0, {}
 
 
+AS_INSTALLED = (sys.executable, str(Path(__file__).parents[1] / "benchmarks" / "as_installed.py"))
+"""Starts the service without what is there for tests alone, as it is where somebody installed it."""
+
+
 class Service(ServiceProcess):
     """One with a configuration file, which a test may move. `config` is TOML without http and lmdb, which this adds.
 
@@ -156,7 +160,7 @@ class Service(ServiceProcess):
         self,
         folder: Path,
         config: str,
-        command: Sequence[str] = (sys.executable, "-m", "psql_streamer"),
+        command: Sequence[str] = AS_INSTALLED,
         cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
         stderr: int | None = None,

@@ -137,7 +137,7 @@ def test_what_was_put_aside_by_an_earlier_handler_stays(spark: Any) -> None:
 
 
 @pytest.mark.behaviour("K5")
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_row_that_ends_the_jvm_whenever_it_is_tried_is_named_or_put_aside() -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.meet_a_huge_row()"],

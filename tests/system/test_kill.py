@@ -58,8 +58,10 @@ def _lsn(position: Position | None) -> Lsn:
 
 @pytest.mark.behaviour("K1", "K2", "K10", "R2", "R3")
 @pytest.mark.slow
-@pytest.mark.parametrize("exactly_once", [False, True])
-@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kills", "exactly_once"),
+    [(6, False), (4, True), *(pytest.param(20, once, marks=pytest.mark.soak) for once in (False, True))],
+)
 def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the_order(
     database: Database,
     kafka: str,

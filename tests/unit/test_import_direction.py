@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -158,15 +159,25 @@ def test_spark_is_not_loaded_by(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def modules() -> Iterator[tuple[str, Path]]:
+@cache
+def modules() -> Sequence[tuple[str, Path]]:
+    return tuple(_modules())
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
     for package in ("psql_streamer", "sources", "sinks"):
         for path in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             yield name.removesuffix(".__init__"), path
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> Sequence[str]:
     """Every module that a file imports, at the top or in a function."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
