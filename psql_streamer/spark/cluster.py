@@ -130,7 +130,7 @@ class ApplicationCluster(Cluster):
         infos = self._context._jsc.sc().statusTracker().getExecutorInfos()
         there = {f"{info.host()}:{info.port()}" for info in infos}
         if there - self._known:
-            # Executors log what a failed job says, and that quotes values of rows.
+            # Where they have a log4j configuration of their own, its level counts until then.
             self._context.setLogLevel(self._log_level)
         before, self.executors, self._known = self.executors, len(there) - 1, there  # the driver is one of them
         if before is not None and self.executors != before:

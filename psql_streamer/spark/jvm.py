@@ -82,8 +82,10 @@ appender.stderr.layout.pattern = %c: %m%n
 _JVM_STOP_SECONDS = 10
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
 _LOG_LEVEL = "spark.log.level"
+_LOG_LEVEL_UNLESS_SET = "OFF"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
 
@@ -194,7 +196,7 @@ class Jvm:
         master, conf = self.options.master, self.options.conf
         if not master.startswith("local"):
             grows = conf.get(_DYNAMIC, "").lower() == "true"
-            self.cluster = ApplicationCluster(self.spark, master, grows, conf.get(_LOG_LEVEL, "OFF"))
+            self.cluster = ApplicationCluster(self.spark, master, grows, conf.get(_LOG_LEVEL, _LOG_LEVEL_UNLESS_SET))
             self.cluster.start()
 
     def _submit_arguments(self, settings: Mapping[str, str]) -> str:
@@ -230,6 +232,8 @@ class Jvm:
         if options.packages:
             settings["spark.jars.packages"] = ",".join(options.packages)
         settings |= options.conf
+        if not options.master.startswith("local"):
+            settings[_EXECUTOR_JAVA_OPTIONS] = _executor_java_options(settings)
         given = settings.get(_JAVA_OPTIONS, "")
         java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
         if not _COLLECTOR.search(given):
@@ -256,6 +260,18 @@ class Jvm:
 
     def _said(self) -> list[str]:
         return self._stderr.read_text(errors="replace").splitlines() if self._stderr.exists() else []
+
+
+def _executor_java_options(settings: Mapping[str, str]) -> str:
+    """Executors log what a failed job says, and that quotes values of rows.
+
+    This is log4j's level where no configuration is on an executor's class path. Spark then reads a profile of its own
+    with the level INFO, unless this is another one than ERROR. The level that it has from the driver is lost then: an
+    executor that is told of one before it reads the profile sets it, ever after, where nobody looks (Utils.logContext
+    of Spark 4.3).
+    """
+    level = f"-Dlog4j2.level={settings.get(_LOG_LEVEL, _LOG_LEVEL_UNLESS_SET)}"
+    return " ".join(filter(None, (level, settings.get(_EXECUTOR_JAVA_OPTIONS))))
 
 
 def _let_go(error: Exception) -> None:
