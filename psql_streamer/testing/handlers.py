@@ -87,6 +87,16 @@ class HandlerContract(PartContract[Handler]):
                 for one, other in zip(first.changes, again.changes, strict=True):
                     assert one.after.columns == other.after.columns
 
+    def test_a_cold_start_gives_what_a_start_gives(self) -> None:
+        with self._started() as handler:
+            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+        cold = self.make_handler()
+        try:
+            call_in_a_thread(cold.start_cold)
+            assert row_contents([cold.handle(batch) for batch in self.make_batches()]) == expected
+        finally:
+            call_in_a_thread(cold.stop)
+
     def test_a_batch_that_only_moves_the_position_passes(self) -> None:
         with self._started() as handler:
             batch = empty_batch()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
-from psql_streamer.errors import SinkError, SinkUnavailable
-from psql_streamer.interfaces import ConsumedOffsets, Finding, Sink, Status, Transaction
+from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
+from psql_streamer.interfaces import ConsumedOffsets, Finding, KeysRequest, Sink, Status, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
 from psql_streamer.testing.parts import PartContract
@@ -53,6 +53,14 @@ class SinkContract(PartContract[Sink]):
         before = self.written()
         findings = list(self.make_sink().check())
         assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+        assert self.written() == before
+
+    def test_keys_of_a_table_that_nobody_wrote_are_none_or_cannot_be_told(self) -> None:
+        """Without a start, and nothing is written for it."""
+        before = self.written()
+        request = KeysRequest("nowhere", "no_schema", "no_table", topic=None, mixed=False, on_wait=lambda _: None)
+        with suppress(SinkRefused):
+            assert list(self.make_sink().alive_keys(request).documents) == []
         assert self.written() == before
 
     def test_a_batch_is_durable_when_write_returns(self) -> None:

@@ -188,6 +188,17 @@ class SourceContract(PartContract[Source]):
         with self._started(_stored(second[-1].position)) as again:
             assert _all(self._read(again, len(due))) == due
 
+    def test_tables_that_exist_are_not_said_to_be_dropped(self) -> None:
+        """Where a source can say which are: the position up to which that holds lies behind all that was read."""
+        with self._started() as source:
+            self.make_changes()
+            batches = self._read(source)
+            found = source.find_dropped(list(_announced(batches)))
+            if found is not None:
+                position, dropped = found
+                assert list(dropped) == [], "find_dropped: tables whose rows were just read"
+                assert source.has_reached(position, batches[-1].position)
+
     def test_what_is_said_of_transactions_is_what_was_read(self) -> None:
         """Where a source says something of them when it is asked to."""
         source = self.make_source()
