@@ -75,6 +75,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, _FOLDERS.index(item.path.parent.name)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Give pytest's handler its own format again: pytest adds it to all loggers that do not propagate, and pyspark's
+    makes it write JSON, with all quotes escaped.
+    """
+    plugin = item.config.pluginmanager.get_plugin("logging-plugin")
+    assert plugin is not None
+    plugin.caplog_handler.setFormatter(plugin.formatter)
+
+
 @pytest.fixture
 def logging_as_it_was() -> Iterator[None]:
     """For tests of commands, which set up the log of the process."""
