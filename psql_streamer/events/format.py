@@ -18,7 +18,7 @@ from psql_streamer.events.digits import to_digits
 from psql_streamer.events.identity import checksums, given_uuids, uuids, uuids_of_parts
 from psql_streamer.events.json.json_text import name
 from psql_streamer.events.json.row_json import RowJson
-from psql_streamer.events.per_transaction import Fragment, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, per_transaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import fields_of
 from psql_streamer.few_rows import FewTransaction
@@ -155,8 +155,6 @@ class BatchFormat(ABC):
         self.batch = batch
         self.nulled = Counter[str]()
         self.fields = fields_of(batch.source)
-        self._transaction_texts = PerTransaction(self._render_all)
-        self._snapshot_ids = PerTransaction(lambda: _snapshot_ids(batch.transactions))
 
     @abstractmethod
     def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
@@ -234,7 +232,8 @@ class BatchFormat(ABC):
             "uuid": self.uuids(rows),
         }
 
-    def _render_all(self) -> pa.Array:
+    @per_transaction
+    def _transaction_texts(self) -> pa.Array:
         """What events say of each transaction, and of what stands as one."""
         of = self.batch.transactions
         texts = self.render_transactions(of)
@@ -245,10 +244,11 @@ class BatchFormat(ABC):
         which[list(said)] = len(of) + np.arange(len(said))
         return pa.concat_arrays([texts, pa.array(said.values(), _BINARY)]).take(pa.array(which))
 
-
-def _snapshot_ids(of: Transactions) -> pa.Array:
-    ids = {tx: snapshot.id.encode() for tx, snapshot in of.snapshots.items()}
-    return pa.array([ids.get(tx, b"") for tx in range(len(of))], _BINARY)
+    @per_transaction
+    def _snapshot_ids(self) -> pa.Array:
+        of = self.batch.transactions
+        ids = {tx: snapshot.id.encode() for tx, snapshot in of.snapshots.items()}
+        return pa.array([ids.get(tx, b"") for tx in range(len(of))], _BINARY)
 
 
 def part_members(rows: Rows, number: bytes, of: bytes) -> tuple[Fragment, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,10 @@ Fragment: TypeAlias = pa.Array | bytes
 
 
 class PerTransaction:
-    """A text for each transaction of a batch. make: the texts of all, called when the first is asked for."""
+    """A text for each transaction of a batch."""
 
-    def __init__(self, make: Callable[[], pa.Array]) -> None:
-        self._make = make
-        self._texts: pa.Array | None = None
+    def __init__(self, texts: pa.Array) -> None:
+        self._texts = texts
 
     def take(self, tx: NDArray[np.int32]) -> Fragment:
         """The text of each row, given its transaction; a constant when all rows are of one."""
@@ -26,15 +26,21 @@ class PerTransaction:
         if not np.count_nonzero(tx != first):
             return self.get(first)
         if last - first + 1 == len(tx) and not np.count_nonzero(np.diff(tx) != 1):
-            return self.all()[first : last + 1]  # transactions of one row
-        return self.all().take(pa.array(tx))
+            return self._texts[first : last + 1]  # transactions of one row
+        return self._texts.take(pa.array(tx))
 
     def get(self, index: int) -> bytes:
         """The text of one transaction."""
-        return bytes(self.all()[index].as_py())
+        return bytes(self._texts[index].as_py())
 
     def all(self) -> pa.Array:
         """The text of each transaction."""
-        if self._texts is None:
-            self._texts = self._make()
         return self._texts
+
+
+def per_transaction(make: Callable[[Any], pa.Array]) -> cached_property[PerTransaction]:
+    """A method that gives the texts of all transactions, as an attribute: it is called when the first is asked for.
+
+    An object that held its own method would stay, with the batch, until the garbage collector runs.
+    """
+    return cached_property(lambda of_batch: PerTransaction(make(of_batch)))

@@ -19,7 +19,7 @@ from psql_streamer import __version__
 from psql_streamer.events.binlog_names import file_of, file_offset, file_offsets, files, gtids, server_ids
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.json.json_text import join, name
-from psql_streamer.events.per_transaction import Fragment, PerTransaction
+from psql_streamer.events.per_transaction import Fragment, per_transaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import snapshot_word
 from psql_streamer.model import (
@@ -41,17 +41,12 @@ class SourceBlock(ABC):
     """
 
     def __init__(self, batch: Batch) -> None:
-        of = batch.transactions
         self._batch = batch
         self._head = b',"source":{"version":"%s","connector":%s,"name":%s,"ts_ms":' % (
             __version__.encode(),
             name(batch.source.kind),
             name(batch.source.name),
         )
-        self._millis = PerTransaction(lambda: to_digits(of.commit_ts // 1000))
-        self._fine_times = PerTransaction(lambda: _fine_times(of.commit_ts))
-        self._times = PerTransaction(lambda: join(b'"ts_ms":', self._millis.all(), self._fine_times.all()))
-        self._snapshots = PerTransaction(lambda: _snapshot_words(of))
 
     @abstractmethod
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
@@ -72,6 +67,22 @@ class SourceBlock(ABC):
     def times_of(self, tx: int) -> bytes:
         """The same for one transaction."""
         return self._times.get(tx)
+
+    @per_transaction
+    def _millis(self) -> pa.Array:
+        return to_digits(self._batch.transactions.commit_ts // 1000)
+
+    @per_transaction
+    def _fine_times(self) -> pa.Array:
+        return _fine_times(self._batch.transactions.commit_ts)
+
+    @per_transaction
+    def _times(self) -> pa.Array:
+        return join(b'"ts_ms":', self._millis.all(), self._fine_times.all())
+
+    @per_transaction
+    def _snapshots(self) -> pa.Array:
+        return _snapshot_words(self._batch.transactions)
 
     def _snapshot_of(self, rows: Rows) -> Fragment:
         """What `snapshot` is of each row's event."""
@@ -123,16 +134,6 @@ _NO_ORIGIN = b'null,"origin_lsn":null'
 class PostgresBlock(SourceBlock):
     """What the connector for PostgreSQL adds: the transaction, the LSNs and the replication origin."""
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch)
-        of = batch.transactions
-        self._position = PerTransaction(lambda: self._positions(_NO_SNAPSHOT))
-        self._snapshot_position = PerTransaction(lambda: self._positions(self._snapshots.all()))
-        self._xid = PerTransaction(lambda: pc.fill_null(of.id_texts(), b"null"))
-        self._origin = PerTransaction(
-            lambda: pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
-        )
-
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         tx = rows.tx
         return self._fragments(
@@ -155,6 +156,23 @@ class PostgresBlock(SourceBlock):
         position = _joined((b"%d" % (message.moment // 1000), *self._until_commit(_NO_SNAPSHOT), lsn))
         fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
         return _joined(self._fragments(position, lsn, fine_times, _names("", ""), b"null", _NO_ORIGIN))
+
+    @per_transaction
+    def _position(self) -> pa.Array:
+        return self._positions(_NO_SNAPSHOT)
+
+    @per_transaction
+    def _snapshot_position(self) -> pa.Array:
+        return self._positions(self._snapshots.all())
+
+    @per_transaction
+    def _xid(self) -> pa.Array:
+        return pc.fill_null(self._batch.transactions.id_texts(), b"null")
+
+    @per_transaction
+    def _origin(self) -> pa.Array:
+        of = self._batch.transactions
+        return pa.array([_origin(of.origins.get(tx)) for tx in range(len(of))], pa.binary())
 
     def _positions(self, snapshot: Fragment) -> pa.Array:
         return join(self._millis.all(), *self._until_commit(snapshot), to_digits(self._batch.transactions.commit))
@@ -207,11 +225,6 @@ class BinlogBlock(SourceBlock):
     Source: Debezium documentation, "Debezium connector for MySQL", change events.
     """
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch)
-        self._transaction = PerTransaction(self._of_transactions)
-        self._threads = PerTransaction(lambda: _threads(batch.transactions))
-
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         source, places = self._batch.source, rows.place
         return self._fragments(
@@ -231,9 +244,14 @@ class BinlogBlock(SourceBlock):
     def render_message(self, message: LogicalMessage) -> bytes:
         raise NotImplementedError("a binary log has no logical messages")
 
-    def _of_transactions(self) -> pa.Array:
+    @per_transaction
+    def _transaction(self) -> pa.Array:
         of, source = self._batch.transactions, self._batch.source
         return join(b',"server_id":', server_ids(source, of), b',"gtid":', gtids(source, of), b',"file":')
+
+    @per_transaction
+    def _threads(self) -> pa.Array:
+        return _threads(self._batch.transactions)
 
     def _fragments(
         self,
