@@ -286,6 +286,8 @@ class CellTable(Tabular):
 
     def without(self, shapes: NDArray[np.bool_]) -> CellTable:
         """The rows of other shapes. shapes: for each whether it goes."""
+        if not shapes.any():
+            return self
         return self.take(np.flatnonzero(~shapes[self.shape]))
 
     @cached_property

@@ -21,6 +21,7 @@ from psql_streamer.events.digits import to_digits
 from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, key_left_out
 from psql_streamer.events.few import FewRecords
 from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, commit_of
+from psql_streamer.events.json.json_text import decoded
 from psql_streamer.events.json.row_json import RowJson, unchanged_json
 from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Fragment
@@ -436,4 +437,4 @@ def _headers_of_snapshot(rows: Rows, form: BatchFormat) -> dict[str, pa.Array]:
 
 
 def _repeated(text: Fragment | None, count: int) -> pa.Array:
-    return text if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)
+    return decoded(text) if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)

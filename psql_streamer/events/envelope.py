@@ -59,7 +59,7 @@ class EnvelopeBatch(BatchFormat):
         fragments += [
             rows.render_by_relation(self._source),
             self.transaction_fragment(rows.tx),
-            self.fields.render_envelope_places(rows.place),
+            *self.fields.render_envelope_places(rows.place),
             b',"seq":',
             to_digits(rows.seq),
             *part_members(rows, b"part", b"parts"),

@@ -46,7 +46,7 @@ class EventBatch(BatchFormat):
         fragments: list[Fragment] = [
             rows.render_by_relation(self._heads(rows.op)),
             self.transaction_fragment(rows.tx),
-            self.fields.render_event_places(rows.place),
+            *self.fields.render_event_places(rows.place),
             b',"Seq":',
             to_digits(rows.seq),
             *part_members(rows, b"Part", b"Parts"),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from psql_streamer import batching
 from psql_streamer.model import MYSQL, Index, SourceInfo
 
-_HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
+_DIGIT_0, _FROM_DIGITS_TO_LETTERS = np.uint8(ord("0")), np.uint8(ord("a") - ord("0") - 10)
 _UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
 
@@ -132,7 +132,12 @@ def checksum_of(text: bytes) -> bytes:
 
 def _hex_digits(numbers: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Two digits for each byte of big-endian numbers: a row for each element of the first axis."""
-    return _HEX[numbers.view(np.uint8)].view(np.uint8).reshape(len(numbers), -1)
+    held = numbers.view(np.uint8).reshape(-1)
+    digits = np.empty((len(held), 2), np.uint8)
+    np.right_shift(held, 4, out=digits[:, 0])
+    np.bitwise_and(held, 15, out=digits[:, 1])
+    digits += _DIGIT_0 + (digits > 9) * _FROM_DIGITS_TO_LETTERS
+    return digits.reshape(len(numbers), -1)
 
 
 def _fixed_width(text: NDArray[np.uint8]) -> pa.Array:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Fragment: TypeAlias = pa.Array | bytes
-"""What stands at one place of every row's text: an element for each row, or the same bytes for all."""
+"""What stands at one place of every row's text: an element for each row, or the same bytes for all. Texts that many
+rows share come as a pa.DictionaryArray: `join` picks them, and nobody copies them before.
+"""
 
 
 class PerTransaction:
@@ -27,7 +29,7 @@ class PerTransaction:
             return self.get(first)
         if last - first + 1 == len(tx) and not np.count_nonzero(np.diff(tx) != 1):
             return self._texts[first : last + 1]  # transactions of one row
-        return self._texts.take(pa.array(tx))
+        return pa.DictionaryArray.from_arrays(pa.array(tx), self._texts)
 
     def get(self, index: int) -> bytes:
         """The text of one transaction."""

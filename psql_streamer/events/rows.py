@@ -184,9 +184,9 @@ class Rows:
 
     def _repeated(self, there: Index, texts: Sequence[bytes]) -> pa.Array:
         """The texts of some shapes, by row."""
-        number = np.empty(int(there[-1]) + 1, np.int64)
+        number = np.empty(int(there[-1]) + 1, np.int32)
         number[there] = np.arange(len(there))
-        return pa.array(texts, pa.binary()).take(pa.array(number[self.shape]))
+        return pa.DictionaryArray.from_arrays(pa.array(number[self.shape]), pa.array(texts, pa.binary()))
 
 
 def split(table: CellTable, keys: Keys, unchanged: Unchanged, snapshots: Collection[int] = ()) -> Iterator[Rows]:

@@ -121,9 +121,9 @@ class SourceFields(ABC):
         """Members of the format `event` for a message outside of any transaction."""
         return b',"%s":%d' % (self.event_names.commit.encode(), commit)
 
-    def render_event_places(self, places: Numbers | None) -> Fragment:
+    def render_event_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         """Members of `event` for where each change lies."""
-        return b"" if places is None else join(b',"%s":' % self.event_names.place.encode(), to_digits(places))
+        return () if places is None else (b',"%s":' % self.event_names.place.encode(), to_digits(places))
 
     def render_event_place(self, place: int) -> bytes:
         """The member of `event` for where one change lies."""
@@ -168,9 +168,9 @@ class SourceFields(ABC):
         names, shown = self.other_names, json.dumps(self.show_commit(commit))
         return f',"ts_ms":null,"{names.id}":null,"{names.commit}":{shown}'.encode()
 
-    def render_envelope_places(self, places: Numbers | None) -> Fragment:
+    def render_envelope_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         """Members of `source` in `envelope` for where each change lies."""
-        return b"" if places is None else join(b',"%s":' % self.other_names.place.encode(), self.shown_json(places))
+        return () if places is None else (b',"%s":' % self.other_names.place.encode(), self.shown_json(places))
 
     def render_envelope_place(self, place: int) -> bytes:
         """The member of `source` in `envelope` for where one change lies."""
@@ -272,7 +272,7 @@ class BinlogFields(OtherFields):
         named = super().render_event_members(transactions)
         return join(named, *server_members(self._source, transactions, b"ServerID", b"Thread"))
 
-    def render_event_places(self, places: Numbers | None) -> Fragment:
+    def render_event_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         return self._render_places(places, b"File", b"Position")
 
     def render_event_place(self, place: int) -> bytes:
@@ -282,17 +282,16 @@ class BinlogFields(OtherFields):
         named = super().render_envelope_members(transactions)
         return join(named, *server_members(self._source, transactions, b"server_id", b"thread"))
 
-    def render_envelope_places(self, places: Numbers | None) -> Fragment:
+    def render_envelope_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         return self._render_places(places, b"file", b"pos")
 
     def render_envelope_place(self, place: int) -> bytes:
         return self._render_place(place, b"file", b"pos")
 
-    def _render_places(self, places: Numbers | None, file: bytes, offset: bytes) -> Fragment:
+    def _render_places(self, places: Numbers | None, file: bytes, offset: bytes) -> tuple[Fragment, ...]:
         if places is None:
-            return b""
-        found = files(self._source, places), to_digits(file_offsets(places))
-        return join(b',"%s":' % file, found[0], b',"%s":' % offset, found[1])
+            return ()
+        return b',"%s":' % file, files(self._source, places), b',"%s":' % offset, to_digits(file_offsets(places))
 
     def _render_place(self, place: int, file: bytes, offset: bytes) -> bytes:
         return b',"%s":%s,"%s":%d' % (file, file_of(self._source, place), offset, file_offset(place))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.binary_columns import held_bytes, nbytes, offsets
 
 _ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
 _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
@@ -87,17 +87,25 @@ def quote(texts: pa.Array) -> pa.Array:
 
 
 def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
-    """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null."""
+    """The parts of each row one after the other; a null part as `nulls`, or (None) makes its row null.
+
+    A part may be a pa.DictionaryArray.
+    """
     short = _are_short(parts)
     if short and (rows := _count_rows(parts)) <= batching.FEW_ROWS:
         return _join_few(parts, rows, nulls)
     merged = _merged(parts)
     if short and nulls is not None:
         return _gather(merged, nulls)
-    arguments = [_constant(part) if isinstance(part, bytes) else part for part in merged]
+    arguments = [_constant(part) if isinstance(part, bytes) else decoded(part) for part in merged]
     if nulls is None:
         return pc.binary_join_element_wise(*arguments, _EMPTY)
     return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
+
+
+def decoded(part: pa.Array) -> pa.Array:
+    """The texts, row by row."""
+    return part.dictionary_decode() if isinstance(part, pa.DictionaryArray) else part
 
 
 def _join_few(parts: Sequence[pa.Array | bytes], rows: int, nulls: bytes | None) -> pa.Array:
@@ -108,14 +116,15 @@ def _join_few(parts: Sequence[pa.Array | bytes], rows: int, nulls: bytes | None)
     return pa.array([b"".join(row) for row in zip(*whole, strict=True)], _BINARY)
 
 
-def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64]) -> pa.Array:
+def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64] | slice, rows: int) -> pa.Array:
     """Texts put together of pieces: one behind the other, as bytes, without a step for each text.
 
-    pieces: indexes into the pool, as if its arrays were one. ends: behind which piece each text ends, from 0 on.
+    pieces: indexes into the pool, as if its arrays were one; nobody checks them. ends: behind which piece each text
+    ends, from 0 on.
     """
-    taken = pa.concat_arrays(pool).take(pa.array(pieces))
-    bounds = offsets(taken)[ends]
-    return pa.Array.from_buffers(taken.type, len(ends) - 1, [None, pa.py_buffer(bounds), taken.buffers()[2]])
+    taken = pc.take(pa.concat_arrays(pool), pa.array(pieces), boundscheck=False)
+    bounds = np.ascontiguousarray(offsets(taken)[ends])
+    return pa.Array.from_buffers(taken.type, rows, [None, pa.py_buffer(bounds), taken.buffers()[2]])
 
 
 LONG = 512
@@ -124,7 +133,9 @@ LONG = 512
 
 def are_long(texts: pa.Array) -> bool:
     """Whether the texts are, on average."""
-    return bool(texts.nbytes > LONG * len(texts))
+    if isinstance(texts, pa.DictionaryArray):
+        texts = texts.dictionary
+    return nbytes(texts) > LONG * len(texts)
 
 
 def _are_short(parts: Sequence[pa.Array | bytes]) -> bool:
@@ -147,12 +158,17 @@ def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
             constant += 1
             pieces[:, place] = constant
             continue
-        np.add(every, base, out=pieces[:, place])
-        if part.null_count:
-            pieces[part.is_null().to_numpy(zero_copy_only=False), place] = 0
+        if isinstance(part, pa.DictionaryArray) and not part.dictionary.null_count:
+            np.add(part.indices.to_numpy(), base, out=pieces[:, place])
+            part = part.dictionary
+        else:
+            part = decoded(part)
+            np.add(every, base, out=pieces[:, place])
+            if part.null_count:
+                pieces[part.is_null().to_numpy(zero_copy_only=False), place] = 0
         pool.append(part)
-        base += rows
-    return gather(pool, pieces.reshape(-1), np.arange(0, pieces.size + 1, len(parts)))
+        base += len(part)
+    return gather(pool, pieces.reshape(-1), slice(0, None, len(parts)), rows)
 
 
 @lru_cache(maxsize=1 << 12)
