@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from psql_streamer import batching
 from psql_streamer.model import MYSQL, Index, SourceInfo
 
-_DIGIT_0, _FROM_DIGITS_TO_LETTERS = np.uint8(ord("0")), np.uint8(ord("a") - ord("0") - 10)
-_UPPER_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
 
 
@@ -109,7 +107,7 @@ def lsn_texts(lsn: NDArray[np.uint64]) -> pa.Array:
     high, place = np.unique(lsn >> np.uint64(32), return_inverse=True)
     leads = pa.array([f"{value:X}/".encode() for value in high.tolist()], pa.binary()).take(pa.array(place))
     low = (lsn & np.uint64(0xFFFF_FFFF)).astype(">u4")
-    digits = _fixed_width(_UPPER_HEX[low.view(np.uint8)].view(np.uint8).reshape(len(lsn), 8))
+    digits = _fixed_width(_hex_digits(low, b"A"))
     short = pc.utf8_ltrim(digits.view(pa.string()), characters="0").view(pa.binary())
     return pc.binary_join_element_wise(
         leads, pc.if_else(pc.equal(short, b""), pa.scalar(b"0", pa.binary()), short), b""
@@ -130,13 +128,13 @@ def checksum_of(text: bytes) -> bytes:
     return b"%08x" % crc32.iso_hdlc(text)
 
 
-def _hex_digits(numbers: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Two digits for each byte of big-endian numbers: a row for each element of the first axis."""
+def _hex_digits(numbers: NDArray[np.generic], ten: bytes = b"a") -> NDArray[np.uint8]:
+    """Two digits for each byte of big-endian numbers: a row for each element of the first axis. ten: what 10 is."""
     held = numbers.view(np.uint8).reshape(-1)
     digits = np.empty((len(held), 2), np.uint8)
     np.right_shift(held, 4, out=digits[:, 0])
     np.bitwise_and(held, 15, out=digits[:, 1])
-    digits += _DIGIT_0 + (digits > 9) * _FROM_DIGITS_TO_LETTERS
+    digits += ord("0") + (digits > 9) * np.uint8(ord(ten) - ord("0") - 10)
     return digits.reshape(len(numbers), -1)
 
 

@@ -90,12 +90,8 @@ class HandlerContract(PartContract[Handler]):
     def test_a_cold_start_gives_what_a_start_gives(self) -> None:
         with self._started() as handler:
             expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
-        cold = self.make_handler()
-        try:
-            call_in_a_thread(cold.start_cold)
-            assert row_contents([cold.handle(batch) for batch in self.make_batches()]) == expected
-        finally:
-            call_in_a_thread(cold.stop)
+        with self._started(cold=True) as handler:
+            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
 
     def test_a_batch_that_only_moves_the_position_passes(self) -> None:
         with self._started() as handler:
@@ -139,10 +135,10 @@ class HandlerContract(PartContract[Handler]):
         call_in_a_thread(part.start)
 
     @contextmanager
-    def _started(self) -> Iterator[Handler]:
+    def _started(self, cold: bool = False) -> Iterator[Handler]:
         handler = self.make_handler()
         try:
-            call_in_a_thread(handler.start)
+            call_in_a_thread(handler.start_cold if cold else handler.start)
             yield handler
         finally:
             call_in_a_thread(handler.stop)

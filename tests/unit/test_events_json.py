@@ -117,6 +117,21 @@ def test_a_quoted_column_in_an_object_is_the_text_or_null(values: list[str | Non
     assert [json.loads(text.as_py()) for text in objects] == [{'a"b': value} for value in values]
 
 
+@pytest.mark.parametrize("copies", [1, 100])
+@pytest.mark.parametrize("texts", [["a", "bc", ""], ["a", None], ["long" * 200, "b"]])
+@pytest.mark.parametrize("which", [[0, 1, 1, 0], [1, None, 0, None]])
+@pytest.mark.parametrize("nulls", [b"null", None])
+def test_texts_that_rows_share_are_joined_like_copies_of_them(
+    copies: int, texts: list[str | None], which: list[int | None], nulls: bytes | None
+) -> None:
+    shared = pa.DictionaryArray.from_arrays(pa.array(which * copies, pa.int32()), pa.array(texts, pa.binary()))
+    for part in (shared, shared[1:]):
+        numbers = pa.array([b"%d" % row for row in range(len(part))], pa.binary())
+        assert join(b"<", part, b">", numbers, nulls=nulls) == join(
+            b"<", part.dictionary_decode(), b">", numbers, nulls=nulls
+        )
+
+
 @given(rows=st.lists(st.tuples(*[st.tuples(st.one_of(texts, st.none()), st.booleans())] * 3), min_size=1, max_size=8))
 def test_an_object_lacks_the_members_that_are_absent(rows: list[tuple[tuple[str | None, bool], ...]]) -> None:
     names = ["first", 'sec"ond', "żół"]

@@ -116,7 +116,7 @@ def _join_few(parts: Sequence[pa.Array | bytes], rows: int, nulls: bytes | None)
     return pa.array([b"".join(row) for row in zip(*whole, strict=True)], _BINARY)
 
 
-def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64] | slice, rows: int) -> pa.Array:
+def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np.int64] | slice) -> pa.Array:
     """Texts put together of pieces: one behind the other, as bytes, without a step for each text.
 
     pieces: indexes into the pool, as if its arrays were one; nobody checks them. ends: behind which piece each text
@@ -124,7 +124,7 @@ def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np
     """
     taken = pc.take(pa.concat_arrays(pool), pa.array(pieces), boundscheck=False)
     bounds = np.ascontiguousarray(offsets(taken)[ends])
-    return pa.Array.from_buffers(taken.type, rows, [None, pa.py_buffer(bounds), taken.buffers()[2]])
+    return pa.Array.from_buffers(taken.type, len(bounds) - 1, [None, pa.py_buffer(bounds), taken.buffers()[2]])
 
 
 LONG = 512
@@ -158,17 +158,20 @@ def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
             constant += 1
             pieces[:, place] = constant
             continue
-        if isinstance(part, pa.DictionaryArray) and not part.dictionary.null_count:
-            np.add(part.indices.to_numpy(), base, out=pieces[:, place])
-            part = part.dictionary
-        else:
-            part = decoded(part)
-            np.add(every, base, out=pieces[:, place])
-            if part.null_count:
-                pieces[part.is_null().to_numpy(zero_copy_only=False), place] = 0
-        pool.append(part)
-        base += len(part)
-    return gather(pool, pieces.reshape(-1), slice(0, None, len(parts)), rows)
+        texts, which = _picked(part, every)
+        np.add(which, base, out=pieces[:, place])
+        if texts.null_count:
+            pieces[texts.is_null().to_numpy(zero_copy_only=False), place] = 0
+        pool.append(texts)
+        base += len(texts)
+    return gather(pool, pieces.reshape(-1), slice(0, None, len(parts)))
+
+
+def _picked(part: pa.Array, every: NDArray[np.int32]) -> tuple[pa.Array, NDArray[np.int32]]:
+    """The texts of a part, and which of them each row has. every: the numbers of all rows."""
+    if isinstance(part, pa.DictionaryArray) and not part.null_count and not part.dictionary.null_count:
+        return part.dictionary, part.indices.to_numpy()
+    return decoded(part), every
 
 
 @lru_cache(maxsize=1 << 12)

@@ -275,14 +275,14 @@ class _Writing:
             pieces[:, 0:-1:2] = leads.reshape(-1, width) + len(_TAILS)
             pieces[:, 1:-1:2] = which.reshape(rows, width)
             pieces[:, -1] = tails
-            return json_text.gather(pool, pieces.reshape(-1), slice(0, None, 2 * width + 1), rows)
+            return json_text.gather(pool, pieces.reshape(-1), slice(0, None, 2 * width + 1))
         mixed = np.empty(2 * len(values) + rows, np.int32)
         at = 2 * np.arange(len(values)) + np.repeat(np.arange(rows), self._tuples.widths)
         ends = 2 * begins + np.arange(rows + 1)
         mixed[at] = leads + len(_TAILS)
         mixed[at + 1] = which
         mixed[ends[1:] - 1] = tails
-        return json_text.gather(pool, mixed, ends, rows)
+        return json_text.gather(pool, mixed, ends)
 
     def _joined(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
         """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
