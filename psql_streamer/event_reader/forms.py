@@ -100,10 +100,11 @@ def _parse_event(value: bytes) -> Parsed:
         of_others = event.Transaction, event.Commit, event.Place
         kind_of_source = kind_of_origin((xid, event.CommitLSN, event.WALPosition), of_others)
         origin = Origin(kind_of_source, event.Host, event.Database)
-        transaction = event.Transaction if xid is None else str(xid)
+        transaction, thread = event.Transaction if xid is None else str(xid), 0
     else:
         log = in_binary_log(event.GTID, event.File, event.Position, commit, event.ServerID)
         origin, transaction, place = log.origin(event.Host, event.Database), log.id, log.place
+        thread = event.Thread or 0
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
@@ -127,7 +128,7 @@ def _parse_event(value: bytes) -> Parsed:
         details,
         snapshot_of(event),
         _part_of(event.Part, event.Parts),
-        event.Thread or 0,
+        thread,
     )
 
 
