@@ -13,7 +13,7 @@ import pymysql
 from psql_streamer.errors import SourceRefused
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
-from sources.mysql.places import FIRST_EVENT, Place
+from sources.mysql.places import FIRST_EVENT, LogPlace, Place
 
 OLDEST_MYSQL, OLDEST_MARIADB = (8, 0, 14), (10, 5, 0)
 
@@ -26,8 +26,14 @@ _MARIADB_FULL_COLLATIONS = (10, 10, 1)
 _ACCESS_DENIED = {1227, 1142, 1044, 1045}
 
 
-def bytes_behind(place: Place, files: Sequence[tuple[str, int]]) -> int | None:
-    """From a place to the end of a binary log of these files; None when the place's file is not among them."""
+def bytes_behind(place: Place, received: Place, files: Sequence[tuple[str, int]]) -> int | None:
+    """From a place to the end of a binary log of these files; None when the place's file is not among them.
+
+    received: how far the stream has got, which may be a file that began after the server was asked.
+    """
+    if files and LogPlace.of(received) > LogPlace.of(Place(*files[-1])):
+        ended = [file for file in files if file[0] != received.file]
+        files = [*ended, (received.file, received.offset)]
     names = [name for name, _ in files]
     if place.file not in names:
         return None

@@ -42,9 +42,12 @@ class ServerWatch:
         """End. May be called twice, and before start."""
         self._thread.stop()
 
-    def bytes_behind(self, place: Place) -> int | None:
-        """From a place to the end of the binary log, when last asked; None where nobody knows."""
-        return bytes_behind(place, self._files)
+    def bytes_behind(self, place: Place, received: Place) -> int | None:
+        """From a place to the end of the binary log, when last asked; None where nobody knows.
+
+        received: how far the stream has got.
+        """
+        return bytes_behind(place, received, self._files)
 
     def _run(self, stopping: threading.Event) -> None:
         self._files = ()

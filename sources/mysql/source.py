@@ -233,7 +233,8 @@ class MysqlSource(Source):
 
     def stats(self) -> Stats:
         durable, reader = self._durable, self._reader
-        behind = None if durable is None else self._server.bytes_behind(durable.place)
+        received = durable if reader is None else reader.at
+        behind = durable and received and self._server.bytes_behind(durable.place, received.place)
         return {
             **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),

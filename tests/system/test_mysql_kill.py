@@ -65,7 +65,8 @@ def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_orde
             load.stop()
         service.until(lambda: service.status()[0] == 200, "the service to be well")
         _until_durable(service, schema)
-        assert re.search(r'psql_streamer_lag_bytes{source="db1"} \d', service.text("/metrics"))
+        lag = re.compile(r'^psql_streamer_lag_bytes{source="db1"} \d', re.MULTILINE)
+        service.until(lambda: lag.search(service.text("/metrics")) is not None, "the server's answer")
         assert 'psql_streamer_lag_seconds{source="db1"} 0.0' in service.text("/metrics")
         assert service.stop() == 0
     topics = [f"{topic_prefix}.{schema.name}.{table}" for table in TABLES]
