@@ -214,6 +214,12 @@ class Decoder:
 
     def _read_query(self, header: Header, body: bytes) -> None:
         query = events.read_query(body, header.type == EventType.QUERY_COMPRESSED)
+        self._read_statement(header, query)
+
+    def _read_load(self, header: Header, body: bytes) -> None:
+        self._read_statement(header, events.read_load_query(body))
+
+    def _read_statement(self, header: Header, query: Query) -> None:
         statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
         self._require_rows(statement, query)
         if self._open is not None or statement.kind is not StatementKind.COMMIT:
@@ -376,6 +382,7 @@ _READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {
     EventType.XA_PREPARE: Decoder._read_xa_prepare,
     EventType.QUERY: Decoder._read_query,
     EventType.QUERY_COMPRESSED: Decoder._read_query,
+    EventType.EXECUTE_LOAD_QUERY: Decoder._read_load,
     EventType.TABLE_MAP: Decoder._read_table_map,
     EventType.PARTIAL_UPDATE_ROWS: Decoder._refuse_partial,
     **dict.fromkeys(ROWS, Decoder._read_rows),
@@ -398,7 +405,12 @@ _SKIPPED = {
     EventType.BINLOG_CHECKPOINT,
     EventType.GTID_LIST,
     EventType.START_ENCRYPTION,
+    EventType.BEGIN_LOAD_QUERY,
+    EventType.APPEND_BLOCK,
+    EventType.DELETE_FILE,
 }
-"""Events that say nothing of rows. What is encrypted in the files, the server has decrypted before it sends it."""
+"""Events that say nothing of rows, and the parts of a file that an EXECUTE_LOAD_QUERY event loads. What is encrypted in
+the files, the server has decrypted before it sends it.
+"""
 
 _BEGINS = {EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID}

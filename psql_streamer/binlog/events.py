@@ -345,6 +345,16 @@ def read_query(body: bytes, compressed: bool = False) -> Query:
     return Query(schema.decode(errors="replace"), statement, thread_id)
 
 
+def read_load_query(body: bytes) -> Query:
+    """EXECUTE_LOAD_QUERY: a query, with the number of the file that it loads and the places of its name in front of
+    the session's settings.
+    """
+    return read_query(body[: _QUERY.size] + body[_QUERY.size + _LOADED_FILE_BYTES :])
+
+
+_LOADED_FILE_BYTES = 13
+
+
 def inflate(data: bytes, name: str) -> bytes:
     """What MariaDB compressed: a byte (7 bits: zlib, length bytes in the low 3), the length big-endian, and zlib's
     stream (MariaDB source, binlog_buf_uncompress).

@@ -68,11 +68,17 @@ _DOT = rb"(?:" + BLANK + rb")*\.(?:" + BLANK + rb")*"
 _TABLE = re.compile(_NAME + rb"(?:" + _DOT + _NAME + rb")?")
 
 _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
+_CALLS = {"SELECT", "DO"}
+"""A call of a stored function stands in the binlog if the function changes rows, and these are not there."""
+
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
 _OBJECTS = {"TABLE", "TABLES"}
 _SCHEMAS = {"DATABASE", "SCHEMA"}
 _INTO = {"INSERT", "REPLACE"}
 """Those that name the one table that they change first."""
+
+_ANALYZE_TABLE = {"TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"}
+"""What is behind ANALYZE where it looks at tables. MariaDB's ANALYZE of another statement runs that one."""
 
 _BEFORE_OBJECT = {"TEMPORARY", "OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE"}
 _BEFORE_NAME = {"IF", "NOT", "EXISTS"}
@@ -99,9 +105,12 @@ def read_statement(text: bytes, schema: str) -> Statement:
         return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words[place:], at[place:], schema)
     if first in _TABLE_STATEMENTS:
         return _ddl(text, words, at, schema)
-    if first in _INTO:
+    if first in _INTO or first in _CALLS:
         return _about_table(StatementKind.ROWS, first, text, words, at, schema)
-    return Statement(StatementKind.ROWS if first in _ROWS else StatementKind.OTHER, first)
+    if words[:2] == ["SET", "STATEMENT"] and (begins := _behind_settings(text, at[1])):
+        return read_statement(text[begins:], schema)
+    changes_rows = first in _ROWS or (first == "ANALYZE" and words[1:2] and words[1] not in _ANALYZE_TABLE)
+    return Statement(StatementKind.ROWS if changes_rows else StatementKind.OTHER, first)
 
 
 _SIMPLE = {
@@ -132,7 +141,8 @@ def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement
         if word in _OBJECTS and "TEMPORARY" in words[1:place]:
             return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY TABLE")
         if word in _OBJECTS:
-            return _about_table(StatementKind.DDL, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
+            kind = StatementKind.ROWS if words[0] == "CREATE" and _has_query(text, at[place]) else StatementKind.DDL
+            return _about_table(kind, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
         if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
             found = _about_table(StatementKind.DDL, f"{words[0]} {word}", text, words[place:], at[place:], "")
             return found._replace(schema=found.table, table="")
@@ -145,7 +155,7 @@ def _about_table(
     kind: StatementKind, name: str, text: bytes, words: list[str], at: list[int], schema: str
 ) -> Statement:
     """words: the one in front of the table's name, such as `TABLE`; behind it there may be some such as `IF EXISTS`."""
-    place, between = 1, _BEFORE_ROWS if kind is StatementKind.ROWS else _BEFORE_NAME
+    place, between = 1, _BEFORE_ROWS if name in _INTO else _BEFORE_NAME
     while place < len(words) and words[place] in between:
         place += 1
     found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
@@ -207,6 +217,47 @@ def _new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
             if found is not None:
                 yield _full_name(found, schema)
         begins = kind == "comma" or (begins and kind == "blank")
+
+
+class _BareWord(NamedTuple):
+    """A word that is no name and no part of a text. depth: parentheses around it."""
+
+    text: str
+    end: int
+    depth: int
+
+
+def _bare_words(text: bytes, at: int) -> Iterator[_BareWord]:
+    """From a place on. Behind a dot any word is a name, without quotes, too."""
+    depth, before = 0, b""
+    for token in _ALTERATION.finditer(text, at):
+        found, kind = token.group(), token.lastgroup
+        if kind == "blank":
+            continue
+        depth += (kind == "open") - (kind == "close")
+        if kind in ("word", "rename") and before != b"." and not found.startswith(b"`"):
+            yield _BareWord(found.decode(errors="replace").upper(), token.end(), depth)
+        before = found
+
+
+def _has_query(text: bytes, at: int) -> bool:
+    """Whether CREATE TABLE, whose TABLE is there, fills the table with what a query gives. In the place of such a
+    statement the binlog has the columns and the rows, where its format is ROW.
+    """
+    words = list(_bare_words(text, at))
+    return any(
+        word.text in ("SELECT", "TABLE") or (word.text == "VALUES" and following not in _PARTITION_VALUES)
+        for word, following in zip(words[1:], [*(word.text for word in words[2:]), ""], strict=True)
+    )
+
+
+_PARTITION_VALUES = ("LESS", "IN")
+"""Behind VALUES, of a partition."""
+
+
+def _behind_settings(text: bytes, at: int) -> int | None:
+    """Where the statement begins that MariaDB's SET STATEMENT runs; None for none."""
+    return next((word.end for word in _bare_words(text, at) if word.text == "FOR" and not word.depth), None)
 
 
 _OF_SEVERAL = {"DROP TABLE": _listed_tables, _RENAME: _listed_tables, _ALTER: _new_name}

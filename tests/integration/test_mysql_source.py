@@ -525,6 +525,40 @@ def test_rows_that_come_as_statements_stop_it_by_name(schema: Schema) -> None:
         assert not source.status().ok
 
 
+@pytest.mark.behaviour("B5")
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SELECT f()", "SELECT"),
+        ("CREATE TABLE u AS SELECT 7 AS id, 'a value' AS note", "CREATE TABLE"),
+        ("ANALYZE INSERT INTO t VALUES (7, 'a value')", "ANALYZE"),
+        ("SET STATEMENT max_statement_time = 9 FOR INSERT INTO t VALUES (7, 'a value')", "INSERT"),
+        ("LOAD DATA INFILE '{file}' INTO TABLE t FIELDS TERMINATED BY ','", "LOAD"),
+    ],
+)
+def test_a_statement_that_does_not_begin_with_its_rows_stops_it_too(schema: Schema, statement: str, told: str) -> None:
+    file = f"{schema.value('SELECT @@tmpdir')}/{schema.name}.csv"
+    schema.execute(
+        TABLE,
+        "CREATE FUNCTION f() RETURNS INT MODIFIES SQL DATA DETERMINISTIC "
+        "BEGIN INSERT INTO t VALUES (7, 'a value'); RETURN 1; END",
+        f"SELECT 7, 'a value' INTO OUTFILE '{file}' FIELDS TERMINATED BY ','",
+    )
+    with streaming(schema) as source:
+        schema.execute("SET SESSION binlog_format = 'STATEMENT'", statement.format(file=file))
+        with pytest.raises(SourceRefused, match=rf"{told} in '{schema.name}' as a statement, not as rows") as failure:
+            read_all(source, schema)
+        assert "a value" not in str(failure.value)
+
+
+def test_a_truncate_with_settings_of_its_own_is_told(schema: Schema) -> None:
+    schema.execute(TABLE)
+    with streaming(schema) as source:
+        schema.execute("SET STATEMENT lock_wait_timeout = 5 FOR TRUNCATE TABLE t")
+        [truncate] = [found for batch in read_all(source, schema) for found in batch.truncates]
+        assert str(truncate.relation) == f"{schema.name}.t"
+
+
 def test_a_table_that_is_made_of_a_query_comes_with_its_rows(schema: Schema) -> None:
     schema.execute(TABLE, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     with streaming(schema) as source:

@@ -33,6 +33,12 @@ from psql_streamer.binlog.statements import StatementKind, read_statement
         ("ALTER TABLE wait ADD b INT", "ALTER TABLE", "a", "wait"),
         ("CREATE TABLE table1 (id INT)", "CREATE TABLE", "a", "table1"),
         ("DROP TABLES tables", "DROP TABLE", "a", "tables"),
+        ("SET STATEMENT max_statement_time=0 FOR ALTER TABLE t ADD c INT", "ALTER TABLE", "a", "t"),
+        ("CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (5))", "CREATE TABLE", "a", "t"),
+        ("CREATE TABLE t (a INT) PARTITION BY LIST (a) (PARTITION p VALUES IN (5))", "CREATE TABLE", "a", "t"),
+        ("CREATE TABLE t (`select` INT, `values` INT) COMMENT 'SELECT, VALUES, TABLE'", "CREATE TABLE", "a", "t"),
+        ("CREATE TABLE b.select (a INT DEFAULT (1 + 1))", "CREATE TABLE", "b", "select"),
+        ("CREATE TABLE t LIKE u", "CREATE TABLE", "a", "t"),
     ],
 )
 def test_ddl_names_its_table(text: str, words: str, schema: str, table: str) -> None:
@@ -108,6 +114,8 @@ def test_a_statement_is_shown_with_its_tables_alone(text: str, shown: str) -> No
         ("TRUNCATE tables", "a", "tables"),
         ("TRUNCATE TABLE online", "a", "online"),
         ("TRUNCATE TABLE t WAIT 5", "a", "t"),
+        ("SET STATEMENT lock_wait_timeout=5 FOR TRUNCATE TABLE t", "a", "t"),
+        ("set/* c */statement a = (SELECT SUBSTRING('x' FROM 1 FOR 2)), b = 'x FOR y' FOR TRUNCATE b.t", "b", "t"),
     ],
 )
 def test_a_truncate_names_its_table(text: str, schema: str, table: str) -> None:
@@ -128,9 +136,37 @@ def test_a_truncate_names_its_table(text: str, schema: str, table: str) -> None:
         ("XA COMMIT X'6f',X'',1", StatementKind.XA_COMMIT),
         ("XA ROLLBACK X'6f',X'',1", StatementKind.XA_ROLLBACK),
         ("XA", StatementKind.OTHER),
+        ("SET PASSWORD FOR u = 'x'", StatementKind.OTHER),
+        ("SET STATEMENT", StatementKind.OTHER),
+        ("ANALYZE NO_WRITE_TO_BINLOG TABLE t", StatementKind.OTHER),
+        ("ANALYZE TABLES t, u", StatementKind.OTHER),
+        ("CREATE TEMPORARY TABLE t AS SELECT 1", StatementKind.OTHER),
         ("", StatementKind.OTHER),
         ("\x00\xff(", StatementKind.OTHER),
     ],
 )
 def test_what_becomes_of_a_statement(text: str, kind: StatementKind) -> None:
     assert read_statement(text.encode(), "a").kind is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "table"),
+    [
+        ("INSERT INTO t VALUES (1)", "INSERT", "t"),
+        ("CREATE TABLE t AS SELECT 1", "CREATE TABLE", "t"),
+        ("CREATE OR REPLACE TABLE t (a INT COMMENT 'it\\'s') (SELECT 1 AS a)", "CREATE TABLE", "t"),
+        ("CREATE TABLE IF NOT EXISTS t WITH c AS (SELECT 1) SELECT * FROM c", "CREATE TABLE", "t"),
+        ("CREATE TABLE t VALUES ROW(1), ROW(2)", "CREATE TABLE", "t"),
+        ("CREATE TABLE t AS VALUES (1)", "CREATE TABLE", "t"),
+        ("CREATE TABLE t TABLE u", "CREATE TABLE", "t"),
+        ("SELECT `a`.`t`(1)", "SELECT", "t"),
+        ("ANALYZE FORMAT=JSON UPDATE t SET a = 1", "ANALYZE", ""),
+        ("ANALYZE DELETE FROM t", "ANALYZE", ""),
+        ("SET STATEMENT max_statement_time=1 FOR REPLACE INTO t VALUES (1)", "REPLACE", "t"),
+        ("SET STATEMENT max_statement_time=1 FOR CREATE TABLE t SELECT 1", "CREATE TABLE", "t"),
+    ],
+)
+def test_a_statement_that_changes_rows_is_told_whatever_it_begins_with(text: str, words: str, table: str) -> None:
+    found = read_statement(text.encode(), "a")
+    assert (found.kind, found.words, found.table) == (StatementKind.ROWS, words, table)
+    assert not table or found.schema == "a"
