@@ -71,6 +71,11 @@ def digits(values: Values) -> pa.Array:
     return each(_integer)(values)
 
 
+def unpadded(values: Values) -> pa.Array:
+    """Digits, which a server fills up with zeros in front: a number of JSON has none."""
+    return pc.replace_substring_regex(as_text(values).view(pa.string()), r"^0+(\d)", r"\1").view(pa.binary())
+
+
 def numbers(scale: int = 0) -> Render:
     """Decimals of any precision. scale: digits behind the point, with zeros where a value has fewer."""
 

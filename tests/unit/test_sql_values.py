@@ -26,6 +26,8 @@ EXACT: list[tuple[str, values.Render, Sequence[Any], list[str | None]]] = [
     ("decimals", values.numbers(), [Decimal("1.10"), 2, 0.1, "-3.50", None], ["1.10", "2", "0.1", "-3.50", None]),
     ("decimals with a scale", values.numbers(2), [1, 1.5, 12.345, "7.1", 1e20],
      ["1.00", "1.50", "12.345", "7.10", "100000000000000000000.00"]),
+    ("digits with zeros in front", values.unpadded, ["0007", "0000", "000.50", "10", 7, None],
+     ["7", "0", "0.50", "10", "7", None]),
     ("floats", values.floats, [1.5, 0.1, 1e300, 1e-7, 3, float("inf")],
      ["1.5", "0.1", "1e+300", "1e-07", "3", "Infinity"]),
     ("floats of 4 bytes", values.short_floats, [1.2345670461654663, "0.1", None], ["1.234567", "0.1", None]),

@@ -56,7 +56,7 @@ _FORMS: Mapping[str, tuple[PostgresType, Render, bool]] = {
     "mediumint": (like("int4"), values.as_text, True),
     "int": (like("int4"), values.as_text, True),
     "bigint": (like("int8"), values.as_text, True),
-    "year": (like("int4"), values.as_text, True),
+    "year": (like("int4"), values.unpadded, True),
     "float": (like("float4"), values.short_floats, False),
     "double": (like("float8"), values.floats, False),
     "date": (like("date"), values.as_text, True),
@@ -236,6 +236,8 @@ def _described(name: str, kind: str, native: str, nullable: bool, precision: Any
         form = _UNSIGNED.get(kind, form)
     if kind == "decimal":
         form, render, ordered = numeric_like(int(precision), int(scale)), values.as_text, True
+    if "zerofill" in native and kind not in ("float", "double"):
+        render = values.unpadded
     if kind == "bit":
         form, render = like("bit", int(precision)), values.bit_strings(int(precision))
     if kind == "float":
