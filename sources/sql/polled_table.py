@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,9 @@ from sources.sql.values import Misfit, text_of
 
 _BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
 """What SQLAlchemy's text takes for a parameter."""
+
+_INTEGER = "-?[0-9]+"
+_INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
 
 _QUERY_ALIAS = "polled"
 
@@ -90,6 +95,12 @@ class PolledTable:
     def has_integer_key(self) -> bool:
         """Whether its key is one column of whole numbers."""
         return len(self.key) == 1 and self._find(self.key[0]).is_integer
+
+    def known_key(self, key: Key) -> Key:
+        """A key of a position, whose integers may have been texts."""
+        return tuple(
+            int(value) if self._find(name).is_integer else value for name, value in zip(self.key, key, strict=True)
+        )
 
     def look(self, connection: Connection) -> Relation:
         """Ask for its columns and its key; its shape now, version 1. SourceRefused when it cannot be read."""
@@ -315,18 +326,28 @@ class PolledTable:
 
     def _key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
         if self._find(name).is_integer:
-            return list(map(int, column))
+            return self._integers(name, column)
         return [value if isinstance(value, int | str) else self._key_text(name, value) for value in column]
+
+    def _integers(self, name: str, column: Sequence[Any]) -> list[int]:
+        """SQLite stores in a column of integers whatever it is given: what is none is not taken for one."""
+        if _INTEGERS.fullmatch(" ".join(map(str, column))):
+            with contextlib.suppress(ValueError):  # of a text with several numbers
+                return list(map(int, column))
+        raise self._unordered(name, next(value for value in column if not re.fullmatch(_INTEGER, str(value))))
 
     def _key_text(self, name: str, value: Any) -> str:
         """What the database compares as the value. Of a query nobody says beforehand what a column holds."""
         if isinstance(value, float | bytes | bytearray | memoryview | None):
-            kind = "NULL" if value is None else "floats" if isinstance(value, float) else "blobs"
-            raise SourceRefused(
-                f"table {self.id}: rows cannot be read in the order of {name}, which holds {kind}",
-                "name other columns as its key: integers, texts, dates or decimals",
-            )
+            raise self._unordered(name, value)
         return text_of(value)
+
+    def _unordered(self, name: str, value: Any) -> SourceRefused:
+        kind = {float: "floats", str: "texts", type(None): "NULL", Decimal: "decimals"}.get(type(value), "blobs")
+        return SourceRefused(
+            f"table {self.id}: rows cannot be read in the order of {name}, which holds {kind}",
+            "correct its values, or name other columns as its key: integers, texts, dates or decimals",
+        )
 
     def _key_of(self, connection: Connection, statement: sa.Select[Any]) -> Key | None:
         with connection.execute(statement) as result:

@@ -7,7 +7,7 @@ which order, with which commit numbers. Its rows are given when the plan is stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Self
 
@@ -85,6 +85,12 @@ class Progress:
     def with_table(self, name: str, key: tuple[str, ...], cursor: Key | None) -> Self:
         """With a table that it did not know before."""
         return replace(self, cursors={**self.cursors, name: cursor}, keys={**self.keys, name: key})
+
+    def with_keys_of(self, name: str, known: Callable[[Key], Key]) -> Self:
+        """With the keys of a table as they are known now."""
+        cursor = self.cursors[name]
+        pieces = tuple(replace(one, to=known(one.to)) if one.table == name else one for one in self.pieces)
+        return replace(self, cursors={**self.cursors, name: cursor and known(cursor)}, pieces=pieces)
 
     def behind(self, rows: int, last: Key) -> Self:
         """Behind so many rows of the first piece."""

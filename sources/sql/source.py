@@ -185,6 +185,7 @@ class SqlSource(Source):
         for table in made:
             if table.id in progress.cursors:
                 _require_the_same_key(table, progress)
+                progress = progress.with_keys_of(table.id, table.table.known_key)
             else:
                 progress = progress.with_table(table.id, table.table.key, table.start_key())
                 unsaid = unsaid or self._settings.start_of(table.table.options) != (BEGINNING,)

@@ -145,26 +145,29 @@ class WatchedTable:
         by_key: whether commit numbers may be the keys, because there are no others yet.
         """
         if not self.table.has_integer_key:
-            return Piece(self.id, self._cut(cursor, to), commit + 1, commit + POLL_PIECE_ROWS, ranked=True)
-        if cursor is None:
-            cursor = self._database.look(self.table.smallest, f"looking for the first row of {self.id}")
-            if cursor is None:
-                return None
-            before = int(cursor[0]) - 1
-        else:
-            before = int(cursor[0])
+            return self._plan_by_rows(cursor, to, commit)
+        before = self._before(cursor)
+        if before is None:
+            return None
         if int(to[0]) <= before:
             return None  # commit numbers would go back
-        if by_key:
-            commit = max(commit, before)
         if int(to[0]) - before > POLL_PIECE_ROWS:
-            to = self._cut((before,), to)
-        last = int(to[0]) + commit - before
-        if last > _LARGEST_COMMIT:
-            raise SourceRefused(
-                f"the keys of {self.id} leave no commit number for other tables", "read it by a source of its own"
-            )
-        return Piece(self.id, to, commit - before, last, ranked=False)
+            to = self._cut(cursor, to)
+        shift = max(commit, before) - before if by_key else commit - before
+        last = int(to[0]) + shift
+        if last > _LARGEST_COMMIT:  # keys so large, or so far apart, that no numbers are left: rows are counted
+            return self._plan_by_rows(cursor, to, commit)
+        return Piece(self.id, to, shift, last, ranked=False)
+
+    def _plan_by_rows(self, cursor: Key | None, to: Key, commit: int) -> Piece:
+        return Piece(self.id, self._cut(cursor, to), commit + 1, commit + POLL_PIECE_ROWS, ranked=True)
+
+    def _before(self, cursor: Key | None) -> int | None:
+        """A number behind which the next rows are, by their key; None when there are none."""
+        if cursor is not None:
+            return int(cursor[0])
+        first = self._database.look(self.table.smallest, f"looking for the first row of {self.id}")
+        return None if first is None else int(first[0]) - 1
 
     def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
         """Rows behind the cursor, in the shape that the table has with them."""

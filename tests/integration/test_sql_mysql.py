@@ -20,13 +20,14 @@ import pytest
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch
+from psql_streamer.model import Batch, Position
 from sources.sql.source import SqlSource
 from tests.encoding import encoder_of
 from tests.mariadb import Schema
 from tests.mysql_source import read_all, streaming
 from tests.source_at_work import wait_for
 from tests.sql_sources import (
+    identities_of,
     notes,
     read,
     read_beside_writers,
@@ -210,6 +211,31 @@ def checksums(batches: list[Batch]) -> list[tuple[str, object]]:
     encoder = encoder_of("event", Router({}, "", "t"), {})
     values = [value for batch in batches if len(batch) for value in encoder.encode(batch).values.to_pylist()]
     return [(event["Checksum"], event["Columns"]) for event in map(json.loads, values)]
+
+
+def test_an_unsigned_bigint_is_an_integer_key_whatever_its_size(every_schema: Schema) -> None:
+    every_schema.execute("CREATE TABLE orders (id bigint unsigned PRIMARY KEY, note varchar(20))")
+    every_schema.execute("INSERT INTO orders VALUES (5, 'a'), (7, 'b')")
+    with polling(every_schema) as source:
+        found = read(source, lambda batches: sum(map(len, batches)) >= 2)
+        assert [commit for commit, _ in identities_of(found)] == [5, 7]
+        every_schema.execute(f"INSERT INTO orders VALUES ({2**64 - 2}, 'c')")
+        assert notes(source, 1) == ["c"]
+        every_schema.execute(f"INSERT INTO orders VALUES ({2**64 - 1}, 'd')")
+        assert notes(source, 1) == ["d"]
+        assert source.stats()["cursors"] == {f"{every_schema.name}.orders": 2**64 - 1}
+
+
+def test_a_position_whose_integers_are_texts_is_taken(schema: Schema) -> None:
+    schema.execute("CREATE TABLE orders (id bigint unsigned PRIMARY KEY, note varchar(20))")
+    schema.execute("INSERT INTO orders VALUES (5, 'a'), (7, 'b')")
+    with polling(schema) as source:
+        position = read(source, lambda batches: sum(map(len, batches)) >= 2)[-1].position
+    stored = json.loads(json.dumps(dict(position.data)).replace('"last": [7]', '"last": ["7"]'))
+    with started(sql_source(url_of(schema), "orders"), Position(stored, "")) as source:
+        assert rows_of(read_quiet(source, 0.3)) == []
+        schema.execute("INSERT INTO orders VALUES (9, 'c')")
+        assert notes(source, 1) == ["c"]
 
 
 @pytest.mark.behaviour("P4")

@@ -305,6 +305,33 @@ def test_keys_of_a_query_that_are_floats_are_refused(file: Path) -> None:
         read_quiet(source, 2)
 
 
+@pytest.mark.behaviour("P4")
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [("2.5", "floats"), ("'secret'", "texts"), ("'1_0'", "texts"), ("'1 2'", "texts"), ("x'00'", "blobs")],
+)
+def test_a_key_of_integers_that_holds_something_else_stops_the_source_by_its_name(
+    file: Path, odd: str, kind: str
+) -> None:
+    shop = sqlite_shop(file)
+    shop.run("CREATE TABLE orders (id INT PRIMARY KEY, note TEXT)")
+    shop.run(f"INSERT INTO orders VALUES (1, 'a'), ({odd}, 'b'), (3, 'c')")
+    with started(shop.source()) as source, pytest.raises(SourceRefused, match=f"id, which holds {kind}") as caught:
+        read_quiet(source, 2)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_least_and_the_largest_integer_are_keys_like_others(orders: Shop) -> None:
+    least, largest = -(2**63), 2**63 - 1
+    orders.run(f"INSERT INTO orders VALUES ({least}, 'a'), (0, 'b'), ({largest}, 'c')")
+    with started(orders.source()) as source:
+        batches = read(source, lambda batches: sum(map(len, batches)) == 3)
+    assert notes(rows_of(batches)) == ["a", "b", "c"]
+    commits = [commit for commit, _ in identities_of(batches)]
+    assert commits == sorted(set(commits))
+    assert max(commits) < 2**63
+
+
 # The shapes of tables.
 
 

@@ -46,7 +46,8 @@ class Described:
     @property
     def is_integer(self) -> bool:
         """Whether all values are whole numbers."""
-        return self.type.like.oid in _INTEGERS or self.type.native.startswith("bigint unsigned")
+        native = self.type.native
+        return self.type.like.oid in _INTEGERS or (native.startswith("bigint") and "unsigned" in native)
 
 
 _INTEGERS = {OIDS["int2"], OIDS["int4"], OIDS["int8"]}
