@@ -39,7 +39,7 @@ _SETS = (
         3,
         (33, 76, 83, range(192, 216), 223, range(576, 579), 1057, 1107, 1216, 1238, range(2048, 2248)),
     ),
-    CharacterSet("ascii", "utf-8", 1, (11, 65, 1035, 1089)),
+    CharacterSet("ascii", "ascii", 1, (11, 65, 1035, 1089)),
     CharacterSet("latin1", LATIN1, 1, (5, 8, 15, 31, 47, 48, 49, 94, 1032, 1071)),
     CharacterSet("latin2", "iso8859-2", 1, (2, 9, 21, 27, 77, 1033, 1101)),
     CharacterSet("latin5", "iso8859-9", 1, (30, 78, 1054, 1102)),
@@ -92,10 +92,16 @@ BY_COLLATION: dict[int, CharacterSet] = {
 
 
 def decode_characters(text: bytes, codec: str) -> str:
-    """UnicodeDecodeError when it is not of the character set, or Python does not have the character."""
+    """As the server converts it into utf8mb4: a code without a character is what the server puts in its place.
+
+    UnicodeDecodeError when bytes are no code of the character set.
+    """
     if codec == LATIN1:
         return codecs.charmap_decode(text, "strict", _latin1())[0]
-    found = text.decode(codec)
+    try:
+        found = text.decode(codec)
+    except UnicodeDecodeError:
+        found = _decode_codes(text, codec)
     return found.translate(_OTHERWISE[codec]) if codec in _OTHERWISE else found
 
 
@@ -117,6 +123,55 @@ _OTHERWISE = {
     )
 }
 """Characters that the server has where Python has others, found by converting all codes of each set on the servers."""
+
+
+def _decode_codes(text: bytes, codec: str) -> str:
+    """A text with codes that Python does not have, code by code."""
+    if codec.startswith("utf-"):
+        return text.decode(codec)
+    found, at = [], 0
+    while at < len(text):
+        size = _size_of_code(text, at, codec)
+        code = text[at : at + size]
+        try:
+            found.append(code.decode(codec))
+        except UnicodeDecodeError:
+            if len(code) < size:
+                raise
+            found.append(_missing(code, codec))
+        at += size
+    return "".join(found)
+
+
+def _size_of_code(text: bytes, at: int, codec: str) -> int:
+    """Bytes of the code that begins there, as the server counts them (MySQL source, strings/ctype-*.c)."""
+    lead = text[at]
+    if codec not in _MULTIBYTE or lead < 0x80 or (codec in _HALF_WIDTH and 0xA1 <= lead <= 0xDF):
+        return 1
+    if codec == "gb18030" and text[at + 1 : at + 2].isdigit():
+        return 4
+    return 3 if codec == "euc-jp" and lead == _JIS_X_0212 else 2
+
+
+_MULTIBYTE = {one.codec for one in _SETS if one.most > 1}
+_HALF_WIDTH = {"cp932", "shift-jis"}
+_JIS_X_0212 = 0x8F
+
+
+def _missing(code: bytes, codec: str) -> str:
+    """What the server has for a code that Python does not have; `?` where it has none either."""
+    if codec == "euc-jp" and code[-2] >= _EUC_OF_USERS and code[-1] > 0xA0:
+        place = (code[-2] - _EUC_OF_USERS) * 94 + code[-1] - 0xA1
+        return chr(0xE000 + place + (940 if len(code) == 3 else 0))
+    if codec == "tis-620":
+        return "\ufffd"
+    return _BIG5_OF_ETEN.get(code, "?") if codec == "big5" else "?"
+
+
+_EUC_OF_USERS = 0xF5
+"""The first of ten rows for characters of users, in JIS X 0208 and again in JIS X 0212."""
+
+_BIG5_OF_ETEN = {bytes([0xF9, 0xD6 + at]): character for at, character in enumerate("碁銹裏墻恒粧嫺")}
 
 
 @lru_cache(maxsize=1)
