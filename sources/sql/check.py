@@ -11,7 +11,7 @@ from psql_streamer.interfaces import Finding, Severity
 from sources.sql.database import Database
 from sources.sql.options import SqlOptions
 from sources.sql.polled_table import PolledTable
-from sources.sql.watched_table import SETTLE_REMEDY, are_writers_told, unsettled_warning
+from sources.sql.watched_table import SETTLE_REMEDY, unsettled_warning, why_by_time
 
 
 def findings(options: SqlOptions, database: Database) -> Iterator[Finding]:
@@ -75,9 +75,12 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
             "that is added with a smaller key than the last one that was read is not seen",
             "nothing to do if the keys ascend; random ones, such as UUIDs, do not: name other columns as its key",
         )
-    warning = unsettled_warning(database.kind, table.id, options.settle)
-    if warning and not are_writers_told(database.kind, table, connection):
-        yield Finding(Severity.WARNING, warning, SETTLE_REMEDY)
+    if by_time := why_by_time(database.kind, table, connection):
+        warning = unsettled_warning(database.kind, table.id, options.settle)
+        if not warning and table.has_time_in_key:
+            warning = f"rows of {table.id} are read `settle` after they were seen: {by_time}"
+        if warning:
+            yield Finding(Severity.WARNING, warning, SETTLE_REMEDY)
     if not table.has_index(connection):
         yield Finding(
             Severity.WARNING,

@@ -149,7 +149,8 @@ class SqlOptions(SourceOptions):
     """[source.NAME] type = "sql".
 
     settle: seconds for which a row must have been there before it is read; None ("auto"): 0 where the server says which
-    transactions write to a table, 5 elsewhere. timeout: seconds for each look at the database. batch_size: rows.
+    transactions write to a table and no time is in its key, 5 elsewhere. timeout: seconds for each look at the
+    database. batch_size: rows.
     unsafe_sequences: whether tables are read whose keys may be committed out of order for other reasons than
     concurrency. shrunk_tables: what to do when the largest key of a table is smaller than the last one read.
     """

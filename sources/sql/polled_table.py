@@ -32,6 +32,7 @@ _INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
 _QUERY_ALIAS = "polled"
 
 _MOMENTS = {OIDS["date"], OIDS["timestamp"], OIDS["timestamptz"]}
+_TIMES = _MOMENTS | {OIDS["time"], OIDS["timetz"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,11 @@ class PolledTable:
     def has_integer_key(self) -> bool:
         """Whether its key is one column of whole numbers."""
         return len(self.key) == 1 and self._find(self.key[0]).is_integer
+
+    @property
+    def has_time_in_key(self) -> bool:
+        """Whether a part of its key is a time, which is not given when the row is written."""
+        return any(self._find(name).type.like.oid in _TIMES for name in self.key)
 
     def known_key(self, key: Key) -> Key:
         """A key of a position, whose integers may have been texts."""

@@ -48,6 +48,18 @@ def are_writers_told(kind: AnyEngine, table: PolledTable, connection: Connection
     return not table.is_query and kind.writers(connection, table.name, table.key) is not None
 
 
+def why_by_time(kind: AnyEngine, table: PolledTable, connection: Connection) -> str:
+    """Why a row is read some time after it was seen; empty where those who write decide alone, and where none is late.
+
+    A transaction may have taken the time of a row, as PostgreSQL's now() is, long before it is seen as a writer.
+    """
+    if not kind.settle_seconds:
+        return ""
+    if not are_writers_told(kind, table, connection):
+        return "the server does not say who writes"
+    return "a time in their key may have been taken long before they were written" if table.has_time_in_key else ""
+
+
 def unsettled_warning(kind: AnyEngine, table: str, seconds: float | None) -> str:
     """What a table is not safe from that is read after so many seconds, where the server does not say who writes; empty
     where it is safe. seconds: the option `settle`.
@@ -72,6 +84,7 @@ class WatchedTable:
         self._source = source
         self._counted_at = 0.0
         self._sequences_at = time.monotonic()
+        self._why_by_time = ""
         database.look(self._require_a_safe_key, f"looking at table {table.id}")
         self._settling = self._make_settling()
 
@@ -83,12 +96,12 @@ class WatchedTable:
     @property
     def by_time(self) -> str:
         """How long rows are watched, where nothing else decides; in words."""
-        if self._settling.by_writers:
+        if not self._why_by_time:
             return ""
         seconds = self._settling.seconds
         if not seconds:
             return unsettled_warning(self._database.kind, self.id, seconds)
-        return f"rows of {self.id} are read {seconds:g} s after they were seen: the server does not say who writes"
+        return f"rows of {self.id} are read {seconds:g} s after they were seen: {self._why_by_time}"
 
     @property
     def waits_for(self) -> str:
@@ -208,10 +221,13 @@ class WatchedTable:
         told = self._database.look(
             lambda connection: are_writers_told(kind, table, connection), f"asking who writes to {self.id}"
         )
-        if not told and (warning := unsettled_warning(kind, self.id, seconds)):
+        self._why_by_time = self._database.look(
+            lambda connection: why_by_time(kind, table, connection), f"asking who writes to {self.id}"
+        )
+        if self._why_by_time and (warning := unsettled_warning(kind, self.id, seconds)):
             log.warning("source.%s: %s: %s", self._source, warning, SETTLE_REMEDY)
         if seconds is None:
-            seconds = 0.0 if told else kind.settle_seconds
+            seconds = kind.settle_seconds if self._why_by_time else 0.0
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:

@@ -368,7 +368,7 @@ def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
     )
     scans = "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_user_tables"
     before = database.query(scans)[0]
-    with polling(database, "orders", "visits", pollInterval="20ms", batchSize=3000) as source:
+    with polling(database, "orders", "visits", pollInterval="20ms", batchSize=3000, settle="0s") as source:
         read_rows(source, 40_000)
         with database.session() as late:
             run(late, "INSERT INTO orders (note) VALUES ('late')")
@@ -381,6 +381,32 @@ def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
     # A session's counters are there for others when it has ended.
     wait_for(lambda: database.query(scans)[0][1] > before[1] + polls, "the counters of the session")
     assert database.query(scans)[0][0] == before[0]
+
+
+@pytest.mark.behaviour("P2")
+def test_a_row_whose_time_was_taken_before_its_transaction_wrote_is_not_left_out(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE visits (at timestamptz DEFAULT now(), id bigserial, note text, PRIMARY KEY (at, id))"
+    )
+    assert [one for one in findings(sql_source(url_of(database), "visits")) if "may have been taken long before" in one]
+    with database.session() as late, polling(database, "visits", settle="1s") as source:
+        run(late, "SELECT 1")
+        database.execute("INSERT INTO visits (note) VALUES ('early')")
+        assert rows_of(read_quiet(source, 0.3)) == []
+        run(late, "INSERT INTO visits (note) VALUES ('late')")
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_time_in_a_key_is_waited_for_unless_settle_says_otherwise(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute("CREATE TABLE visits (day date, id bigserial, note text, PRIMARY KEY (day, id))")
+    with polling(database, "visits") as source:
+        assert "5 s after they were seen: a time in their key" in source.status().reason
+    with polling(database, "visits", settle="0s") as source:
+        assert "are left out (settle = 0)" in source.status().reason
+    assert "are left out (settle = 0)" in caplog.text
 
 
 @pytest.mark.parametrize(("settle", "is_told"), [("0s", True), ("1ms", False), ("auto", False)])
