@@ -225,8 +225,15 @@ class MemberState:
     def hold(self, records: Taken) -> None:
         """Keep them until they are taken, but those of partitions that were given up in the poll that brought them."""
         with self._lock:
-            self._held.put(records.without(records.offsets.keys() - self._progress.lags.keys()))
+            kept = records.without(records.offsets.keys() - self._progress.lags.keys())
+            self._progress.note_came(kept.offsets)
+            self._held.put(kept)
             self._lock.notify_all()
+
+    def note_empty(self, partition: Partition, end: int) -> None:
+        """See Progress.note_empty."""
+        with self._lock:
+            self._progress.note_empty(partition, end)
 
     def wait_for_room(self, most: int, timeout: float) -> bool:
         """Wait until there is room below so many bytes, or the member has ended; False when neither comes in time."""

@@ -34,7 +34,7 @@ _OURS = {
     "auto.commit.enable": "offsets are committed when every sink has the records, and not before",
     "enable.auto.offset.store": "offsets are committed when every sink has the records, and not before",
     "auto.offset.reset": "records that the broker does not have any more would be skipped without a word; see startAt",
-    "enable.partition.eof": "the source does not ask for it",
+    "enable.partition.eof": "the source asks for it itself",
     "test.mock.num.brokers": "records would come from brokers inside this process",
 }
 """Properties that a section cannot pass through, and why."""
@@ -152,6 +152,8 @@ class KafkaSourceOptions(SourceOptions):
             "enable.auto.offset.store": False,
             # A stored offset that the broker does not have is an error, and never a jump.
             "auto.offset.reset": "error",
+            # Behind the last record there may be offsets that no record has: the ends of transactions.
+            "enable.partition.eof": True,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 30_000 if self.instance_id else 10_000,
             "fetch.wait.max.ms": 100,

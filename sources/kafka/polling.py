@@ -13,6 +13,7 @@ from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import gap_remedy
 from sources.kafka.errors import REFUSED, source_error
 from sources.kafka.member_state import MemberState
+from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import PATTERN_MARK
 from sources.kafka.taken import Taken
@@ -51,6 +52,11 @@ class Polling:
         good = self._read_headers(cast("parsed.Message", one) for one in messages if not self._is_error(one))
         if good:
             self._state.hold(Taken.of(good))
+        for message in messages:  # behind the records in front of it
+            if _is_end(message):
+                self._state.note_empty(
+                    Partition(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
+                )
 
     def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
         """The records, without headers those whose headers cannot be read."""
@@ -65,6 +71,8 @@ class Polling:
         error = message.error()
         if error is None:
             return False
+        if _is_end(message):
+            return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise PositionRefused(
                 f"{message.topic()}[{message.partition()}]: {error.str()}", gap_remedy(self._options.group_id)
@@ -77,3 +85,9 @@ class Polling:
             raise source_error(where, error)
         log.warning("source.%s: %s", self._name, error.str())
         return True
+
+
+def _is_end(message: Message) -> bool:
+    """Whether it is no record, but says that all of a partition in front of its offset has come."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF

@@ -18,6 +18,8 @@ class Progress:
         self._sent: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._started: dict[Partition, int] = {}
+        self._came: dict[Partition, int] = {}
+        self._empty: dict[Partition, tuple[int, int]] = {}
         self._asked: Offsets = {}
         self._offered: Offsets = {}
 
@@ -34,6 +36,8 @@ class Progress:
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
         self._started[partition] = -1 if in_flight else start
+        self._came[partition] = start
+        self._empty.pop(partition, None)
         if in_flight and start > committed:
             self._delivered[partition] = start
             self._confirm(partition, min(start, self._durable.get(partition, -1)))
@@ -48,8 +52,21 @@ class Progress:
                 self._sent,
                 self._committed,
                 self._started,
+                self._came,
             ):
                 known.pop(partition, None)
+            self._empty.pop(partition, None)
+
+    def note_came(self, offsets: Offsets) -> None:
+        """The client has brought the records in front of these."""
+        self._came |= offsets
+
+    def note_empty(self, partition: Partition, end: int) -> None:
+        """Between the last record that came and this offset there is none that is seen: there are the ends of
+        transactions, and what was aborted.
+        """
+        if partition in self._lags and 0 <= self._came[partition] < end:
+            self._empty[partition] = (self._came[partition], end)
 
     def give(self, offsets: Offsets) -> None:
         """What lies in front of these was given out."""
@@ -82,10 +99,11 @@ class Progress:
 
     def take_due(self) -> Offsets:
         """Offsets to be committed, which are taken for sent from now on."""
+        durable = {one: self._sent[one] for one in self._empty} | self._confirmed
         due = {
             partition: offset
-            for partition, offset in self._confirmed.items()
-            if partition in self._lags and offset > self._sent[partition]
+            for partition, reached in durable.items()
+            if partition in self._lags and (offset := self._behind_empty(partition, reached)) > self._sent[partition]
         }
         self._sent |= due
         return due
@@ -116,9 +134,14 @@ class Progress:
         """The offset behind the last record of a partition."""
         if end >= 0 and partition in self._lags:
             reached = self._delivered.get(partition, max(0, self._sent[partition]))
-            self._lags[partition] = max(0, end - reached)
+            self._lags[partition] = max(0, end - self._behind_empty(partition, reached))
 
     def _confirm(self, partition: Partition, offset: int) -> None:
         """What this member has not given out is not its to confirm: an operator or another member may have set it."""
         if self._confirmed.get(partition, -1) < offset <= self._delivered.get(partition, -1):
             self._confirmed[partition] = offset
+
+    def _behind_empty(self, partition: Partition, offset: int) -> int:
+        """This offset, or the one behind what is seen of nobody."""
+        first, end = self._empty.get(partition, (-1, -1))
+        return end if offset == first else offset

@@ -504,6 +504,24 @@ def test_records_of_transactions_that_were_aborted_are_never_seen(kafka: str, to
         assert commits(read_rows(source, 1)) == [2]
 
 
+def test_the_end_of_a_transaction_is_no_record_that_is_left_and_no_gap_when_all_records_are_removed(
+    kafka: str, topic: str
+) -> None:
+    _in_transactions(kafka, topic, [(event(1), True), (event(2), False)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        source.confirm(read_rows(source, 1)[-1].position)
+        wait_for(lambda: source.read(0.1) or source.stats().get("lag_records") == 0, "a lag of 0")
+        wait_for(lambda: committed(kafka, topic, topic) == 4, "the commit of what is seen of nobody")
+    admin, all_of_it = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, -1)
+    admin.delete_records([all_of_it])[all_of_it].result(30)
+    again = source_of(kafka, topic, group=topic)
+    assert not list(again.check())
+    with started(again):
+        wait_for(lambda: again.read(0.1) or again.stats()["partitions"], "the partition")
+        write(kafka, topic, [event(3)])
+        assert commits(read_rows(again, 1)) == [3]
+
+
 def _in_transactions(kafka: str, topic: str, events: Iterable[tuple[dict[str, object], bool]]) -> None:
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
     producer.init_transactions(30)

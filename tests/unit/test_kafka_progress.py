@@ -36,6 +36,37 @@ def test_what_was_not_given_out_is_not_confirmed() -> None:
     assert progress.unconfirmed() == [A]
 
 
+def test_offsets_without_a_record_are_committed_when_what_is_in_front_of_them_is_durable() -> None:
+    progress = started()
+    progress.note_came({A: 9})
+    progress.note_empty(A, 12)
+    progress.give({A: 8})
+    progress.confirm({A: 8})
+    assert progress.take_due() == {A: 8}
+    progress.give({A: 9})
+    progress.note_end(A, 12)
+    assert progress.lags == {A: 0}
+    assert not progress.take_due(), "the last record is on its way"
+    progress.confirm({A: 9})
+    assert progress.take_due() == {A: 12}
+    assert not progress.take_due()
+
+
+def test_offsets_without_a_record_behind_those_on_their_way_from_the_session_before_wait_for_them() -> None:
+    progress = Progress({})
+    progress.begin(A, committed=5, start=9, in_flight=True)
+    progress.note_empty(A, 12)
+    assert not progress.take_due()
+    progress.confirm({A: 9})
+    assert progress.take_due() == {A: 12}
+
+
+def test_offsets_without_a_record_behind_the_groups_are_committed_at_once() -> None:
+    progress = started()
+    progress.note_empty(A, 7)
+    assert progress.take_due() == {A: 7}
+
+
 def test_what_is_given_back_is_not_waited_for() -> None:
     progress = started()
     progress.give({A: 9})
