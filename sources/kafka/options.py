@@ -19,6 +19,7 @@ from psql_streamer.registry.options import RegistryOptions
 from sinks.kafka.options import Hosts, Property, same_form
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.offsets import Offsets, Partition
+from sources.kafka.patterns import require_same_meaning
 from sources.kafka.subscribed import PATTERN_MARK, subscribed
 
 _MOST_RECORDS = 1_000_000
@@ -82,9 +83,8 @@ def _read_offsets(value: Mapping[str, Any]) -> Offsets:
 def _is_topic(name: str) -> str:
     if not name.startswith(PATTERN_MARK):
         check_topic("topics", name)
-    elif "[[" in name:
-        raise ValueError("has a class of characters as [[:alpha:]]: write [a-z]")
     else:
+        require_same_meaning(name)
         try:
             re.compile(name)
         except re.error as error:
@@ -210,8 +210,13 @@ class KafkaSourceOptions(SourceOptions):
             consumer = Consumer(properties)
         except KafkaException as error:
             raise ValueError(f"kafka: {error.args[0].str()}") from None
-        with suppress(KafkaException, RuntimeError):
-            consumer.close()
+        try:
+            consumer.subscribe(list(self.topics))
+        except KafkaException as error:
+            raise ValueError(f"topics: {error.args[0].str()}") from None
+        finally:
+            with suppress(KafkaException, RuntimeError):
+                consumer.close()
         if self.dead_letter_topic:
             letters = DeadLetters(self.dead_letter_topic, properties)
             try:

@@ -37,6 +37,14 @@ PROBLEMS = {
     ),
     "no regular expression": ({"topics": ["^orders[.*"]}, "is no regular expression"),
     "a class of characters": ({"topics": ["^[[:alpha:]]+"]}, r"write \[a-z\]"),
+    "a digit": ({"topics": [r"^orders\.\d+$"]}, r"write \[0-9\]"),
+    "the end as Python has it": ({"topics": [r"^orders\Z"]}, "POSIX"),
+    "a backslash in a set": ({"topics": [r"^orders[\d]+$"]}, r"write \[0-9\]"),
+    "a class among others": ({"topics": ["^orders[_[:alpha:]]+"]}, r"write \[a-z\]"),
+    "a group without a number": ({"topics": ["^(?:orders|visits)$"]}, "write it without"),
+    "a look ahead": ({"topics": [r"^shop\.(?!archive)"]}, "write it without"),
+    "as few as fit": ({"topics": ["^a+?b"]}, "write it without"),
+    "more often than the client counts": ({"topics": ["^a{1,99999}$"]}, "topics: "),
     "a time before all": ({"startAt": "1969-12-31T00:00:00Z"}, "before 1970"),
     "a start that is a number": ({"startAt": 17}, "a table of offsets such as"),
     "no offsets at all": ({"startAt": {}}, "is empty"),
@@ -60,6 +68,11 @@ def test_what_cannot_work_is_refused_with_the_reason(name: str) -> None:
     more, expected = PROBLEMS[name]
     with pytest.raises(ValidationError, match=expected):
         options(**more)
+
+
+@pytest.mark.parametrize("pattern", [r"^shop\.(a|b)[0-9]{1,3}$", r"^\w+\.x", "^[]a]+$", r"^a\(\?", "^a[(]?[?*+]+"])
+def test_patterns_that_mean_the_same_to_the_client_are_taken(pattern: str) -> None:
+    assert options(topics=[pattern]).topics == (pattern,)
 
 
 def test_a_start_is_a_word_a_moment_or_offsets() -> None:
