@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from psql_streamer.errors import PositionRefused
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import gap_remedy
-from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.errors import REFUSED, UNREADABLE, source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
@@ -20,7 +20,7 @@ from sources.kafka.taken import Taken
 from sources.kafka.unreadable_headers import replace_unreadable
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
-_ENDS = {*REFUSED, *_MISSING}
+_ENDS = {*REFUSED, *_MISSING, *UNREADABLE}
 """Errors of a topic behind which there is nothing to wait for in this session."""
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
+from psql_streamer.errors import SourceUnavailable
 from sources.kafka import troubles
 from sources.kafka.member_state import MemberState
 from sources.kafka.options import KafkaSourceOptions
@@ -57,6 +58,21 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(
     assert len(logged) > 1, f"the log does not say that {PASSED}"
     for one in logged:
         assert len(one) == len(set(one)), "a trouble is logged once until it has passed, and not for each attempt"
+
+
+def test_a_record_that_has_changed_on_the_brokers_disk_ends_the_session_with_the_reason(
+    broker: EmbeddedKafka, topic_prefix: str
+) -> None:
+    create_topic(broker.bootstrap, topic_prefix)
+    write(broker.bootstrap, topic_prefix, [event(1, note="as it was")])
+    (segment,) = broker.data_dir.glob(f"{topic_prefix}-0/*.log")
+    at = segment.read_bytes().index(b"as it was")
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"AS")
+    damaged = pytest.raises(SourceUnavailable, match=r"failed CRC32C check.*damaged")
+    with started(source_of(broker.bootstrap, topic_prefix)) as source, damaged:
+        read_rows(source, 1)
 
 
 def test_a_trouble_is_logged_once_until_it_has_passed(caplog: pytest.LogCaptureFixture) -> None:
