@@ -126,13 +126,16 @@ class AlikeReader:
 
     def read(self, values: Sequence[bytes]) -> Alike | None:
         """What the records say; None if they have to be read in another way."""
-        pattern = self._pattern_of(values[0])
-        return None if pattern is None else _read(pattern, values)
+        for pattern in self._patterns:
+            if values[0].startswith(pattern.lead) and (found := _read(pattern, values)) is not None:
+                return found
+        new = self._pattern_of(values[0])
+        return None if new is None else _read(new, values)
 
     def _pattern_of(self, record: bytes) -> _Pattern | None:
-        for pattern in self._patterns:
-            if record.startswith(pattern.lead) and _find(pattern, [record]) is not None:
-                return pattern
+        """The pattern of a record, if it is a new one."""
+        if any(record.startswith(pattern.lead) and _find(pattern, [record]) for pattern in self._patterns):
+            return None
         new = _look(record)
         if new is not None:
             self._patterns = [new, *self._patterns[: _MOST_EVENT_PATTERNS - 1]]
@@ -216,7 +219,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         return None
     of_members = {value.name: at for at, value in enumerate(pattern.values) if value.name is not None}
     try:
-        xids, commits, place, seq = (_integers(places.of([of_members[name]])) for name in _NUMBERS)
+        xids, commits, place, seq = _integers(places.of([of_members[name] for name in _NUMBERS]), len(_NUMBERS))
         ops = _ops(places.of([of_members["Action"]]))
         uuids = _uuids(places.of([of_members["UUID"]])) if "UUID" in of_members else [b""] * len(values)
         transactions, tx = _number_transactions(commits, places.of([of_members["Timestamp"]]), xids)
@@ -237,14 +240,14 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
 def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     """Where the values lie; None for records that have another text around them."""
     text = b"".join(values)
-    if not text or len(text) > _MOST_ALIKE_BYTES or text.endswith(b'"') or b'\\"' in text:
+    if not text or len(text) > _MOST_ALIKE_BYTES or (b"\\" in text and b'\\"' in text):
         return None
     count, width = len(values), len(pattern.values)
     data = np.frombuffer(text, np.uint8)
     bounds = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, count), out=bounds[1:])
-    quotes = np.flatnonzero(data == _QUOTE)
-    names_end = quotes[data[quotes + 1] == _COLON]
+    quotes = data == _QUOTE
+    names_end = np.flatnonzero(quotes[:-1] & (data[1:] == _COLON))
     names = pattern.names
     if len(names_end) != count * names[-1]:
         return None
@@ -260,7 +263,7 @@ def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     edges[:, 0], edges[:, 1::2], edges[:, 2::2] = bounds[:-1], begins, ends
     edge = np.append(edges.ravel(), np.int32(len(text)))
     pieces = pa.Array.from_buffers(pa.binary(), len(edge) - 1, [None, pa.py_buffer(edge), pa.py_buffer(text)])
-    places = _Places(data, begins, ends, pieces, len(quotes))
+    places = _Places(data, begins, ends, pieces, int(np.count_nonzero(quotes)))
     around = np.frombuffer(pattern.text, np.uint8)
     same = (held_bytes(places.gaps()).reshape(count, len(around)) == around).all()
     return places if same else None
@@ -314,8 +317,9 @@ def _are_numbers(texts: pa.Array) -> bool:
     return len(points) + minuses == len(others) and bool((np.diff(of_numbers) > 0).all())
 
 
-def _integers(texts: pa.Array) -> Index:
-    found: Index = texts.cast(pa.string()).cast(pa.int64()).to_numpy()
+def _integers(texts: pa.Array, each: int) -> Index:
+    """A row for each of so many members of a record. Raises pa.ArrowInvalid."""
+    found: Index = texts.cast(pa.string()).cast(pa.int64()).to_numpy().reshape(-1, each).T
     return found
 
 

@@ -119,16 +119,19 @@ def to_text_forms(held: Held, of_columns: NDArray[np.uint8]) -> pa.Array:
     """The cells in the text forms of their columns' types. of_columns: for each cell the bits of its column."""
     bounds, data = _parts(held.values)
     keep = np.ones(len(data), np.bool_)
-    begins, ends = bounds[:-1], bounds[1:]
+    begins, ends, lengths = bounds[:-1], bounds[1:], np.diff(bounds)
     null = held.bits == 0
     _drop(keep, begins[null], ends[null])
+    lengths[null] = 0
     kinds = _KIND_OF_BITS[of_columns]
     quoted = ((held.bits == STRING) & (kinds == _AS_STRING)) | ((held.bits == NOT_FINITE) & (kinds != _AS_ANY))
     keep[begins[quoted]] = False
     keep[ends[quoted] - 1] = False
+    lengths[quoted] -= len('""')
     booleans = (held.bits == BOOLEAN) & (kinds == _AS_BOOLEAN)
     _drop(keep, begins[booleans] + 1, ends[booleans])
-    kept = np.concatenate(([0], np.cumsum(keep)))[bounds].astype(np.int32)
+    lengths[booleans] = 1
+    kept = np.cumsum(np.concatenate((bounds[:1], lengths))).astype(np.int32)
     valid = pa.array(~null).buffers()[1] if null.any() else None
     texts = pa.Array.from_buffers(
         pa.binary(), len(null), [valid, pa.py_buffer(kept), pa.py_buffer(np.ascontiguousarray(data[keep]))]

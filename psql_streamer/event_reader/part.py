@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import cast
 
 import numpy as np
@@ -106,7 +107,7 @@ class Part:
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
-        self._record_time += map(_timestamp_of, [message])
+        self._record_time += _timestamps_of([message])
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -121,7 +122,7 @@ class Part:
         """What is said of rows beside their values."""
         count = len(rows.op)
         self._addresses.add_headers(self.count, messages)
-        self._record_time += map(_timestamp_of, messages)
+        self._record_time += _timestamps_of(messages)
         self._order += range(self.count, self.count + count)
         self._op += rows.op
         self._seq += rows.seq
@@ -320,9 +321,17 @@ def _of_table(truncate: Truncate, table: Table) -> Truncate:
     return replace(truncate, relation=table.relation)
 
 
-def _timestamp_of(message: Message) -> int:
-    kind, milliseconds = message.timestamp()
-    return milliseconds if kind else NO_RECORD_TIME
+_timestamp_of = methodcaller("timestamp")
+
+_TIME_UNKNOWN = 0
+"""The kind of time of a record without one: confluent_kafka's TIMESTAMP_NOT_AVAILABLE."""
+
+
+def _timestamps_of(messages: Sequence[Message]) -> Sequence[int]:
+    kinds_of_time, milliseconds = zip(*map(_timestamp_of, messages), strict=True)
+    if _TIME_UNKNOWN not in kinds_of_time:
+        return milliseconds
+    return [time if kind else NO_RECORD_TIME for kind, time in zip(kinds_of_time, milliseconds, strict=True)]
 
 
 def _commit(parsed: Parsed, message: Message) -> int:

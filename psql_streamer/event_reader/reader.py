@@ -285,5 +285,5 @@ _MANY = 32
 _FIELD_RECORDS = 250
 """Records of which Python's objects are there at a time: a processor's cache holds those of some hundred."""
 
-_COLUMN_RECORDS = 1000
+_COLUMN_RECORDS = 2000
 """Records whose bytes are looked at together: they and what is found in them fit into a processor's cache."""

@@ -49,14 +49,16 @@ class Polling:
             self._hold([message])
 
     def _hold(self, messages: Sequence[Message]) -> None:
-        good = self._read_headers(cast("parsed.Message", one) for one in messages if not self._is_error(one))
+        ends = [
+            message for message in messages if (error := message.error()) is not None and self._is_end(message, error)
+        ]
+        records = [message for message in messages if message.error() is None]
+        good = self._read_headers(cast("Sequence[parsed.Message]", records))
         if good:
             self._state.hold(Taken.of(good))
-        for message in messages:  # behind the records in front of it
-            if _is_end(message):
-                self._state.note_empty(
-                    Partition(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
-                )
+        for message in ends:  # behind the records in front of it
+            place = Partition(str(message.topic()), int(message.partition() or 0))
+            self._state.note_empty(place, int(message.offset() or 0))
 
     def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
         """The records, without headers those whose headers cannot be read."""
@@ -67,11 +69,9 @@ class Polling:
             self._state.count_headerless(len(bare))
         return found
 
-    def _is_error(self, message: Message) -> bool:
-        error = message.error()
-        if error is None:
-            return False
-        if _is_end(message):
+    def _is_end(self, message: Message, error: KafkaError) -> bool:
+        """Whether it says that all of a partition in front of its offset has come. Raises SourceError."""
+        if error.code() == KafkaError._PARTITION_EOF:
             return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise PositionRefused(
@@ -79,15 +79,9 @@ class Polling:
             )
         if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
             log.warning("source.%s: no topic matches %s yet", self._name, message.topic())
-            return True
+            return False
         if error.code() in _ENDS:
             where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"
             raise source_error(where, error)
         log.warning("source.%s: %s", self._name, error.str())
-        return True
-
-
-def _is_end(message: Message) -> bool:
-    """Whether it is no record, but says that all of a partition in front of its offset has come."""
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
+        return False

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import methodcaller
 
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.offsets import Partition
 
 _RECORD_BYTES = 250
 """Bytes of a record's object beside its value, key and headers."""
+
+
+_topic, _partition, _offset, _key = map(methodcaller, ("topic", "partition", "offset", "key"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,16 @@ class Taken:
     @classmethod
     def of(cls, messages: list[Message]) -> Taken:
         """These records."""
-        behind = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
-        size = sum(map(len, messages)) + sum(len(message.key() or b"") for message in messages)
+        # The last record of a partition is the one that stays in the dictionary.
+        last = dict(
+            zip(zip(map(_topic, messages), map(_partition, messages), strict=True), map(_offset, messages), strict=True)
+        )
+        size = sum(map(len, messages)) + sum(map(len, filter(None, map(_key, messages))))
         if messages and (messages[0].headers() or messages[-1].headers()):
             size += sum(
                 len(name) + len(value or b"") for message in messages for name, value in message.headers() or ()
             )
-        offsets = {Partition(*place): offset for place, offset in behind.items()}
+        offsets = {Partition(*place): offset + 1 for place, offset in last.items()}
         return cls(messages, size + _RECORD_BYTES * len(messages), offsets)
 
     def followed_by(self, more: Taken) -> Taken:
