@@ -228,7 +228,7 @@ class Source(ABC):
     @property
     def keeps_place_in_transactions(self) -> bool:
         """Whether it leaves its place to them: then they say where it goes on, and nothing comes again where its
-        position was not stored.
+        position was not stored. Its batches without events are written in transactions as well.
 
         Asked behind `stream_identity` and `serve_transactions`.
         """

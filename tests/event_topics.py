@@ -52,6 +52,20 @@ def write(bootstrap: str, topic: str, events: Iterable[Event | bytes | None], pa
     assert producer.flush(30) == 0
 
 
+def write_in_transactions(bootstrap: str, topic: str, events: Iterable[tuple[Event, bool]]) -> None:
+    """Write each in a transaction of its own, which is committed or aborted."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for one, good in events:
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps(one).encode(), b'{"id":1}')
+        producer.flush(30)
+        if good:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
 def write_with_header(bootstrap: str, topic: str, value: bytes, name: bytes) -> None:
     """Write a record with a header whose name may be any bytes, which confluent_kafka's producer does not take."""
     client = librdkafka.client(librdkafka.configuration({"bootstrap.servers": bootstrap}))

@@ -319,7 +319,8 @@ class SourceRunner:
             return
         self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._last_bytes = batch.nbytes - batch.overhead
-        sinks = () if batch.idle else self._sinks
+        # The place of a batch without events has to be in a transaction as well, where nothing else tells it.
+        sinks = () if batch.idle and not self.part.keeps_place_in_transactions else self._sinks
         with self._lock:
             batch_number = self._tracker.add(batch.position, [sink.name for sink in sinks], time.monotonic())
             self._last_batch_number = batch_number

@@ -73,13 +73,15 @@ class MemberState:
     # What the source calls.
 
     def take(self, timeout: float) -> Taken | None:
-        """Records in the order of their partitions, about a batch of them; None when nothing came for so long.
+        """Records in the order of their partitions, about a batch of them; None when nothing came for so long. No
+        records, when brokers said that up to these offsets there are none.
 
         Raises what went wrong in the member's thread.
         """
         with self._lock:
             if not self._lock.wait_for(lambda: self._held or self._error, timeout):
-                return None
+                ends = self._progress.give_empty()
+                return Taken([], 0, dict(ends)) if ends else None
             if self._fast:
                 linger = min(LINGER_SECONDS, self._options.batch_flush_interval)
                 self._lock.wait_for(lambda: self._held.size >= LINGER_BYTES or self._error, linger)

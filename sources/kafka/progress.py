@@ -18,6 +18,7 @@ class Progress:
         self._sent: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._started: dict[Partition, int] = {}
+        self._first: dict[Partition, int] = {}
         self._came: dict[Partition, int] = {}
         self._empty: dict[Partition, tuple[int, int]] = {}
         self._asked: Offsets = {}
@@ -36,7 +37,7 @@ class Progress:
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
         self._started[partition] = -1 if in_flight else start
-        self._came[partition] = start
+        self._first[partition] = self._came[partition] = start
         self._empty.pop(partition, None)
         if in_flight and start > committed:
             self._delivered[partition] = start
@@ -52,6 +53,7 @@ class Progress:
                 self._sent,
                 self._committed,
                 self._started,
+                self._first,
                 self._came,
             ):
                 known.pop(partition, None)
@@ -71,6 +73,16 @@ class Progress:
     def give(self, offsets: Offsets) -> None:
         """What lies in front of these was given out."""
         self._delivered |= offsets
+
+    def give_empty(self) -> Offsets:
+        """The ends that were noted behind the last records, which are given out with this. All that came must have been
+        given out.
+        """
+        found = {partition: end for partition, (last, end) in self._empty.items() if last == self._came[partition]}
+        self._empty.clear()
+        self.note_came(found)
+        self.give(found)
+        return found
 
     def give_back(self, given: Iterable[Partition], offsets: Offsets) -> None:
         """Of these partitions no more was given out than what lies in front of the offsets."""
@@ -99,11 +111,10 @@ class Progress:
 
     def take_due(self) -> Offsets:
         """Offsets to be committed, which are taken for sent from now on."""
-        durable = {one: self._sent[one] for one in self._empty} | self._confirmed
         due = {
             partition: offset
-            for partition, reached in durable.items()
-            if partition in self._lags and (offset := self._behind_empty(partition, reached)) > self._sent[partition]
+            for partition, offset in self._confirmed.items()
+            if partition in self._lags and offset > self._sent[partition]
         }
         self._sent |= due
         return due
@@ -133,15 +144,10 @@ class Progress:
     def note_end(self, partition: Partition, end: int) -> None:
         """The offset behind the last record of a partition."""
         if end >= 0 and partition in self._lags:
-            reached = self._delivered.get(partition, max(0, self._sent[partition]))
-            self._lags[partition] = max(0, end - self._behind_empty(partition, reached))
+            reached = self._delivered.get(partition, max(0, self._sent[partition], self._first[partition]))
+            self._lags[partition] = max(0, end - reached)
 
     def _confirm(self, partition: Partition, offset: int) -> None:
         """What this member has not given out is not its to confirm: an operator or another member may have set it."""
         if self._confirmed.get(partition, -1) < offset <= self._delivered.get(partition, -1):
             self._confirmed[partition] = offset
-
-    def _behind_empty(self, partition: Partition, offset: int) -> int:
-        """This offset, or the one behind what is seen of nobody."""
-        first, end = self._empty.get(partition, (-1, -1))
-        return end if offset == first else offset

@@ -184,20 +184,26 @@ class KafkaSource(Source):
         if self._refusal is not None:
             self._refuse(self._group, self._refusal, timeout)
             return None
-        if self._framed is not None and self._framed.waits(timeout):
-            return None
-        taken = self._group.state.take(timeout)
-        if self._framed is not None:
-            if taken is None:
-                self._framed.wait_for_none()
-            else:
-                taken = self._decode(self._framed, self._group, taken)
-        if taken is None or not taken.messages:
+        taken = self._take(self._group, timeout)
+        if taken is None or not taken.offsets:
             return None
         self._read_taken(self._group, taken)
         if self._refused and not self._put_aside(timeout):
             return None
         return self._give()
+
+    def _take(self, group: GroupMember, timeout: float) -> Taken | None:
+        """See MemberState.take; decoded."""
+        if self._framed is None:
+            return group.state.take(timeout)
+        if self._framed.waits(timeout):
+            return None
+        taken = group.state.take(timeout)
+        if taken is None:
+            self._framed.wait_for_none()
+        elif taken.messages:
+            return self._decode(self._framed, group, taken)
+        return taken
 
     def _refuse(self, group: GroupMember, refusal: SourceRefused, timeout: float) -> None:
         """What is in front of the record is delivered, and committed, before the source stops."""

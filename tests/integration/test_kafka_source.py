@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,13 +14,22 @@ from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Source
-from psql_streamer.model import Position
+from psql_streamer.model import Batch, Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.offsets import Partition, of_position
 from sources.kafka.source import KafkaSource
-from tests.event_topics import commits, committed, event, read_rows, source_of, write, write_with_header
+from tests.event_topics import (
+    commits,
+    committed,
+    event,
+    read_rows,
+    source_of,
+    write,
+    write_in_transactions,
+    write_with_header,
+)
 from tests.kafka_reader import consume
 from tests.kafka_sinks import create_topic, options
 from tests.kafka_sinks import started as started_sink
@@ -499,7 +507,7 @@ def test_an_interrupt_ends_a_read(kafka: str, topic: str) -> None:
 
 
 def test_records_of_transactions_that_were_aborted_are_never_seen(kafka: str, topic: str) -> None:
-    _in_transactions(kafka, topic, [(event(1), False), (event(2), True)])
+    write_in_transactions(kafka, topic, [(event(1), False), (event(2), True)])
     with started(source_of(kafka, topic)) as source:
         assert commits(read_rows(source, 1)) == [2]
 
@@ -507,10 +515,14 @@ def test_records_of_transactions_that_were_aborted_are_never_seen(kafka: str, to
 def test_the_end_of_a_transaction_is_no_record_that_is_left_and_no_gap_when_all_records_are_removed(
     kafka: str, topic: str
 ) -> None:
-    _in_transactions(kafka, topic, [(event(1), True), (event(2), False)])
+    write_in_transactions(kafka, topic, [(event(1), True), (event(2), False)])
     with started(source_of(kafka, topic, group=topic)) as source:
-        source.confirm(read_rows(source, 1)[-1].position)
-        wait_for(lambda: source.read(0.1) or source.stats().get("lag_records") == 0, "a lag of 0")
+        read_rows(source, 1)
+        end = _read_until(source, Partition(topic, 0), 4)
+        assert end.idle
+        assert committed(kafka, topic, topic) < 0
+        wait_for(lambda: source.stats().get("lag_records") == 0, "a lag of 0")
+        source.confirm(end.position)
         wait_for(lambda: committed(kafka, topic, topic) == 4, "the commit of what is seen of nobody")
     admin, all_of_it = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, -1)
     admin.delete_records([all_of_it])[all_of_it].result(30)
@@ -522,17 +534,17 @@ def test_the_end_of_a_transaction_is_no_record_that_is_left_and_no_gap_when_all_
         assert commits(read_rows(again, 1)) == [3]
 
 
-def _in_transactions(kafka: str, topic: str, events: Iterable[tuple[dict[str, object], bool]]) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
-    producer.init_transactions(30)
-    for one, good in events:
-        producer.begin_transaction()
-        producer.produce(topic, json.dumps(one).encode(), b'{"id":1}')
-        producer.flush(30)
-        if good:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
+def _read_until(source: KafkaSource, partition: Partition, offset: int) -> Batch:
+    """The batch with this place."""
+    found: list[Batch] = []
+
+    def has_come() -> bool:
+        if (batch := source.read(0.1)) is not None:
+            found.append(batch)
+        return bool(found) and of_position(found[-1].position)[partition] == offset
+
+    wait_for(has_come, f"offset {offset}")
+    return found[-1]
 
 
 def test_what_is_in_flight_when_it_reconnects_is_committed_when_it_is_confirmed_and_not_before(

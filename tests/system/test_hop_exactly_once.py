@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from tests.event_topics import event, write
+from tests.event_topics import committed, event, write, write_in_transactions
 from tests.fold import parse
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import create_topic
@@ -90,6 +90,19 @@ def _assert_each_is_there_once(kafka: str, topic: str, count: int) -> None:
     records = consume(kafka, target, isolation_level="read_committed")
     repeated = {number: times for number, times in _numbers(records).items() if times > 1}
     assert not repeated, f"{len(repeated)} of {count} events are there more than once"
+
+
+def test_a_transaction_commits_the_offset_behind_what_is_seen_of_nobody(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=1)
+    write_in_transactions(kafka, topic, [(event(1), True), (event(2), False)])
+    with _service(tmp_path / "hop", _config(kafka, topic, "a")) as service:
+        service.start()
+        service.until(lambda: committed(kafka, topic, topic) == 4, "the offset behind the transaction that was aborted")
+        assert service.stats()["source.hop"]["lag_records"] == 0
+        assert service.stop() == 0
+    _assert_each_is_there_once(kafka, topic, 1)
 
 
 @pytest.mark.behaviour("G6")

@@ -40,30 +40,44 @@ def test_offsets_without_a_record_are_committed_when_what_is_in_front_of_them_is
     progress = started()
     progress.note_came({A: 9})
     progress.note_empty(A, 12)
-    progress.give({A: 8})
-    progress.confirm({A: 8})
-    assert progress.take_due() == {A: 8}
     progress.give({A: 9})
+    assert progress.give_empty() == {A: 12}
     progress.note_end(A, 12)
     assert progress.lags == {A: 0}
-    assert not progress.take_due(), "the last record is on its way"
+    assert progress.unconfirmed() == [A], "the last record is on its way"
     progress.confirm({A: 9})
+    assert progress.take_due() == {A: 9}
+    progress.confirm({A: 12})
     assert progress.take_due() == {A: 12}
-    assert not progress.take_due()
+    assert not progress.give_empty(), "it is given out once"
+
+
+def test_offsets_without_a_record_in_front_of_a_newer_one_are_those_of_that_record() -> None:
+    progress = started()
+    progress.note_came({A: 9})
+    progress.note_empty(A, 12)
+    progress.note_came({A: 13})
+    progress.give({A: 13})
+    assert not progress.give_empty()
+    progress.note_empty(A, 14)
+    assert progress.give_empty() == {A: 14}
 
 
 def test_offsets_without_a_record_behind_those_on_their_way_from_the_session_before_wait_for_them() -> None:
     progress = Progress({})
     progress.begin(A, committed=5, start=9, in_flight=True)
     progress.note_empty(A, 12)
-    assert not progress.take_due()
+    assert progress.give_empty() == {A: 12}
+    assert progress.unconfirmed() == [A]
     progress.confirm({A: 9})
-    assert progress.take_due() == {A: 12}
+    assert progress.take_due() == {A: 9}
 
 
-def test_offsets_without_a_record_behind_the_groups_are_committed_at_once() -> None:
+def test_offsets_without_a_record_behind_the_groups_need_no_record() -> None:
     progress = started()
     progress.note_empty(A, 7)
+    assert progress.give_empty() == {A: 7}
+    progress.confirm({A: 7})
     assert progress.take_due() == {A: 7}
 
 
@@ -124,6 +138,13 @@ def test_a_partition_that_is_gone_is_not_committed() -> None:
     progress.drop([A])
     assert not progress.take_due()
     assert not progress.lags
+
+
+def test_the_lag_of_a_source_that_is_ahead_of_its_group_is_that_behind_the_source() -> None:
+    progress = Progress({})
+    progress.begin(A, committed=5, start=9, in_flight=False)
+    progress.note_end(A, 12)
+    assert progress.lags == {A: 3}
 
 
 def test_the_lag_is_that_behind_what_was_given_out() -> None:
