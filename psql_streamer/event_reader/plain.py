@@ -56,7 +56,7 @@ def _fields(events: Sequence[Event]) -> Plain | None:
         and None not in seq
         and None not in place
         and (not all_uuids or (set(map(len, uuids)) == {UUID_LENGTH} and are_uuids(all_uuids, len(uuids))))
-        and not any(event.Unchanged or event.Part is not None or event.File is not None for event in events)
+        and not any(map(_says_more, events))
     )
     if not is_plain:
         return None
@@ -64,6 +64,14 @@ def _fields(events: Sequence[Event]) -> Plain | None:
     origin = Origin(POSTGRESQL, *origins.pop())
     return Plain(origin, events, RowNotes(op, seq, place, uuids, transactions, tx))  # type: ignore[arg-type]  # no None
 
+
+def _says_more(event: Event) -> bool:
+    """Whether it has a field that is not read here."""
+    others = event.Part, event.File, event.Place, event.Commit
+    return bool(event.Unchanged) or others != _NONE_OF_THEM
+
+
+_NONE_OF_THEM = (None,) * 4
 
 _UNSAID = int(NO_PLACE)
 _ROW_OPS: frozenset[object] = frozenset(RowOp)
