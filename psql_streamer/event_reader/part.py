@@ -257,7 +257,7 @@ class Part:
         changed = self._settle(of_rows)
         cells = CellTable(
             self._tables.shapes,
-            np.array([table.number for table in of_rows], np.int32),
+            np.array([table.shape for table in of_rows], np.int32),
             np.array(self._order, np.int64),
             np.array(self._op, np.uint8),
             np.array(self._seq, np.int64),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from psql_streamer.cells import Shape
@@ -20,10 +21,11 @@ _Name = tuple[tuple[str, str], str, str]
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """A table in one shape. bits: what each column has held, see kinds. number: of its Shape.
+    """A table in one shape. bits: what each column has held, see kinds. number: no other one has it.
 
     keyless: whether its rows have no key, while the table has one. relation: None until the batch ends that it is new
-    in. wider: the same shape with columns that hold more, which has taken its place.
+    in. shape: which of the batches' shapes it is, none until then. wider: the same shape with columns that hold more,
+    which has taken its place.
     """
 
     name: _Name
@@ -33,6 +35,7 @@ class Table:
     bits: list[int]
     number: int
     relation: Relation | None = None
+    shape: int = -1
     wider: Table | None = None
     layouts: dict[tuple[Names, Names, Names, bool], Layout] = field(default_factory=dict)
 
@@ -77,10 +80,13 @@ class _Known:
 
 
 class Tables:
-    """Every table that was seen, of all origins. shapes: of the batches, a list that only grows."""
+    """Every table that was seen, of all origins. shapes: of the batches, a list that only grows. Whoever writes a batch
+    looks at it while the next one is read, and keeps what it made of each: no shape stands there that may still change.
+    """
 
     def __init__(self) -> None:
         self.shapes: list[Shape] = []
+        self._numbers = count()
         self._known: dict[_Name, _Known] = {}
         self._stored: dict[str, Relation] = {}
         self._asked: tuple[Origin, str, str, Names, Names, Sequence[str], bool] | None = None
@@ -182,7 +188,9 @@ class Tables:
             else:
                 known.version += 1
                 table.relation = table.describe(known.version)
-            self.shapes[table.number] = _shape_of(table, table.relation)
+        if table.shape < 0:
+            table.shape = len(self.shapes)
+            self.shapes.append(_shape_of(table, table.relation))
         return table.relation
 
     def _meet(self, name: _Name, values: Names, key: Names) -> _Known:
@@ -194,7 +202,7 @@ class Tables:
         else:
             stored, columns, held = None, values, {}
             its_key = tuple(column for column in values if column in key)
-        table = Table(name, columns, its_key, False, [held.get(one, 0) for one in columns], len(self.shapes), stored)
+        table = Table(name, columns, its_key, False, [held.get(one, 0) for one in columns], next(self._numbers), stored)
         known = _Known(table, stored, 0 if stored is None else stored.version, held=held)
         self._known[name] = known
         self._undo.append(partial(self._known.pop, name))
@@ -218,7 +226,7 @@ class Tables:
 
     def _add(self, known: _Known, name: _Name, columns: Names, key: Names, keyless: bool) -> Table:
         bits = [known.held.get(column, 0) for column in columns]
-        table = Table(name, columns, key, keyless, bits, len(self.shapes))
+        table = Table(name, columns, key, keyless, bits, next(self._numbers))
         self._hold(known, table)
         return table
 
@@ -226,8 +234,6 @@ class Tables:
         shape = table.columns, table.key, table.keyless
         known.shapes[shape] = table
         self._undo.append(partial(known.shapes.pop, shape))
-        self.shapes.append(_shape_of(table, table.relation or table.describe(0)))
-        self._undo.append(self.shapes.pop)
         return known
 
 

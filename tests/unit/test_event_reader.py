@@ -959,6 +959,26 @@ def test_columns_that_alternate_use_the_shapes_that_they_had() -> None:
         assert not shapes_told(read(row, reader))
 
 
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_batch_may_be_written_while_the_next_one_is_read(count: int) -> None:
+    """A sink's thread plans for all shapes that are there, and keeps the plans."""
+    reader = EventReader("hop")
+    encoder = encoder_of("event", Router({}, "", "t", "messages"), {})
+    (first,) = read([rows({"id": 1})], reader).batches
+    columns = [{"id": number, "ok": True, "of": [number]} for number in range(count)]
+    records = [rows(one, Table=f"t{at % 2}") for at, one in enumerate(columns)]
+
+    def write_the_first(_: int) -> Position:
+        encoder.encode(first)
+        return AFTER
+
+    found = reader.read(records, BEFORE, write_the_first, 1.0, stops=False)
+    again = [json.loads(value) for batch in found.batches for value in encoder.encode(batch).values.to_pylist()]
+    assert [one["Columns"] for one in again] == columns
+    assert [one["Table"] for one in again] == [f"t{at % 2}" for at in range(count)]
+
+
 def test_orders_of_columns_are_not_remembered_without_bound() -> None:
     reader = EventReader("hop")
     columns = [f"c{number}" for number in range(8)]
