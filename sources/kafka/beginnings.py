@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
 from sources.kafka.committing import Committing
@@ -19,6 +20,7 @@ class Beginnings:
     """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
     their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none, and
     where committing says so. there: topics that existed when the source first looked; startAt is about them.
+    admin: lists topics; see rebalancing.py for why.
     """
 
     def __init__(
@@ -28,12 +30,14 @@ class Beginnings:
         in_flight: bool,
         committing: Committing,
         there: Collection[str],
+        admin: AdminClient,
     ) -> None:
         self.in_flight = in_flight
         self._committing = committing
         self._options = options
         self._reached = dict(reached)
         self._there = there
+        self._admin = admin
 
     def begin(self, consumer: Consumer) -> Sequence[TopicPartition]:
         """Where startAt wants the partitions of all topics when the group reads the first time, to be committed.
@@ -45,7 +49,7 @@ class Beginnings:
         options = self._options
         if options.start_at == "earliest" or self._reached:
             return ()
-        found = consumer.list_topics(timeout=options.timeout).topics
+        found = self._admin.list_topics(timeout=options.timeout).topics
         every = [
             TopicPartition(topic, number)
             for topic in subscribed(options.topics, found)

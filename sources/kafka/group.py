@@ -29,6 +29,7 @@ from sources.kafka.polling import Polling
 from sources.kafka.rebalancing import Rebalancing
 from sources.kafka.same_topics import SameTopics
 from sources.kafka.subscription import Subscription
+from sources.kafka.takeover import Takeover
 from sources.kafka.troubles import Troubles
 from sources.kafka.watch import Watch
 
@@ -63,14 +64,15 @@ class GroupMember:
         self._most_held = 2 * options.batch_bytes
         admin = AdminClient(options.client_properties())
         topics = SameTopics(options, ids, admin)
-        beginnings = Beginnings(options, reached, in_flight, committing, there)
+        beginnings = Beginnings(options, reached, in_flight, committing, there, admin)
         self._polling = Polling(name, options, state)
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state)
         self._troubles = Troubles(name, options.group_id, state)
         self._watch = Watch(state, topics, self._troubles)
+        self._takeover = Takeover(name, options, admin)
         self._rebalancing = Rebalancing(
-            name, options, state, beginnings, committing, self._commits, topics, self._pausing
+            name, options, state, beginnings, committing, self._commits, topics, self._pausing, self._takeover
         )
         self._subscription = Subscription(name, options, state, admin, self._subscribe)
         self._consumer: Consumer | None = None
@@ -149,6 +151,7 @@ class GroupMember:
     def _look_after(self, consumer: Consumer) -> None:
         """Between two polls: commit what is due, and look at what is looked at now and then."""
         self._commits.send(consumer)
+        self._takeover.look(consumer, self._subscription.ask)
         self._subscription.look(consumer)
         self._watch.look(consumer)
 

@@ -1,5 +1,8 @@
 """What a member does when its group gives it partitions or takes them away. The client calls these functions from
 within a poll, in the member's thread; the rebalance goes on when they return.
+
+They must not call the consumer's `list_topics`: it forgets that a poll is under way, and the next callback of that poll
+aborts the process (confluent-kafka 2.16).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from sources.kafka.offsets import Partition, list_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.pausing import Pausing
 from sources.kafka.same_topics import SameTopics
+from sources.kafka.takeover import Takeover
 
 _OPEN_TRANSACTION_SECONDS = 120.0
 """The time for which the group's offsets are waited for in a rebalance; less than max.poll.interval.ms."""
@@ -41,6 +45,7 @@ class Rebalancing:
         commits: Commits,
         topics: SameTopics,
         pausing: Pausing,
+        takeover: Takeover,
     ) -> None:
         self._name = name
         self._options = options
@@ -50,11 +55,15 @@ class Rebalancing:
         self._commits = commits
         self._topics = topics
         self._pausing = pausing
+        self._takeover = takeover
 
     def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_assign: read these partitions, too."""
         self._note_membership(consumer)
         try:
+            if self._takeover.is_outdated(partitions):
+                consumer.incremental_assign(partitions)  # until the client gives them back
+                return
             self._topics.require({one.topic for one in partitions})
             self._begin_group(consumer)
             placed = self._place(consumer, partitions)

@@ -54,7 +54,7 @@ class Subscription:
         self._missing = named.difference(found)
         self._missing -= self._find_made()
         self._state.note_absent(self._missing, unmatched(options.topics, found))
-        self._ask(consumer)
+        self.ask(consumer)
 
     def look(self, consumer: Consumer) -> None:
         """Whether topics were made meanwhile. Where brokers do not answer, nothing is said of it."""
@@ -71,18 +71,19 @@ class Subscription:
         except (SourceUnavailable, KafkaException):
             return
 
+    def ask(self, consumer: Consumer) -> None:
+        """Ask the group for the topics that exist."""
+        if topics := [topic for topic in self._options.topics if topic not in self._missing]:
+            self._subscribe(consumer, topics)
+
     def _look_for_missing(self, consumer: Consumer) -> None:
         if made := self._find_made():
             log.info("source.%s: topics exist now: %s", self._name, ", ".join(sorted(made)))
             self._missing -= made
             self._state.note_absent(self._missing, ())
-            self._ask(consumer)
+            self.ask(consumer)
 
     def _find_made(self) -> set[str]:
         """Those of the missing topics that exist."""
         found = describe(self._admin, self._missing, self._options.timeout)
         return {topic for topic, one in found.items() if one is not None}
-
-    def _ask(self, consumer: Consumer) -> None:
-        if topics := [topic for topic in self._options.topics if topic not in self._missing]:
-            self._subscribe(consumer, topics)

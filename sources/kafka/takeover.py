@@ -1,0 +1,80 @@
+"""What a member with an instanceId does when it is back in its group.
+
+Brokers give it the partitions that it had, at once and without a rebalance (KIP-345), whatever has changed while it was
+away: `topics` in its configuration, partitions that were added, topics that a pattern matches. So it compares these,
+and if they are others, it asks the group to share the partitions anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
+
+from sources.kafka.offsets import Partition, list_partitions
+from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.subscribed import subscribed
+
+log = logging.getLogger(__name__)
+
+
+class Takeover:
+    """name: of the source. admin: asks the brokers; see rebalancing.py for why. For the member's thread."""
+
+    def __init__(self, name: str, options: KafkaSourceOptions, admin: AdminClient) -> None:
+        self._name = name
+        self._options = options
+        self._admin = admin
+        self._is_done = not options.instance_id
+        self._is_due = False
+
+    def is_outdated(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Whether the first partitions that a member is given are shared out as nobody would share them now. Then they
+        are not to be read. Raises KafkaException.
+        """
+        if self._is_done:
+            return False
+        group = self._describe()
+        if group.state != ConsumerGroupState.STABLE:
+            return False  # it is sharing anew, and gives partitions again
+        self._is_done = True
+        wanted = self._find_wanted()
+        unread = wanted - _given(group)
+        unwanted = {Partition(one.topic, one.partition) for one in partitions} - wanted
+        self._is_due = bool(unread or unwanted)
+        if self._is_due:
+            found = [f"{list_partitions(unread)} have no reader"] if unread else []
+            found += [f"{list_partitions(unwanted)} are not in topics"] if unwanted else []
+            log.info("source.%s: asks its group to share the partitions anew: %s", self._name, ", ".join(found))
+        return self._is_due
+
+    def look(self, consumer: Consumer, subscribe: Callable[[Consumer], None]) -> None:
+        """Between two polls: have the group share the partitions anew, if that is due. What the client says when it
+        joins again is not what it has said before, and so brokers do not take it for the same again.
+        """
+        if self._is_due:
+            self._is_due = False
+            consumer.unsubscribe()
+            subscribe(consumer)
+
+    def _describe(self) -> ConsumerGroupDescription:
+        group, timeout = self._options.group_id, self._options.timeout
+        described: ConsumerGroupDescription = self._admin.describe_consumer_groups([group], request_timeout=timeout)[
+            group
+        ].result()
+        return described
+
+    def _find_wanted(self) -> set[Partition]:
+        """All partitions of the topics that are to be read."""
+        found = self._admin.list_topics(timeout=self._options.timeout).topics
+        topics = subscribed(self._options.topics, found)
+        return {Partition(topic, number) for topic in topics for number in found[topic].partitions}
+
+
+def _given(group: ConsumerGroupDescription) -> set[Partition]:
+    """What the group's members have."""
+    return {
+        Partition(one.topic, one.partition) for member in group.members for one in member.assignment.topic_partitions
+    }
