@@ -40,10 +40,11 @@ log = logging.getLogger(__name__)
 
 
 class GroupMember:
-    """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them may
-    be on their way to sinks, from the session before. durable: offsets in front of which every sink has all. ids: of
-    topics that were read, to which those of others are added. there: topics that existed when the source first looked.
-    committing: who commits. state: what other threads take from it, and tell it.
+    """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them
+    may be on their way to sinks, from the session before. durable: offsets in front of which every sink has all.
+    ids: of topics that were read, to which those of others are added. there: topics that existed when the source
+    first looked. left: offsets in front of which records of the session before may be on their way. committing: who
+    commits. state: what other threads take from it, and tell it.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class GroupMember:
         ids: dict[str, str],
         there: Collection[str],
         committing: Committing,
+        left: Offsets,
     ) -> None:
-        self.state = state = MemberState(options, durable, committing.mark)
+        self.state = state = MemberState(options, durable, committing.mark, left)
         self._name = name
         self._options = options
         self._committing = committing

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
@@ -48,11 +49,14 @@ class MemberSummary:
 
 
 class MemberState:
-    """durable: offsets in front of which every sink has all. mark: the metadata of commits. Every function may be
-    called from any thread, and only those that say so wait.
+    """durable: offsets in front of which every sink has all. mark: the metadata of commits. left: offsets in front of
+    which records of the session before may be on their way. Every function may be called from any thread, and only
+    those that say so wait.
     """
 
-    def __init__(self, options: KafkaSourceOptions, durable: Offsets, mark: str) -> None:
+    def __init__(
+        self, options: KafkaSourceOptions, durable: Offsets, mark: str, left: Offsets = MappingProxyType({})
+    ) -> None:
         self._options = options
         self._mark = mark
         self._lock = threading.Condition()
@@ -62,6 +66,7 @@ class MemberState:
         self._membership: Membership | None = None
         self._member = ""  # the last id that the group gave
         self._undelivered: SourceRefused | None = None
+        self._left = dict(left)
         self._error: SourceError | None = None
         self._stopping = threading.Event()
         self._problem = ""
@@ -162,6 +167,12 @@ class MemberState:
                 )
             if self._undelivered is not None:
                 raise self._undelivered
+
+    def leave(self, offsets: Offsets) -> Offsets:
+        """Where records of an ended member may be on their way, in front of these offsets at most."""
+        with self._lock:
+            left = {**self._left, **self._progress.given_and_unconfirmed()}
+            return {one: min(offset, offsets.get(one, -1)) for one, offset in left.items()}
 
     def summarize(self) -> MemberSummary:
         """How the member is doing."""
@@ -321,11 +332,22 @@ class MemberState:
                     self._stop_if_undelivered(waiting)
             self._problem = ""
 
+    def find_left(self) -> Sequence[Partition]:
+        """Partitions that the member was not given again, with records on their way since the session before."""
+        with self._lock:
+            return [one for one in self._progress.not_durable(self._left) if one not in self._progress.lags]
+
+    def end_undelivered(self, partitions: Iterable[Partition]) -> None:
+        """End the member: others have these partitions, with records on their way here."""
+        with self._lock:
+            self._end_undelivered(partitions)
+
     def drop(self, partitions: AbstractSet[Partition]) -> None:
         """They are the member's no more. What was taken of them, and is not durable, ends the member."""
         with self._lock:
             if not self._stopping.is_set():
                 self._stop_if_undelivered(partitions)
+            self._left |= self._progress.given_and_unconfirmed(partitions)
             self._progress.drop(partitions)
             self._held.forget(partitions)  # what was put back while the sinks were waited for
             self._rebalances += 1
@@ -333,9 +355,12 @@ class MemberState:
     def _stop_if_undelivered(self, partitions: Iterable[Partition]) -> None:
         """Others have these partitions now, or soon. Its caller has the lock."""
         if waiting := self._progress.unconfirmed(partitions):
-            self._undelivered = self._undelivered or _undelivered(waiting)
-            self._error = self._error or self._undelivered
-            self._lock.notify_all()
+            self._end_undelivered(waiting)
+
+    def _end_undelivered(self, partitions: Iterable[Partition]) -> None:
+        self._undelivered = self._undelivered or _undelivered(partitions)
+        self._error = self._error or self._undelivered
+        self._lock.notify_all()
 
 
 def _undelivered(partitions: Iterable[Partition]) -> SourceRefused:

@@ -109,6 +109,14 @@ class Progress:
             if self._delivered.get(one, -1) > max(self._confirmed.get(one, -1), self._started.get(one, -1))
         ]
 
+    def given_and_unconfirmed(self, partitions: Iterable[Partition] | None = None) -> Offsets:
+        """The same with the offsets in front of which it was given out."""
+        return {one: self._delivered[one] for one in self.unconfirmed(partitions)}
+
+    def not_durable(self, offsets: Offsets) -> list[Partition]:
+        """Those of which not every sink has what lies in front of these offsets, from whichever session it is."""
+        return [one for one, offset in offsets.items() if offset > self._durable.get(one, -1)]
+
     def take_due(self) -> Offsets:
         """Offsets to be committed, which are taken for sent from now on."""
         due = {

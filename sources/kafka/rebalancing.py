@@ -69,6 +69,7 @@ class Rebalancing:
             placed = self._place(consumer, partitions)
             consumer.incremental_assign(placed)
             self._pausing.apply(consumer, placed)
+            self._stop_if_others_have_what_is_left()
         except KafkaException as error:
             self._state.fail(source_error("partitions cannot be read", error.args[0]))
         except SourceError as error:
@@ -93,6 +94,15 @@ class Rebalancing:
         self._state.forget(lost)
         self._state.note_membership(None)
         self._drop(lost)
+
+    def _stop_if_others_have_what_is_left(self) -> None:
+        """Whoever joins anew and is not given what it had, is behind others, who have read from the group's offsets.
+        Nobody has partitions of topics that were deleted.
+        """
+        if left := self._state.find_left():
+            existing = self._topics.find_existing({one.topic for one in left})
+            if others := [one for one in left if one.topic in existing]:
+                self._state.end_undelivered(others)
 
     def _note_membership(self, consumer: Consumer) -> None:
         if self._committing.by_sink:

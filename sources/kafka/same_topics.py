@@ -31,6 +31,13 @@ class SameTopics:
             if self._ids.setdefault(topic, one) != one:
                 raise PositionRefused(made_anew(topic), remedy_for_made_anew(self._options.group_id))
 
+    def find_existing(self, topics: Collection[str]) -> Collection[str]:
+        """Those of these that exist; all, where brokers do not answer."""
+        try:
+            return topic_ids(self._admin, topics, self._options.timeout).keys()
+        except SourceUnavailable:
+            return topics
+
 
 def made_anew(topic: str) -> str:
     """What is said of a topic with another id than the one that was read."""

@@ -139,6 +139,7 @@ class KafkaSource(Source):
         committing = self._choose_committing()
         if committing.by_sink and self._group is not None:
             self._group.state.settle(of_position(position))
+        group = self._group
         self.stop()
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
@@ -159,6 +160,7 @@ class KafkaSource(Source):
             self._ids,
             self._there or (),
             committing,
+            {} if group is None else group.state.leave(self._offsets),
         )
         self._group.start()
         self._starts += 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.model import Position
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.committing import Committing
 from sources.kafka.source import KafkaSource
@@ -30,9 +33,14 @@ def read_and_stop(source: KafkaSource, count: int) -> None:
 
 
 def has(source: KafkaSource, *partitions: str) -> bool:
-    """Whether these are the ones that it reads; what comes is read meanwhile."""
-    source.read(0.1)
+    """Whether these are the ones that it reads; what comes meanwhile is confirmed."""
+    _pass_on(source)
     return set(source.stats()["partitions"]) == set(partitions)
+
+
+def _pass_on(source: KafkaSource) -> None:
+    if (batch := source.read(0.1)) is not None:
+        source.confirm(batch.position)
 
 
 def make(kafka: str, topic: str, number: int) -> None:
@@ -119,3 +127,51 @@ def test_a_partition_that_goes_in_the_poll_that_brought_it_does_not_abort_the_pr
     consumer.subscribe([topic_prefix], on_assign=assign, on_revoke=lambda _, partitions: gone.extend(partitions))
     wait_for(lambda: consumer.poll(1.0) is None and bool(gone), "the partition to go")
     consumer.close()
+
+
+def test_a_member_that_joins_anew_and_does_not_get_what_it_has_on_its_way_stops(kafka: str, topic_prefix: str) -> None:
+    """The other instance reads these records again, and newer ones: behind them an old value must not be written."""
+    with _two_members(kafka, topic_prefix) as (first, other):
+        position = _read_and_lose_the_session(first, kafka, topic_prefix)
+        wait_for(lambda: has(other, *(f"{topic_prefix}[{number}]" for number in range(4))), "all partitions")
+        first.start(position)
+        went = rf"{topic_prefix}.* went to another instance with records that not every sink has"
+        with pytest.raises(SourceRefused, match=went):
+            wait_for(lambda: _both_read(first, other), "the refusal")
+
+
+def test_a_member_that_joins_anew_goes_on_if_every_sink_has_what_it_read(kafka: str, topic_prefix: str) -> None:
+    with _two_members(kafka, topic_prefix) as (first, other):
+        position = _read_and_lose_the_session(first, kafka, topic_prefix)
+        wait_for(lambda: has(other, *(f"{topic_prefix}[{number}]" for number in range(4))), "all partitions")
+        first.confirm(position)
+        first.start(position)
+        wait_for(lambda: _both_read(first, other), "shares")
+        assert first.status().ok
+
+
+def _both_read(*sources: KafkaSource) -> bool:
+    """Whether each has two partitions; what comes meanwhile is confirmed."""
+    for source in sources:
+        _pass_on(source)
+    return all(len(source.stats()["partitions"]) == 2 for source in sources)
+
+
+@contextmanager
+def _two_members(kafka: str, topic: str) -> Iterator[tuple[KafkaSource, KafkaSource]]:
+    """They have two partitions each, and hear of a rebalance soon."""
+    create_topic(kafka, topic, partitions=4)
+    first, other = (source_of(kafka, topic, group=topic, kafka={"heartbeat.interval.ms": 200}) for _ in range(2))
+    with started(first), started(other):
+        wait_for(lambda: _both_read(first, other), "shares")
+        yield first, other
+
+
+def _read_and_lose_the_session(source: KafkaSource, kafka: str, topic: str) -> Position:
+    """What it has read, and no sink has yet. Its client has left the group."""
+    for number in range(4):
+        write(kafka, topic, [event(number)], number)
+    position = read_rows(source, 2)[-1].position
+    assert source._group is not None
+    source._group.state.fail(SourceUnavailable("partitions cannot be read"))
+    return position
