@@ -100,12 +100,7 @@ class Beginnings:
         else:
             # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
             return OFFSET_BEGINNING if low else 0, "because the group has no offset of it"
-        if offset < low:
-            what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
-            raise PositionRefused(what, gap_remedy(options.group_id))
-        if offset > high:
-            what = f"{partition} ends at {high}, before offset {offset}, which was read already"
-            raise PositionRefused(what, "was the topic made anew? " + gap_remedy(options.group_id))
+        require_no_gap(partition, offset, (low, high), options.group_id)
         return offset, why
 
     def _offset_of_start(self, consumer: Consumer, partition: TopicPartition) -> int:
@@ -135,6 +130,17 @@ def find_start_problem(partition: Partition, offset: int, ends: tuple[int, int] 
         return ""
     records = f"whose records are {low} to {high - 1}" if low < high else f"which has none before {high}"
     return f"startAt names offset {offset} of {partition}, {records}"
+
+
+def require_no_gap(partition: Partition, offset: int, ends: tuple[int, int], group: str) -> None:
+    """Raise PositionRefused if nothing can be read from an offset on. ends: as find_start_problem has them."""
+    low, high = ends
+    if offset < low:
+        what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
+        raise PositionRefused(what, gap_remedy(group))
+    if offset > high:
+        what = f"{partition} ends at {high}, before offset {offset}, which was read already"
+        raise PositionRefused(what, "was the topic made anew? " + gap_remedy(group))
 
 
 def gap_remedy(group: str) -> str:

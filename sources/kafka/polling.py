@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import cast
+from contextlib import suppress
+from typing import NoReturn, cast
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from psql_streamer.errors import PositionRefused
 from psql_streamer.event_reader import parsed
-from sources.kafka.beginnings import gap_remedy
+from sources.kafka.beginnings import gap_remedy, require_no_gap
 from sources.kafka.errors import REFUSED, UNREADABLE, source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
@@ -41,16 +42,18 @@ class Polling:
             return
         # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
         most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._state.size_of_record))
-        self._hold([first, *consumer.consume(most, 0)])
+        self._hold(consumer, [first, *consumer.consume(most, 0)])
 
     def poll_paused(self, consumer: Consumer, timeout: float) -> None:
         """Hold what has come all the same, while partitions are paused. Raises SourceError."""
         if (message := consumer.poll(timeout)) is not None:
-            self._hold([message])
+            self._hold(consumer, [message])
 
-    def _hold(self, messages: Sequence[Message]) -> None:
+    def _hold(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         ends = [
-            message for message in messages if (error := message.error()) is not None and self._is_end(message, error)
+            message
+            for message in messages
+            if (error := message.error()) is not None and self._is_end(consumer, message, error)
         ]
         records = [message for message in messages if message.error() is None]
         good = self._read_headers(cast("Sequence[parsed.Message]", records))
@@ -69,14 +72,12 @@ class Polling:
             self._state.count_headerless(len(bare))
         return found
 
-    def _is_end(self, message: Message, error: KafkaError) -> bool:
+    def _is_end(self, consumer: Consumer, message: Message, error: KafkaError) -> bool:
         """Whether it says that all of a partition in front of its offset has come. Raises SourceError."""
         if error.code() == KafkaError._PARTITION_EOF:
             return True
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise PositionRefused(
-                f"{message.topic()}[{message.partition()}]: {error.str()}", gap_remedy(self._options.group_id)
-            )
+            self._refuse_gap(consumer, message, error)
         if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
             log.warning("source.%s: no topic matches %s yet", self._name, message.topic())
             return False
@@ -85,3 +86,11 @@ class Polling:
             raise source_error(where, error)
         log.warning("source.%s: %s", self._name, error.str())
         return False
+
+    def _refuse_gap(self, consumer: Consumer, message: Message, error: KafkaError) -> NoReturn:
+        """Raise PositionRefused with the records that are gone; with the client's words where brokers do not answer."""
+        partition = Partition(str(message.topic()), int(message.partition() or 0))
+        with suppress(KafkaException):
+            ends = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
+            require_no_gap(partition, int(message.offset() or 0), ends, self._options.group_id)
+        raise PositionRefused(f"{partition}: {error.str()}", gap_remedy(self._options.group_id))

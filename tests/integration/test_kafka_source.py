@@ -158,6 +158,18 @@ def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str
         assert commits(read_rows(source, 3)) == [3, 4, 5]
 
 
+def test_records_that_go_while_it_reads_more_slowly_stop_it_with_the_gap(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number, note="x" * 2000) for number in range(1, 5001)])
+    with started(source_of(kafka, topic, group=topic, batchBytes="50kB")) as source:
+        position = read_rows(source, 1)[-1].position
+        admin, before = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, 4900)
+        admin.delete_records([before])[before].result(30)
+        gap = rf"{topic}\[0\]: the records \d+ to 4899 are not on the brokers any more"
+        with pytest.raises(PositionRefused, match=gap):
+            _read_on(source)
+    assert of_position(position)[Partition(topic, 0)] < 4900
+
+
 @pytest.mark.behaviour("G4")
 def test_records_that_the_broker_does_not_have_any_more_stop_it_with_the_gap(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)])
