@@ -18,7 +18,7 @@ from psql_streamer.model import Index, Kind, Marker, RowOp, SourceInfo
 _Number = TypeVar("_Number", bound=np.generic)
 
 HEADERS = (
-    *("commit_lsn", "commit", "seq", "part", "parts", "xid", "transaction", "op"),
+    *("commit_lsn", "commit", "seq", "part", "parts", "xid", "transaction", "gtid", "op"),
     *("schema", "table", "checksum", "key_change", "unchanged", "snapshot", "uuid"),
 )
 """The headers that `headers = true` adds. key_change: on the two halves of an update that changed the key. unchanged:

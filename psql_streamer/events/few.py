@@ -89,7 +89,7 @@ class _Written(NamedTuple):
 def _is_unusual(row: FewRow, plan: Plan) -> bool:
     """Whether it becomes something else than one record a topic, or depends on what is done with unchanged values."""
     lacks = ABSENT in row.image
-    if lacks and row.op is RowOp.UPDATE:
+    if lacks and row.op is not RowOp.DELETE:
         return True
     return (lacks or row.before is not None) and any(_is_key_unusual(row, way) for way in plan.ways)
 

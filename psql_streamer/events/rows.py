@@ -201,7 +201,8 @@ def split(table: CellTable, keys: Keys, unchanged: Unchanged, snapshots: Collect
     for op, at in by_op.items():
         match op:
             case RowOp.INSERT:
-                yield from _select_rows(table, keys, op, at)
+                # Of an update that changed the key, as another instance wrote it: it lacks what that left alone.
+                yield from (_settled(rows, unchanged) for rows in _select_rows(table, keys, op, at))
             case RowOp.READ:
                 yield from _split_by_snapshot(table, keys, op, at, snapshots)
             case RowOp.UPDATE:

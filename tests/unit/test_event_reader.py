@@ -28,6 +28,7 @@ from psql_streamer.model import (
     Column,
     Position,
     Relation,
+    ReplicaIdentity,
     RowOp,
     SnapshotRows,
     SourceInfo,
@@ -163,6 +164,16 @@ def binlog_batch(flavor: str, server_id: int = 7) -> Batch:
         (replace(changes, place=np.array([(7 << 32) | 500, (7 << 32) | 1000, (7 << 32) | 1000], np.uint64)),),
         nbytes=100,
     )
+
+
+@pytest.mark.parametrize("made", [binlog_batch("mysql"), binlog_batch("mariadb"), next(iter(batches()))])
+def test_no_header_of_the_services_own_goes_out_as_one_that_somebody_else_gave(made: Batch) -> None:
+    first = written("event", made, headers=True)
+    assert all(record.given_headers for record in first)
+    found = read(first)
+    assert found.headers_left_out == 0
+    again = [record for batch in found.batches for record in written("event", batch)]
+    assert [record.given_headers for record in again] == [[] for _ in first]
 
 
 @pytest.mark.behaviour("G1")
@@ -706,6 +717,24 @@ def test_debezium_says_of_columns_of_every_type_that_an_update_left_them_alone(s
     found = json.loads(again.value_bytes or b"")
     assert {name: value for name, value in found["Columns"].items() if value is not None} == {"id": 1}
     assert {"id", *found["Unchanged"]} == told
+
+
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
+def test_an_insert_that_a_changed_key_gave_still_says_what_was_left_alone(form: str) -> None:
+    columns = column("id", OIDS["int4"], key=True), column("note", OIDS["text"])
+    moved = changes([UPDATE], {0: [b"2", None]}, {0: [b"1", None]}, columns, {1: [True]}, "t", ReplicaIdentity.DEFAULT)
+    first = [record for record in written(form, changed(moved)) if record.value_bytes]
+    assert len(first) == 2
+    found = read(first, EventReader("db1"))
+    again = [record for one in found.batches for record in written(form, one) if record.value_bytes]
+    if form == "debezium":
+        afters = [[json.loads(record.value_bytes or b"")["after"] for record in records] for records in (first, again)]
+        assert afters[0] == afters[1]
+        assert afters[0][1]["note"]
+    else:
+        assert [record.value_bytes for record in again] == [record.value_bytes for record in first]
+        assert b'nchanged":["note"]' in (first[1].value_bytes or b"")
 
 
 def test_values_of_debezium_that_look_a_little_like_placeholders_stay() -> None:
