@@ -65,12 +65,14 @@ def veil_surrogates(text: bytes) -> Veiled | None:
     mark = b"half"
     while mark in text:
         mark += b"-"
-    veiled = _SURROGATE.sub(lambda found: found[1] + mark, text)
+    veiled = _SURROGATE.sub(lambda found: found[0] if found[2] else found[1] + mark, text)
     return None if veiled == text else Veiled(veiled, mark)
 
 
-_SURROGATE = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89a-fA-F])")
-"""The begin of an escape, behind any number of escaped backslashes."""
+_SURROGATE = re.compile(
+    rb"((?<!\\)(?:\\\\)*)\\u(?:([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?=[dD][89a-fA-F]))"
+)
+"""A whole pair, or the begin of the escape of a half, behind any number of escaped backslashes."""
 
 
 def cut_out(text: bytes, depth: int) -> Shallow:

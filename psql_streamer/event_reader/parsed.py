@@ -119,10 +119,14 @@ def kind_of_origin(of_postgres: Sequence[object], of_others: Sequence[object]) -
     """The kind of source that names transactions and places so; "" for a record that does not.
 
     of_postgres, of_others: what the record has in fields of PostgreSQL's words, and in those of any source; None: none.
+    Raises NoEventError for a record that has both.
     """
-    if any(value is not None for value in of_postgres):
-        return POSTGRESQL
-    return "sql" if any(value is not None for value in of_others) else ""
+    is_others = any(value is not None for value in of_others)
+    if all(value is None for value in of_postgres):
+        return "sql" if is_others else ""
+    if is_others:
+        raise NoEventError("it has fields of PostgreSQL and of another source")
+    return POSTGRESQL
 
 
 @lru_cache(maxsize=1 << 12)

@@ -67,11 +67,11 @@ def _fields(events: Sequence[Event]) -> Plain | None:
 
 def _says_more(event: Event) -> bool:
     """Whether it has a field that is not read here."""
-    others = event.Part, event.File, event.Place, event.Commit
+    others = event.Part, event.File, event.Transaction, event.Place, event.Commit
     return bool(event.Unchanged) or others != _NONE_OF_THEM
 
 
-_NONE_OF_THEM = (None,) * 4
+_NONE_OF_THEM = (None,) * 5
 
 _UNSAID = int(NO_PLACE)
 _ROW_OPS: frozenset[object] = frozenset(RowOp)

@@ -267,7 +267,16 @@ def _parse_whole(parse: _ParseTopic, topic: str, value: bytes) -> Parsed:
 def _parse_otherwise(parse: _ParseTopic, topic: str, other: Shallow | Veiled) -> Parsed:
     """What a record says of which parts are written otherwise, with its values as they are."""
     parsed = parse(topic, other.text)
+    if isinstance(other, Veiled):
+        _require_whole_texts(other, parsed)
     return parsed._replace(new=_restore(other, parsed.new), old=_restore(other, parsed.old))
+
+
+def _require_whole_texts(veiled: Veiled, parsed: Parsed) -> None:
+    """Raises NoEventError for half of a surrogate pair outside of the columns' values: no text holds it."""
+    held = [bytes(one) for image in (parsed.new, parsed.old) for one in (image or {}).values()]
+    if veiled.text.count(veiled.mark) > sum(one.count(veiled.mark) for one in held):
+        raise NoEventError("a name or a field of it has half of a surrogate pair")
 
 
 def _restore(other: Shallow | Veiled, image: Image | None) -> Image | None:

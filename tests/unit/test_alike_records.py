@@ -138,7 +138,7 @@ FIELDS = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(ROWS, st.lists(FIELDS, min_size=8, max_size=8), st.booleans(), st.integers(0, 8), st.integers(0, 3))
 @example([{"id": 1}] * 4, [{}, {}, {}, {"Thread": 41}], False, 0, 0)  # as no event but one of a binary log has
-@example([{"id": 1}] * 4, [{}, {}, {"Place": 7}, {}], False, 0, 0)  # which counts more than WALPosition
+@example([{"id": 1}] * 4, [{}, {}, {"Place": 7}, {}], False, 0, 0)  # of another source
 @example([{"id": 1}] * 4, [{}, {}, {"Commit": 7}, {}], False, 0, 0)
 def test_records_together_give_what_they_give_one_by_one(
     found: list[dict[str, object]], fields: list[dict[str, object]], plain: bool, first: int, other_key: int

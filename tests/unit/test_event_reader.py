@@ -969,6 +969,38 @@ def test_names_with_points_and_slashes_are_not_taken_for_others() -> None:
         assert event_of(record)["Table"] == "b.c"
 
 
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("more", [{"Transaction": "x"}, {"Commit": 7}, {"Place": 7}])
+def test_a_record_with_fields_of_postgresql_and_of_another_source_is_no_event(
+    count: int, more: dict[str, object]
+) -> None:
+    """No source has both, and what is made of both may be no JSON."""
+    of_postgres = {"CommitLSN": 5, "WALPosition": 5, "Timestamp": "2026-11-22T10:00:00Z", "UUID": ""}
+    good = [rows({"id": 1}, XID=7, **of_postgres) for _ in range(count)]
+    ((batch,), refused, *_) = read([*good, rows({"id": 1}, **of_postgres, **more)])
+    assert len(batch) == count
+    (refusal,) = refused
+    assert refusal.reason == "it has fields of PostgreSQL and of another source"
+    source = {"db": "d", "ts_ms": 1, "seq": 0, "commit_lsn": "0/5", "transaction": "x"}
+    event = {"schema": "s", "table": "t", "op": "INSERT", "before": None, "after": {"id": 1}, "source": source}
+    assert read([Record(b"{}", json.dumps(event).encode())]).refused
+
+
+@pytest.mark.parametrize("text", ["Host", "orders", "id", "x"])
+def test_half_a_surrogate_pair_in_a_text_that_is_no_value_is_refused_and_not_read_as_another_text(text: str) -> None:
+    fields = {"Host": "Host", "Table": "orders", "Action": "insert", "CommitLSN": 5, "Seq": 0, "XID": 7}
+    fields |= {"Database": "\ud83d\ude00", "GTID": "x"}
+    whole = json.dumps(fields | {"Columns": {"id": "half \ud800"}}).encode()
+    ((batch,), refused, *_) = read([Record(b"{}", whole)])
+    assert not refused
+    assert batch.source.database == "\U0001f600"
+    assert event_of(written("event", batch)[0])["Columns"] == {"id": "half \ud800"}
+    broken = whole.replace(b': "%s"' % text.encode(), b': "\\ud800"').replace(b'{"%s"' % text.encode(), b'{"\\ud800"')
+    assert broken != whole
+    (refusal,) = read([Record(b"{}", broken)]).refused
+    assert refusal.reason == "a name or a field of it has half of a surrogate pair"
+
+
 def test_columns_that_alternate_use_the_shapes_that_they_had() -> None:
     reader = EventReader("hop")
     alternating = [rows({"id": number, "ab"[number % 2]: 1}) for number in range(40)]
