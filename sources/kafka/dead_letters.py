@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -13,7 +15,14 @@ from sinks.kafka.errors import REJECTED
 from sinks.kafka.options import Property
 from sources.kafka.errors import REFUSED, source_error
 
+log = logging.getLogger(__name__)
+
 _OF_CONSUMERS = ("group.id", "group.instance.id", "session.timeout.ms", "partition.assignment.strategy")
+
+_MISSING = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+_DEFAULTS: Mapping[str, Property] = {"topic.metadata.propagation.max.ms": 5000}
+"""So long a topic that the brokers do not have is looked for before a letter fails, and the log says so."""
 
 HEADER_PREFIX = "dead_letter_"
 """What the names of our headers begin with; the record's own headers stay in front of them."""
@@ -26,9 +35,10 @@ class DeadLetters:
         self._topic = topic
         ours = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
         given = {name: value for name, value in properties.items() if name not in _OF_CONSUMERS}
-        self._properties = given | ours
+        self._properties = {**_DEFAULTS, **given, **ours}
         self._producer: Producer | None = None
         self._failed: list[tuple[Refused, KafkaError]] = []
+        self._why = ""
         self.problem = ""
 
     def open(self) -> None:
@@ -61,14 +71,31 @@ class DeadLetters:
             if error.code() in REFUSED:
                 raise source_error(f'dead letters cannot be written to topic "{self._topic}"', error)
             self._produce(one)
-        why = failed[0][1].str() if failed else "no answer yet"
-        self.problem = f'{left} dead letters wait for topic "{self._topic}": {why}' if left else ""
+        if self._failed:  # at once
+            self._look_for_topic(timeout)
+        self._note_problem(left, _describe(failed[0][1]) if failed else self._why)
         return not left
+
+    def _look_for_topic(self, timeout: float) -> None:
+        """Ask the brokers whether the topic is there now, which the client that knows it to be missing does not do by
+        itself; and wait a moment.
+        """
+        assert self._producer is not None  # noqa: S101 - add made it
+        with suppress(KafkaException):
+            self._producer.list_topics(self._topic, timeout)
+        self._producer.poll(timeout)
+
+    def _note_problem(self, left: int, why: str) -> None:
+        """left: how many are not durable. why: what is known of the reason; it counts until they are."""
+        before, self._why = self._why, why if left else ""
+        self.problem = f'{left} dead letters wait for topic "{self._topic}": {why or "no answer yet"}' if left else ""
+        if self._why != before and self._why:
+            log.warning("%s", self.problem)
 
     def close(self) -> None:
         """Give up what is not confirmed."""
         producer, self._producer = self._producer, None
-        self._failed, self.problem = [], ""
+        self._failed, self._why, self.problem = [], "", ""
         if producer is not None:
             producer.purge()
             producer.flush(0)
@@ -91,7 +118,10 @@ class DeadLetters:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                raise self._refusal(one, error.args[0].str()) from None
+                if error.args[0].code() not in _MISSING:
+                    raise self._refusal(one, error.args[0].str()) from None
+                self._failed.append((one, error.args[0]))
+                return
             else:
                 return
 
@@ -107,3 +137,7 @@ class DeadLetters:
     def _note(self, one: Refused, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._failed.append((one, error))
+
+
+def _describe(error: KafkaError) -> str:
+    return "it does not exist: create it" if error.code() in _MISSING else error.str()

@@ -75,6 +75,27 @@ def test_a_record_that_has_changed_on_the_brokers_disk_ends_the_session_with_the
         read_rows(source, 1)
 
 
+@pytest.mark.behaviour("G3")
+def test_dead_letters_wait_for_a_topic_that_does_not_exist_and_status_and_log_say_so(
+    topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = f"{topic_prefix}-dead"
+    with EmbeddedKafka(properties={"auto.create.topics.enable": "false"}) as broker:
+        create_topic(broker.bootstrap, topic_prefix)
+        write(broker.bootstrap, topic_prefix, [event(1), b"no event", event(2)])
+        with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix, deadLetterTopic=dead)) as source:
+            said = f'1 dead letters wait for topic "{dead}": it does not exist'
+            wait_for(lambda: source.read(0.1) is None and said in source.status().reason, "the reason")
+            for _ in range(10):  # written anew, which has no answer yet
+                assert source.read(0.1) is None
+                assert said in source.status().reason
+            assert len([line for line in caplog.messages if "dead letters" in line]) == 1
+            create_topic(broker.bootstrap, dead)
+            assert commits(read_rows(source, 2)) == [1, 2]
+            assert source.stats()["dead_lettered"] == 1
+            assert "dead letters" not in source.status().reason
+
+
 def test_a_trouble_is_logged_once_until_it_has_passed(caplog: pytest.LogCaptureFixture) -> None:
     def refused(milliseconds: int) -> KafkaError:
         reason = f"127.0.0.1:1/1: Connection refused (after {milliseconds}ms in state CONNECT)"
