@@ -201,6 +201,15 @@ class MemberState:
             self._error = self._error or error
             self._lock.notify_all()
 
+    def fail_behind(self, error: SourceError) -> None:
+        """The same, when every sink has what came in front of the error, or after drainTimeout. Waits."""
+        with self._lock:
+            self._problem = str(error)
+            self._lock.wait_for(
+                lambda: self.has_ended or not (self._held or self._progress.unconfirmed()), self._options.drain_timeout
+            )
+        self.fail(error)
+
     def stop(self) -> None:
         """End the member, and wait for nothing any more."""
         self._stopping.set()

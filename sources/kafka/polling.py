@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import NoReturn, cast
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from psql_streamer.errors import PositionRefused
+from psql_streamer.errors import PositionRefused, SourceError
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import gap_remedy, require_no_gap
 from sources.kafka.errors import REFUSED, UNREADABLE, source_error
@@ -21,7 +20,10 @@ from sources.kafka.taken import Taken
 from sources.kafka.unreadable_headers import replace_unreadable
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
-_ENDS = {*REFUSED, *_MISSING, *UNREADABLE}
+_OF_ONE_PLACE = {KafkaError._AUTO_OFFSET_RESET, *UNREADABLE}
+"""Errors of one place in a partition, which the client reports behind the records in front of it."""
+
+_ENDS = {*REFUSED, *_MISSING}
 """Errors of a topic behind which there is nothing to wait for in this session."""
 
 log = logging.getLogger(__name__)
@@ -50,18 +52,18 @@ class Polling:
             self._hold(consumer, [message])
 
     def _hold(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        ends = [
-            message
-            for message in messages
-            if (error := message.error()) is not None and self._is_end(consumer, message, error)
-        ]
-        records = [message for message in messages if message.error() is None]
-        good = self._read_headers(cast("Sequence[parsed.Message]", records))
-        if good:
+        failed = [(at, error) for at, message in enumerate(messages) if (error := message.error()) is not None]
+        broken = next((at for at, error in failed if error.code() in _OF_ONE_PLACE), len(messages))
+        ends = [messages[at] for at, error in failed if at < broken and self._is_end(messages[at], error)]
+        if good := self._read_headers(
+            cast("parsed.Message", message) for message in messages[:broken] if message.error() is None
+        ):
             self._state.hold(Taken.of(good))
         for message in ends:  # behind the records in front of it
-            place = Partition(str(message.topic()), int(message.partition() or 0))
-            self._state.note_empty(place, int(message.offset() or 0))
+            self._state.note_empty(_place_of(message), int(message.offset() or 0))
+        if broken < len(messages):
+            # What is in front of it is delivered first: brokers may not have it any more.
+            self._state.fail_behind(self._broken_place(consumer, messages[broken]))
 
     def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
         """The records, without headers those whose headers cannot be read."""
@@ -72,12 +74,10 @@ class Polling:
             self._state.count_headerless(len(bare))
         return found
 
-    def _is_end(self, consumer: Consumer, message: Message, error: KafkaError) -> bool:
+    def _is_end(self, message: Message, error: KafkaError) -> bool:
         """Whether it says that all of a partition in front of its offset has come. Raises SourceError."""
         if error.code() == KafkaError._PARTITION_EOF:
             return True
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._refuse_gap(consumer, message, error)
         if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
             log.warning("source.%s: no topic matches %s yet", self._name, message.topic())
             return False
@@ -87,10 +87,20 @@ class Polling:
         log.warning("source.%s: %s", self._name, error.str())
         return False
 
-    def _refuse_gap(self, consumer: Consumer, message: Message, error: KafkaError) -> NoReturn:
-        """Raise PositionRefused with the records that are gone; with the client's words where brokers do not answer."""
-        partition = Partition(str(message.topic()), int(message.partition() or 0))
-        with suppress(KafkaException):
+    def _broken_place(self, consumer: Consumer, message: Message) -> SourceError:
+        """What is wrong there: records that are gone, or that are not as they were written."""
+        error, partition = cast("KafkaError", message.error()), _place_of(message)
+        if error.code() in UNREADABLE:
+            return source_error(f"topic {message.topic()}", error)
+        try:
             ends = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
             require_no_gap(partition, int(message.offset() or 0), ends, self._options.group_id)
-        raise PositionRefused(f"{partition}: {error.str()}", gap_remedy(self._options.group_id))
+        except PositionRefused as gap:
+            return gap
+        except KafkaException:
+            pass  # then in the client's words
+        return PositionRefused(f"{partition}: {error.str()}", gap_remedy(self._options.group_id))
+
+
+def _place_of(message: Message) -> Partition:
+    return Partition(str(message.topic()), int(message.partition() or 0))

@@ -161,13 +161,19 @@ def test_an_offset_that_an_operator_has_set_is_followed_backwards_too(kafka: str
 def test_records_that_go_while_it_reads_more_slowly_stop_it_with_the_gap(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(number, note="x" * 2000) for number in range(1, 5001)])
     with started(source_of(kafka, topic, group=topic, batchBytes="50kB")) as source:
-        position = read_rows(source, 1)[-1].position
+        batches = read_rows(source, 1)
+        wait_for(lambda: held_bytes(source) > 50_000, "records that were read ahead")
+        held = held_bytes(source)
         admin, before = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, 4900)
         admin.delete_records([before])[before].result(30)
-        gap = rf"{topic}\[0\]: the records \d+ to 4899 are not on the brokers any more"
-        with pytest.raises(PositionRefused, match=gap):
-            _read_on(source)
-    assert of_position(position)[Partition(topic, 0)] < 4900
+        source.confirm(batches[-1].position)
+        with pytest.raises(PositionRefused) as gap:
+            _read_on(source, batches)
+    last = commits(batches)[-1]
+    assert commits(batches) == list(range(1, last + 1)), "what it had read ahead is delivered"
+    assert last * 2000 > held > 0
+    assert gap.match(rf"{topic}\[0\]: the records {last} to 4899 are not on the brokers any more")
+    assert committed(kafka, topic, topic) == last
 
 
 @pytest.mark.behaviour("G4")
@@ -462,10 +468,14 @@ def test_a_restart_with_an_instance_id_has_its_partitions_back_at_once(kafka: st
     killed.stop()
 
 
-def _read_on(source: KafkaSource) -> None:
+def _read_on(source: KafkaSource, batches: list[Batch] | None = None) -> None:
+    """batches: what is read is put there, and confirmed."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        source.read(0.2)
+        batch = source.read(0.2)
+        if batch is not None and batches is not None:
+            batches.append(batch)
+            source.confirm(batch.position)
 
 
 def held_bytes(source: KafkaSource) -> int:

@@ -64,15 +64,21 @@ def test_a_record_that_has_changed_on_the_brokers_disk_ends_the_session_with_the
     broker: EmbeddedKafka, topic_prefix: str
 ) -> None:
     create_topic(broker.bootstrap, topic_prefix)
-    write(broker.bootstrap, topic_prefix, [event(1, note="as it was")])
+    write(broker.bootstrap, topic_prefix, [event(1)])
+    write(broker.bootstrap, topic_prefix, [event(2, note="as it was")])
     (segment,) = broker.data_dir.glob(f"{topic_prefix}-0/*.log")
     at = segment.read_bytes().index(b"as it was")
     with segment.open("r+b") as file:
         file.seek(at)
         file.write(b"AS")
     damaged = pytest.raises(SourceUnavailable, match=r"failed CRC32C check.*damaged")
-    with started(source_of(broker.bootstrap, topic_prefix)) as source, damaged:
-        read_rows(source, 1)
+    with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix)) as source:
+        (batch,) = read_rows(source, 1)
+        source.confirm(batch.position)
+        with damaged:
+            read_rows(source, 1)
+    assert commits([batch]) == [1]
+    assert committed(broker.bootstrap, topic_prefix, topic_prefix) == 1, "what is in front of it is not read again"
 
 
 @pytest.mark.behaviour("G3")
