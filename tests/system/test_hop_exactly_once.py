@@ -100,7 +100,7 @@ def test_a_transaction_commits_the_offset_behind_what_is_seen_of_nobody(
     with _service(tmp_path / "hop", _config(kafka, topic, "a")) as service:
         service.start()
         service.until(lambda: committed(kafka, topic, topic) == 4, "the offset behind the transaction that was aborted")
-        service.until(lambda: service.stats()["source.hop"]["lag_records"] == 0, "word that nothing is left")
+        service.until(lambda: service.stats()["source.hop"].get("lag_records") == 0, "word that nothing is left")
         write(kafka, topic, [None])
         service.until(lambda: committed(kafka, topic, topic) == 5, "the offset behind a record that no event comes of")
         assert service.stop() == 0
