@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from confluent_kafka import Producer
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from tests.event_topics import committed, event, write, write_in_transactions
@@ -101,10 +102,15 @@ def test_a_transaction_commits_the_offset_behind_what_is_seen_of_nobody(
         service.start()
         service.until(lambda: committed(kafka, topic, topic) == 4, "the offset behind the transaction that was aborted")
         service.until(lambda: service.stats()["source.hop"].get("lag_records") == 0, "word that nothing is left")
-        write(kafka, topic, [None])
-        service.until(lambda: committed(kafka, topic, topic) == 5, "the offset behind a record that no event comes of")
+        write(kafka, topic, [event(3, action="delete")])
+        producer = Producer({"bootstrap.servers": kafka})
+        producer.produce(topic, None, b'{"id": 3}')
+        assert producer.flush(30) == 0
+        service.until(
+            lambda: committed(kafka, topic, topic) == 6, "the offset behind a tombstone that says nothing new"
+        )
         assert service.stop() == 0
-    _assert_each_is_there_once(kafka, topic, 1)
+    _assert_each_is_there_once(kafka, topic, 2)
 
 
 @pytest.mark.behaviour("G6")
