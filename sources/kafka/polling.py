@@ -55,9 +55,8 @@ class Polling:
         failed = [(at, error) for at, message in enumerate(messages) if (error := message.error()) is not None]
         broken = next((at for at, error in failed if error.code() in _OF_ONE_PLACE), len(messages))
         ends = [messages[at] for at, error in failed if at < broken and self._is_end(messages[at], error)]
-        if good := self._read_headers(
-            cast("parsed.Message", message) for message in messages[:broken] if message.error() is None
-        ):
+        records = [message for message in messages[:broken] if message.error() is None] if failed else messages
+        if good := self._read_headers(cast("Sequence[parsed.Message]", records)):
             self._state.hold(Taken.of(good))
         for message in ends:  # behind the records in front of it
             self._state.note_empty(_place_of(message), int(message.offset() or 0))
