@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
 from sources.kafka.committing import Committing
+from sources.kafka.ends import find_ends
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed
@@ -20,7 +21,7 @@ class Beginnings:
     """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
     their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none, and
     where committing says so. there: topics that existed when the source first looked; startAt is about them.
-    admin: lists topics; see rebalancing.py for why.
+    admin: lists topics and ends; see rebalancing.py for why.
     """
 
     def __init__(
@@ -78,9 +79,7 @@ class Beginnings:
     ) -> Sequence[TopicPartition]:
         """The offsets that startAt names. PositionRefused for one that cannot be read from."""
         for partition, offset in start_at.items():
-            ends = None
-            if partition in there:
-                ends = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
+            ends = self._find_ends(consumer, partition, offset) if partition in there else None
             if problem := find_start_problem(partition, offset, ends):
                 raise PositionRefused(problem, CORRECT_START)
         mark = self._committing.mark
@@ -89,7 +88,6 @@ class Beginnings:
     def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
         """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
         options = self._options
-        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
         reached = self._reached.get(partition, -1)
         older = self._committing.is_older(committed.metadata, self.in_flight)
         followed = not older or committed.offset >= reached
@@ -99,9 +97,19 @@ class Beginnings:
             offset, why = reached, "where this source has got"
         else:
             # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
+            low, _ = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
             return OFFSET_BEGINNING if low else 0, "because the group has no offset of it"
-        require_no_gap(partition, offset, (low, high), options.group_id)
+        require_no_gap(partition, offset, self._find_ends(consumer, partition, offset), options.group_id)
         return offset, why
+
+    def _find_ends(self, consumer: Consumer, partition: Partition, offset: int) -> tuple[int, int]:
+        """As require_no_gap has them. The consumer is told of an end in front of open transactions; an operator's tools
+        of the one behind their records, so an offset behind the first is compared with the second.
+        """
+        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
+        if offset <= high:
+            return low, high
+        return find_ends(self._admin, [TopicPartition(*partition)], self._options.timeout)[partition]
 
     def _offset_of_start(self, consumer: Consumer, partition: TopicPartition) -> int:
         start_at, timeout = self._options.start_at, self._options.timeout

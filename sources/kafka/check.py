@@ -14,7 +14,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
     AclOperation,
     AdminClient,
-    OffsetSpec,
     TopicMetadata,
 )
 
@@ -22,6 +21,7 @@ from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
+from sources.kafka.ends import find_ends
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
 from sources.kafka.offsets import Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
@@ -123,7 +123,7 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         starts = options.start_at if not stored and isinstance(options.start_at, Mapping) else {}
         there = {(one.topic, one.partition) for one in asked}
         known = [TopicPartition(*partition) for partition in {**stored, **starts} if partition in there]
-        ends = _ends(admin, known, options.timeout)
+        ends = find_ends(admin, known, options.timeout)
     except KafkaException as error:
         said: KafkaError = error.args[0]
         refused = said.code() in REFUSED
@@ -146,19 +146,6 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         if problem := find_start_problem(partition, offset, ends.get(partition)):
             # A position in `lmdb`, of which this does not know, counts more than startAt.
             yield Finding(Severity.WARNING, f"{problem}: a source without a position stops there", CORRECT_START)
-
-
-def _ends(admin: AdminClient, asked: list[TopicPartition], timeout: float) -> dict[Partition, tuple[int, int]]:
-    """Of each partition the first offset, and the one behind its last record."""
-    if not asked:
-        return {}
-    first, last = (
-        admin.list_offsets(dict.fromkeys(asked, of), request_timeout=timeout)
-        for of in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    )
-    return {
-        Partition(one.topic, one.partition): (first[one].result().offset, last[one].result().offset) for one in asked
-    }
 
 
 def _committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeout: float) -> list[TopicPartition]:

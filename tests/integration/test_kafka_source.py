@@ -276,6 +276,27 @@ def test_check_names_an_offset_of_the_group_behind_the_end_of_its_partition(kafk
     assert f"{topic}[0] ends at 2, before offset 3, which was read already" in str(finding)
 
 
+@pytest.mark.parametrize("by_operator", [True, False])
+def test_a_start_behind_records_of_an_open_transaction_is_where_it_goes_on(
+    kafka: str, topic: str, by_operator: bool
+) -> None:
+    write(kafka, topic, [event(1)])
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, json.dumps(event(2)).encode())
+    assert producer.flush(30) == 0
+    if by_operator:  # kafka-consumer-groups.sh --reset-offsets --to-latest
+        _set_offset(kafka, TopicPartition(topic, 0, 2))
+    source = source_of(kafka, topic, group=topic, **({} if by_operator else {"startAt": {topic: {"0": 2}}}))
+    assert not list(source.check())
+    with started(source):
+        wait_for(lambda: source.stats()["partitions"] or source.read(0.1), "the partition")
+        producer.commit_transaction(30)
+        write(kafka, topic, [event(3)])
+        assert commits(read_rows(source, 1)) == [3]
+
+
 def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(1)])
     fast = {"topic.metadata.refresh.interval.ms": 500}
