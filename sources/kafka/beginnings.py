@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -15,6 +16,17 @@ from sources.kafka.ends import find_ends
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import subscribed
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """offset: as the client is given it, OFFSET_BEGINNING among them. first: there is no record in front of it that is
+    still to be read. why: whose offset it is.
+    """
+
+    offset: int
+    first: int
+    why: str
 
 
 class Beginnings:
@@ -85,8 +97,8 @@ class Beginnings:
         mark = self._committing.mark
         return [TopicPartition(*partition, offset, mark) for partition, offset in start_at.items()]
 
-    def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> tuple[int, str]:
-        """The first offset to read, and whose it is. committed: the group's. PositionRefused: it is not there."""
+    def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> Beginning:
+        """Where reading begins. committed: the group's offset. PositionRefused: it is not there."""
         options = self._options
         reached = self._reached.get(partition, -1)
         older = self._committing.is_older(committed.metadata, self.in_flight)
@@ -98,9 +110,9 @@ class Beginnings:
         else:
             # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
             low, _ = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
-            return OFFSET_BEGINNING if low else 0, "because the group has no offset of it"
+            return Beginning(OFFSET_BEGINNING if low else 0, low, "because the group has no offset of it")
         require_no_gap(partition, offset, self._find_ends(consumer, partition, offset), options.group_id)
-        return offset, why
+        return Beginning(offset, offset, why)
 
     def _find_ends(self, consumer: Consumer, partition: Partition, offset: int) -> tuple[int, int]:
         """As require_no_gap has them. The consumer is told of an end in front of open transactions; an operator's tools

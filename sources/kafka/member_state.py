@@ -304,10 +304,10 @@ class MemberState:
 
     # What it calls within a rebalance.
 
-    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool) -> None:
+    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool, first: int = 0) -> None:
         """It is given to the member. See Progress.begin."""
         with self._lock:
-            self._progress.begin(partition, committed, start, in_flight)
+            self._progress.begin(partition, committed, start, in_flight, first)
             if start >= 0:
                 self._begun[partition] = start
 

@@ -29,15 +29,16 @@ class Progress:
         """The partitions, each with the records between it and the partition's end; -1: not known yet."""
         return self._lags
 
-    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool) -> None:
-        """It is given to the member. committed: the group's offset; negative: none. start: the first offset to read.
-        in_flight: whether records between the two may be on their way to sinks.
+    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool, first: int = 0) -> None:
+        """It is given to the member. committed: the group's offset; negative: none. start: the first offset to read;
+        negative: the oldest. in_flight: whether records between the two may be on their way to sinks. first: where the
+        oldest was just now.
         """
         self._lags[partition] = -1
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
         self._started[partition] = -1 if in_flight else start
-        self._first[partition] = self._came[partition] = start
+        self._first[partition] = self._came[partition] = start if start >= 0 else first
         self._empty.pop(partition, None)
         if in_flight and start > committed:
             self._delivered[partition] = start
@@ -67,7 +68,7 @@ class Progress:
         """Between the last record that came and this offset there is none that is seen: there are the ends of
         transactions, and what was aborted.
         """
-        if partition in self._lags and 0 <= self._came[partition] < end:
+        if partition in self._lags and self._came[partition] < end:
             self._empty[partition] = (self._came[partition], end)
 
     def give(self, offsets: Offsets) -> None:

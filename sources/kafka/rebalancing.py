@@ -120,10 +120,10 @@ class Rebalancing:
         placed = []
         for committed in self._find_committed(consumer, partitions):
             partition = Partition(committed.topic, committed.partition)
-            start, why = self._beginnings.find(consumer, partition, committed)
-            log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(start), why)
-            self._state.begin(partition, committed.offset, start, self._beginnings.in_flight)
-            placed.append(TopicPartition(*partition, start))
+            found = self._beginnings.find(consumer, partition, committed)
+            log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(found.offset), found.why)
+            self._state.begin(partition, committed.offset, found.offset, self._beginnings.in_flight, found.first)
+            placed.append(TopicPartition(*partition, found.offset))
         self._state.count_rebalance()
         return placed
 

@@ -577,6 +577,19 @@ def test_the_end_of_a_transaction_is_no_record_that_is_left_and_no_gap_when_all_
         assert commits(read_rows(again, 1)) == [3]
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_records_that_were_removed_before_the_group_began_are_not_left_to_be_read(
+    kafka: str, topic: str, aborted: bool
+) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    admin, first_five = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, 0, 5)
+    admin.delete_records([first_five])[first_five].result(30)
+    if aborted:
+        write_in_transactions(kafka, topic, [(event(6), False)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        wait_for(lambda: source.read(0.1) or source.stats().get("lag_records") == 0, "a lag of 0")
+
+
 def _read_until(source: KafkaSource, partition: Partition, offset: int) -> Batch:
     """The batch with this place."""
     found: list[Batch] = []
