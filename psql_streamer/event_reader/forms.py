@@ -22,6 +22,7 @@ from psql_streamer.event_reader.parsed import (
     Origin,
     Parsed,
     kind_of_origin,
+    require_moment,
     to_micros,
 )
 from psql_streamer.event_reader.placeholders import is_placeholder
@@ -219,7 +220,7 @@ def _parse_envelope(value: bytes) -> Parsed:
         event.table,
         kind,
         source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
-        (source.ts_ms or 0) * 1000,
+        require_moment((source.ts_ms or 0) * 1000),
         transaction,
         place,
         source.seq,
@@ -330,7 +331,7 @@ def _of_debezium(event: _Debezium) -> Parsed:
         source.table,
         kind,
         commit,
-        source.ts_ms * 1000 if source.ts_us is None else source.ts_us,
+        require_moment(source.ts_ms * 1000 if source.ts_us is None else source.ts_us),
         transaction,
         place,
         OUTSIDE if kind is Marker.MESSAGE and source.transaction is None else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -141,11 +141,24 @@ def to_micros(text: str) -> int:
         raise NoEventError("its time is not as RFC 3339 has it") from None
     if moment.tzinfo is None:
         raise NoEventError("its time has no zone")
+    return require_moment(_micros_since(moment))
+
+
+def require_moment(micros: int) -> int:
+    """The same. Raises NoEventError for microseconds since 1970 that no time in RFC 3339 says in UTC."""
+    if not _FIRST_MOMENT <= micros <= _LAST_MOMENT:
+        raise NoEventError("its time is not in the years 1 to 9999 of UTC")
+    return micros
+
+
+def _micros_since(moment: datetime) -> int:
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+_FIRST_MOMENT = _micros_since(datetime.min.replace(tzinfo=UTC))
+_LAST_MOMENT = _micros_since(datetime.max.replace(tzinfo=UTC))
 
 
 def _cut_to_micros(text: str) -> str:

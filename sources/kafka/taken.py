@@ -14,7 +14,7 @@ _RECORD_BYTES = 250
 """Bytes of a record's object beside its value, key and headers."""
 
 
-_topic, _partition, _offset, _key = map(methodcaller, ("topic", "partition", "offset", "key"))
+_topic, _partition, _offset, _key, _headers = map(methodcaller, ("topic", "partition", "offset", "key", "headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,8 @@ class Taken:
             zip(zip(map(_topic, messages), map(_partition, messages), strict=True), map(_offset, messages), strict=True)
         )
         size = sum(map(len, messages)) + sum(map(len, filter(None, map(_key, messages))))
-        if messages and (messages[0].headers() or messages[-1].headers()):
-            size += sum(
-                len(name) + len(value or b"") for message in messages for name, value in message.headers() or ()
-            )
+        with_headers = filter(None, map(_headers, messages))
+        size += sum(len(name) + len(value or b"") for headers in with_headers for name, value in headers)
         offsets = {Partition(*place): offset + 1 for place, offset in last.items()}
         return cls(messages, size + _RECORD_BYTES * len(messages), offsets)
 

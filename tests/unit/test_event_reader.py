@@ -412,6 +412,22 @@ REFUSED = {
     "no row": b'{"Table":"t","Action":"insert"}',
     "a time without a zone": b'{"Table":"t","Action":"insert","Timestamp":"2026-11-22T10:00:00","Columns":{"id":1}}',
     "no time": b'{"Table":"t","Action":"insert","Timestamp":"noon","Columns":{"id":1}}',
+    "a time past the year 9999": (
+        b'{"Table":"t","Action":"insert","Timestamp":"9999-12-31T23:59:59-23:00","Columns":{"id":1}}'
+    ),
+    "a time before the year 1": (
+        b'{"Table":"t","Action":"insert","Timestamp":"0001-01-01T00:00:00+00:01","Columns":{"id":1}}'
+    ),
+    "an envelope past the year 9999": (
+        b'{"schema":"s","table":"t","op":"INSERT","before":null,"after":{"id":1},'
+        b'"source":{"db":"d","ts_ms":253402300800000,"seq":0}}'
+    ),
+    "Debezium's event past the year 9999": (
+        b'{"op":"c","after":{"id":1},"source":{"connector":"postgresql","ts_ms":0,"ts_us":253402300800000000}}'
+    ),
+    "Debezium's event before the year 1": (
+        b'{"op":"c","after":{"id":1},"source":{"connector":"postgresql","ts_ms":-62135596800001}}'
+    ),
     "a negative LSN": b'{"Table":"t","Action":"insert","CommitLSN":-1,"Columns":{"id":1}}',
     "an LSN past 8 bytes": b'{"Table":"t","Action":"insert","CommitLSN":99999999999999999999,"Columns":{"id":1}}',
     "a binary log's file of a number past 4 bytes": (
@@ -441,6 +457,13 @@ def test_what_is_no_event_is_refused_without_its_values_and_the_others_are_read(
     assert "noon" not in reason
     again = [record for one in found.batches for record in written("event", one)]
     assert [record.value_bytes for record in again] == [record.value_bytes for record in good]
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00.000000Z"])
+def test_the_first_and_the_last_time_of_an_event_stay(time: str) -> None:
+    [batch] = read([rows({"id": 1}, Timestamp=time, XID=7, WALPosition=5)]).batches
+    [again] = written("event", batch)
+    assert json.loads(again.value_bytes or b"")["Timestamp"] == time
 
 
 def test_where_it_stops_nothing_behind_the_record_is_read() -> None:

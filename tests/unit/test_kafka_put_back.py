@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.taken import Taken
+from sources.kafka.taken import Taken, size_of
 from tests.unit.test_event_reader import Record
 
 FIRST, SECOND = Partition("orders", 0), Partition("orders", 1)
@@ -70,3 +71,10 @@ def test_those_of_a_partition_that_goes_meanwhile_are_not_given_again() -> None:
     taken = Taken.of(cast("list[Message]", [record(0), record(1, SECOND)]))
     state.put_back(taken, {})
     assert [(one.partition(), one.offset()) for one in take(state).messages] == [(1, 1)]
+
+
+def test_headers_count_whichever_records_have_them() -> None:
+    bare, with_headers = record(0), replace(record(0), given_headers=[("tenant", b"t" * 1000), ("empty", None)])
+    for given in ([bare, with_headers, bare], [with_headers, bare, bare], [bare, bare, with_headers]):
+        messages = cast("list[Message]", given)
+        assert Taken.of(messages).size == sum(map(size_of, messages))
