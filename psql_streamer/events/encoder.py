@@ -190,9 +190,11 @@ class Encoder:
     ) -> Iterable[Encoded]:
         """Records of the rows that name their topic, which go there and nowhere else."""
         some = table.without(plans.excluded)
-        shapes = zip(table.shapes, self._plans_of(form.batch.source.name).each(table.shapes), strict=True)
-        there = np.bincount(some.shape, minlength=len(table.shapes)) > 0
-        keys = [self._key_elsewhere(*one) if is_there else () for one, is_there in zip(shapes, there, strict=True)]
+        each = self._plans_of(form.batch.source.name).each(table.shapes)
+        there = np.bincount(some.shape, minlength=len(each)) > 0
+        # The list of shapes may grow meanwhile, behind those of these rows.
+        planned = zip(each, table.shapes, there, strict=False)
+        keys = [self._key_elsewhere(shape, plan) if is_there else () for plan, shape, is_there in planned]
         for rows in split(some, Keys(keys), self._unchanged, snapshots):
             if rows.addresses is not None:
                 yield from self._encode_addressed(form, rows, plans.tables, topics_of(rows.addresses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import RFC_4122, UUID
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.cells import Tabular
+from psql_streamer.cells import Shape, Tabular
 from psql_streamer.event_reader.documents import BrokenJsonError, cut_out, require_json
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
@@ -1041,6 +1041,24 @@ def test_columns_that_alternate_use_the_shapes_that_they_had() -> None:
         (change,) = shapes_told(read(row, reader))
         assert len(change) == 2
         assert not shapes_told(read(row, reader))
+
+
+class _GrowingShapes(list[Shape]):
+    """A list of shapes to which the reader's thread adds one whenever another thread begins to look through it."""
+
+    def __iter__(self) -> Iterator[Shape]:
+        self.append(self[0])
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("key", [{}, {"*": ("id",)}])
+def test_shapes_that_are_read_meanwhile_do_not_disturb_rows_with_keys_of_their_own(key: dict[str, Any]) -> None:
+    [batch] = read([replace(rows({"id": 1, "x": 2}), key_bytes=b"own"), rows({"id": 2, "x": 3})]).batches
+    table = batch.changes
+    assert isinstance(table, Tabular)
+    growing = replace(batch, changes=replace(table.cells, shapes=_GrowingShapes(table.cells.shapes)))
+    expected, found = (encoder_of("event", Router({}, "", "t"), key).encode(one) for one in (batch, growing))
+    assert (found.keys, found.values) == (expected.keys, expected.values)
 
 
 @pytest.mark.behaviour("G1")
