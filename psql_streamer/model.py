@@ -593,7 +593,8 @@ class SourceInfo:
     transactions and places in its words. name: of the source's section. identity: what tells this server or file from
     others that have the same host and database (PostgreSQL: the system identifier; MySQL: the uuid of the server that
     made the transactions; MariaDB: their domain). server_id, log_name: of a server with a binary log: @@server_id, 0
-    where it is not known, and what the names of the log's files begin with (`binlog`).
+    where it is not known, and what the names of the log's files begin with (`binlog`). encoded: whether the values are
+    in Debezium's encoding already, because they were read from its events.
     """
 
     kind: str
@@ -603,6 +604,7 @@ class SourceInfo:
     identity: str = ""
     server_id: int = 0
     log_name: str = ""
+    encoded: bool = False
 
 
 # Measured as resident memory of batches with few rows in 1 to 5 tables of 4 to 20 columns: two arrays a column, each an

@@ -318,10 +318,10 @@ def _of_debezium(event: _Debezium) -> Parsed:
     transaction: str | None
     if source.file:
         log = in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
-        origin, schema = log.origin("", source.db), source.db
+        origin, schema = log.origin("", source.db)._replace(encoded=True), source.db
         commit, place, transaction = number_of(source.gtid), log.place, log.id
     else:
-        origin = Origin(source.connector, "", source.db, server_id=source.server_id or 0)
+        origin = Origin(source.connector, "", source.db, server_id=source.server_id or 0, encoded=True)
         schema, place = source.db if source.connector in _OF_BINARY_LOGS else source.schema, source.lsn
         commit = _commit_in(source.sequence) or source.lsn
         transaction = None if source.transaction is None else str(source.transaction)

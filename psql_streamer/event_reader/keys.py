@@ -132,11 +132,11 @@ def _decode_members(key: bytes) -> Mapping[str, Raw]:
         return {name: Raw(shallow.restore(bytes(value))) for name, value in decode_members(shallow.text).items()}
 
 
-def _is_same(one: Raw, other: Raw) -> bool:
-    """Whether two values may be the same one. Formats write some kinds of values otherwise in keys than in rows, but
-    neither integers nor strings.
+def _is_same(of_key: Raw, of_row: Raw) -> bool:
+    """Whether a key's value and the row's may be the same one. Formats write some kinds of values otherwise in keys
+    than in rows, but neither integers nor strings. A string in the key may stand for a value that Debezium's type does
+    not hold: the row has null, or the value of another key.
     """
-    first, second = bytes(one), bytes(other)
-    both_texts = first.startswith(b'"') and second.startswith(b'"')
+    first, second = bytes(of_key), bytes(of_row)
     both_integers = first.removeprefix(b"-").isdigit() and second.removeprefix(b"-").isdigit()
-    return first == second or not (both_texts or both_integers)
+    return first == second or not (first.startswith(b'"') or second == b"null" or both_integers)

@@ -16,13 +16,16 @@ Image = Mapping[str, Raw]
 
 
 class Origin(NamedTuple):
-    """Where a change was made: the fields of SourceInfo that records tell. kind: "" where a record does not."""
+    """Where a change was made: the fields of SourceInfo that records tell. kind: "" where a record does not.
+    encoded: as SourceInfo has it.
+    """
 
     kind: str
     host: str
     database: str
     log_name: str = ""
     server_id: int = 0
+    encoded: bool = False
 
     @property
     def home(self) -> tuple[str, str]:

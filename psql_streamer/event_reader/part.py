@@ -273,7 +273,15 @@ class Part:
         size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
         origin = self.origin
         return Batch(
-            SourceInfo(origin.kind, name, origin.host, origin.database, "", origin.server_id, origin.log_name),
+            SourceInfo(
+                origin.kind,
+                name,
+                origin.host,
+                origin.database,
+                server_id=origin.server_id,
+                log_name=origin.log_name,
+                encoded=origin.encoded,
+            ),
             position,
             self._describe_transactions(),
             cells,

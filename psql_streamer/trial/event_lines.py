@@ -92,7 +92,8 @@ def relation_to_json(relation: Relation) -> dict[str, Any]:
 
 
 def _source_to_json(source: SourceInfo) -> dict[str, Any]:
-    return {name: getattr(source, name) for name in SourceInfo.__dataclass_fields__}
+    said = {name: getattr(source, name) for name in SourceInfo.__dataclass_fields__}
+    return said if source.encoded else {name: value for name, value in said.items() if name != "encoded"}
 
 
 def changes_to_lines(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line]]:

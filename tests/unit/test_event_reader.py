@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from psql_streamer.cells import Shape, Tabular
 from psql_streamer.event_reader.documents import BrokenJsonError, cut_out, require_json
+from psql_streamer.event_reader.forms import decode_members
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.assembling import MOST_HEADER_NAMES
@@ -349,6 +350,45 @@ def test_debezium_events_of_a_binary_log_keep_table_gtid_file_and_position() -> 
     expected = [json.loads(record.value_bytes or b"")["source"] for record in first]
     kept = ("connector", "db", "table", "gtid", "file", "pos", "ts_us")
     assert [[one[name] for name in kept] for one in sources] == [[one[name] for name in kept] for one in expected]
+
+
+@pytest.mark.behaviour("G1")
+def test_a_hop_from_debezium_to_debezium_keeps_keys_and_rows_byte_for_byte() -> None:
+    first = [record for batch in batches() for record in written("debezium", batch) if record.value_bytes]
+    found = read(first)
+    assert not found.refused
+    again = [record for one in found.batches for record in written("debezium", one) if record.value_bytes]
+    assert [record.key_bytes for record in again] == [record.key_bytes for record in first]
+    images = [[decode_members(record.value_bytes or b"") for record in records] for records in (first, again)]
+    for name in ("before", "after"):
+        before, after = ([bytes(one.get(name, b"")) for one in some] for some in images)
+        assert after == before
+
+
+VALUES_OF_DEBEZIUM = [
+    *(b"0.3333333333333333", b"1.0", b"-0.0", b"1e-05", b"1e400", b"12345678901234567890", b'"NaN"', b"[1.5,null]"),
+    *(b'{"scale":1,"value":"Dw=="}', b'["a",null,"\\""]', b'{"x":1.50,"y":-2.0,"wkb":"AQE=","srid":null}', b"[]"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES_OF_DEBEZIUM)
+def test_values_of_debezium_s_events_stay_in_keys_and_rows(value: bytes) -> None:
+    source = b'"source":{"connector":"postgresql","db":"d","schema":"s","table":"t","ts_ms":0,"txId":7,"lsn":9}'
+    row = b'{"id":1,"v":%s,"w":%s}' % (value, value)
+    key = b'{"id":1,"v":%s}' % value
+    found = read([Record(key, b'{"before":null,"after":%s,"op":"c",%s}' % (row, source))])
+    [again] = written("debezium", found.batches[0])
+    assert again.key_bytes == key
+    assert bytes(decode_members(again.value_bytes or b"")["after"]) == row
+
+
+@pytest.mark.parametrize("of_row", [b"null", b"2629800000000", b"[1]"])
+@pytest.mark.parametrize("form", ["event", "debezium"])
+def test_a_text_in_a_key_that_stands_for_what_debezium_s_type_does_not_hold_stays(form: str, of_row: bytes) -> None:
+    source = b'"source":{"connector":"postgresql","db":"d","schema":"s","table":"t","ts_ms":0,"txId":7,"lsn":9}'
+    found = read([Record(b'{"n":"x"}', b'{"before":null,"after":{"n":%s},"op":"c",%s}' % (of_row, source))])
+    [again] = written(form, found.batches[0])
+    assert again.key_bytes == b'{"n":"x"}'
 
 
 def test_a_hop_from_debezium_keeps_the_values_as_they_were_written() -> None:

@@ -42,9 +42,20 @@ from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece, Render, join, name, quoted
 from psql_streamer.events.json.objects import Lost, Objects, columns_of
 from psql_streamer.events.json.row_json import render_keyed
+from psql_streamer.events.json.values import render_of
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
-from psql_streamer.model import Batch, Column, Index, LogicalMessage, Marker, RowOp, TransactionMarks, Truncate
+from psql_streamer.model import (
+    Batch,
+    Column,
+    Index,
+    LogicalMessage,
+    Marker,
+    RowOp,
+    TextType,
+    TransactionMarks,
+    Truncate,
+)
 
 _CODES = {RowOp.INSERT: b"c", RowOp.UPDATE: b"u", RowOp.DELETE: b"d", RowOp.READ: b"r"}
 
@@ -69,13 +80,15 @@ class Debezium(Format):
         self.schemas = schemas
         self.transactions = transactions
         self._structs = Structs(flat=schemas)
+        self._encoded = self._structs if schemas else Structs(flat=False, encoded=True)
 
     @classmethod
     def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - it has no options
         return section.get("transactions", False)
 
     def of(self, batch: Batch) -> DebeziumBatch:
-        return DebeziumBatch(batch, self._structs, self.schemas, self.transactions)
+        structs = self._encoded if batch.source.encoded else self._structs
+        return DebeziumBatch(batch, structs, self.schemas, self.transactions)
 
 
 class DebeziumBatch(BatchFormat):
@@ -198,15 +211,17 @@ def _whole(image: Cells) -> Cells:
 
 
 class Structs:
-    """Images and keys as Connect's structs. flat: as connect_type has it, for schemas.
+    """Images and keys as Connect's structs. flat: as connect_type has it, for schemas. encoded: whether the values are
+    JSON as Debezium writes it already, and stay so.
 
     A value of a key is never null, nor are two of them the same, or rows that PostgreSQL tells apart would be one: the
     text form stands in for a value that the type cannot hold.
     """
 
-    def __init__(self, flat: bool) -> None:
+    def __init__(self, flat: bool, encoded: bool = False) -> None:
         self._flat = flat
-        self.images = Objects(lambda column: self._required(column) if column.key else self._kind(column).render)
+        self._is_encoded = encoded
+        self.images = Objects(lambda column: self._required(column) if column.key else self._render(column))
         self.keys = Objects(self._required)
 
     def placeholder(self, column: Column) -> bytes:
@@ -216,7 +231,16 @@ class Structs:
     def _kind(self, column: Column) -> ConnectType:
         return connect_type(column.type, flat=self._flat)
 
+    def _render(self, column: Column) -> Render:
+        return render_of(column.type) if self._stays(column) else self._kind(column).render
+
+    def _stays(self, column: Column) -> bool:
+        """Not what a handler made."""
+        return self._is_encoded and isinstance(column.type, TextType)
+
     def _required(self, column: Column) -> Render:
+        if self._stays(column):
+            return render_of(column.type)
         kind = connect_type(column.type, flat=self._flat, distinct=True)
         return kind.render if kind.render in _NEVER_LOST else _never_null(kind.render, kind.text)
 
