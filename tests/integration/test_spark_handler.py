@@ -40,6 +40,14 @@ def test_identity_keeps_rows_order_and_images(spark: Any) -> None:
         ]
 
 
+def test_a_batch_without_events_keeps_its_position(spark: Any) -> None:
+    given = batch()
+    assert given.idle
+    result = spark(**EVERY).handle(given)
+    assert result.idle
+    assert result.position == given.position
+
+
 def test_ten_thousand_rows_keep_their_order(spark: Any) -> None:
     n = 10_000
     given = changes([INSERT] * n, {i: [b"%d" % i, b"1.00", b"c", None] for i in range(n)}, {})
