@@ -27,6 +27,7 @@ from psql_streamer.interfaces import Service, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
+from psql_streamer.pipeline.frozen_objects import freeze_objects
 from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
@@ -73,7 +74,9 @@ def run(config: Config) -> int:
     shutdown.listen()
     api.start()
     try:
-        pipeline.start()
+        pipeline.start_sinks()
+        freeze_objects()
+        pipeline.start_sources()
         pipeline.wait()
     finally:
         leave()
