@@ -26,6 +26,9 @@ _OF_ONE_PLACE = {KafkaError._AUTO_OFFSET_RESET, *UNREADABLE}
 _ENDS = {*REFUSED, *_MISSING}
 """Errors of a topic behind which there is nothing to wait for in this session."""
 
+_PART_OF_BATCH = 0.95
+"""Of batchBytes: records that are a little larger than those before them still fit. Else they would be two batches."""
+
 log = logging.getLogger(__name__)
 
 
@@ -43,8 +46,9 @@ class Polling:
         if first is None:
             return
         # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
-        most = max(1, min(self._options.batch_size, self._options.batch_bytes // self._state.size_of_record))
-        self._hold(consumer, [first, *consumer.consume(most, 0)])
+        fitting = int(_PART_OF_BATCH * self._options.batch_bytes) // self._state.size_of_record
+        more = min(self._options.batch_size, fitting) - 1
+        self._hold(consumer, [first, *(consumer.consume(more, 0) if more > 0 else ())])
 
     def poll_paused(self, consumer: Consumer, timeout: float) -> None:
         """Hold what has come all the same, while partitions are paused. Raises SourceError."""

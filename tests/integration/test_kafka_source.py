@@ -590,6 +590,15 @@ def test_records_that_were_removed_before_the_group_began_are_not_left_to_be_rea
         wait_for(lambda: source.read(0.1) or source.stats().get("lag_records") == 0, "a lag of 0")
 
 
+def test_what_one_poll_brings_is_one_batch(kafka: str, topic: str) -> None:
+    events = [event(number, note="x" * 300) for number in range(1, 3001)]
+    write(kafka, topic, events)
+    with started(source_of(kafka, topic, batchBytes="200kB")) as source:
+        batches = read_rows(source, len(events))
+    fitting = 200_000 // (len(json.dumps(events[-1])) + len('{"id": 3000}') + 250)
+    assert len(events) / len(batches) > 0.7 * fitting
+
+
 def _read_until(source: KafkaSource, partition: Partition, offset: int) -> Batch:
     """The batch with this place."""
     found: list[Batch] = []
