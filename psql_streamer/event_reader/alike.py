@@ -129,11 +129,11 @@ class AlikeReader:
         for pattern in self._patterns:
             if values[0].startswith(pattern.lead) and (found := _read(pattern, values)) is not None:
                 return found
-        new = self._pattern_of(values[0])
+        new = self._learn(values[0])
         return None if new is None else _read(new, values)
 
-    def _pattern_of(self, record: bytes) -> _Pattern | None:
-        """The pattern of a record, if it is a new one."""
+    def _learn(self, record: bytes) -> _Pattern | None:
+        """The pattern of a record, which is remembered from now on; None for one that is known, or cannot be read."""
         if any(record.startswith(pattern.lead) and _find(pattern, [record]) for pattern in self._patterns):
             return None
         new = _look(record)

@@ -15,7 +15,7 @@ from sources.kafka.committing import Committing
 from sources.kafka.ends import find_ends
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import subscribed
+from sources.kafka.subscribed import partitions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,7 @@ class Beginnings:
         if options.start_at == "earliest" or self._reached:
             return ()
         found = self._admin.list_topics(timeout=options.timeout).topics
-        every = [
-            TopicPartition(topic, number)
-            for topic in subscribed(options.topics, found)
-            for number in found[topic].partitions
-        ]
+        every = [TopicPartition(*one) for one in partitions_of(options.topics, found)]
         if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
             return ()
         if isinstance(options.start_at, Mapping):

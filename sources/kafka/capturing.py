@@ -19,7 +19,7 @@ from sources.kafka.errors import source_error
 from sources.kafka.framing import make_framed_records
 from sources.kafka.offsets import Offsets, Partition, advance, has_reached, of_position, to_position
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import subscribed
+from sources.kafka.subscribed import partitions_of
 from sources.kafka.unreadable_headers import replace_unreadable
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,7 @@ class KafkaCapture(Source):
         consumer = self._consumer = Consumer({**given, "enable.partition.eof": True}, logger=log)
         try:
             found = consumer.list_topics(timeout=options.timeout).topics
-            begins = {
-                Partition(topic, number): self._first_offset(consumer, Partition(topic, number))
-                for topic in subscribed(options.topics, found)
-                for number in found[topic].partitions
-            }
+            begins = {one: self._first_offset(consumer, one) for one in partitions_of(options.topics, found)}
         except KafkaException as error:
             raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         if not begins:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sources.kafka.committing import Committing
 from sources.kafka.member_state import MemberState
-from sources.kafka.offsets import Partition
+from sources.kafka.offsets import named
 
 _AGAIN_SECONDS = 1.0
 """Behind a commit that failed."""
@@ -50,7 +50,7 @@ class Commits:
             return
         self._tell(error)
         self._not_before = time.monotonic() + _AGAIN_SECONDS
-        self._state.send_again(Partition(one.topic, one.partition) for one in offsets)
+        self._state.send_again(named(offsets))
 
     def _commit_due(self, consumer: Consumer, wait: bool) -> None:
         if self._committing.by_sink:

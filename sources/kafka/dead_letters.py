@@ -13,13 +13,11 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.event_reader.reader import Refused
 from sinks.kafka.errors import REJECTED
 from sinks.kafka.options import Property
-from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.errors import MISSING, REFUSED, source_error
 
 log = logging.getLogger(__name__)
 
 _OF_CONSUMERS = ("group.id", "group.instance.id", "session.timeout.ms", "partition.assignment.strategy")
-
-_MISSING = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 _DEFAULTS: Mapping[str, Property] = {"topic.metadata.propagation.max.ms": 5000}
 """So long a topic that the brokers do not have is looked for before a letter fails, and the log says so."""
@@ -118,7 +116,7 @@ class DeadLetters:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                if error.args[0].code() not in _MISSING:
+                if error.args[0].code() not in MISSING:
                     raise self._refusal(one, error.args[0].str()) from None
                 self._failed.append((one, error.args[0]))
                 return
@@ -140,4 +138,4 @@ class DeadLetters:
 
 
 def _describe(error: KafkaError) -> str:
-    return "it does not exist: create it" if error.code() in _MISSING else error.str()
+    return "it does not exist: create it" if error.code() in MISSING else error.str()

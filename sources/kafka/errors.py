@@ -24,13 +24,15 @@ REFUSED: Mapping[int, str] = {
 NOT_SHOWN = "create it, or correct topics, or grant the source's user Read and Describe on it"
 """What to do about a topic that brokers do not show."""
 
+MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+"""The topic does not exist, or is not shown: what brokers say, and what the client does."""
+
 UNREADABLE = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 """Records came that are not as they were written: the client would go on behind them."""
 
 MAY_PASS: Mapping[int, str] = {
     **UNREACHABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: NOT_SHOWN,
-    KafkaError._UNKNOWN_TOPIC: NOT_SHOWN,
+    **dict.fromkeys(MISSING, NOT_SHOWN),
     **dict.fromkeys(UNREADABLE, "if it comes again, records on the broker's disk are damaged: restore them"),
 }
 """Where to look if it does not."""

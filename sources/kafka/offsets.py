@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from confluent_kafka import TopicPartition
+
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.model import Position
 
@@ -26,6 +28,11 @@ class Partition(NamedTuple):
 
 
 Offsets = Mapping[Partition, int]
+
+
+def named(partitions: Iterable[TopicPartition]) -> set[Partition]:
+    """Those that the client's objects are about."""
+    return {Partition(one.topic, one.partition) for one in partitions}
 
 
 TopicIds = Mapping[str, str]

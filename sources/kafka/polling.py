@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from psql_streamer.errors import PositionRefused, SourceError
 from psql_streamer.event_reader import parsed
 from sources.kafka.beginnings import gap_remedy, require_no_gap
-from sources.kafka.errors import REFUSED, UNREADABLE, source_error
+from sources.kafka.errors import MISSING, REFUSED, UNREADABLE, source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
@@ -19,11 +19,10 @@ from sources.kafka.subscribed import PATTERN_MARK
 from sources.kafka.taken import Taken
 from sources.kafka.unreadable_headers import replace_unreadable
 
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _OF_ONE_PLACE = {KafkaError._AUTO_OFFSET_RESET, *UNREADABLE}
 """Errors of one place in a partition, which the client reports behind the records in front of it."""
 
-_ENDS = {*REFUSED, *_MISSING}
+_ENDS = {*REFUSED, *MISSING}
 """Errors of a topic behind which there is nothing to wait for in this session."""
 
 _PART_OF_BATCH = 0.95
@@ -81,7 +80,7 @@ class Polling:
         """Whether it says that all of a partition in front of its offset has come. Raises SourceError."""
         if error.code() == KafkaError._PARTITION_EOF:
             return True
-        if error.code() in _MISSING and (message.topic() or "").startswith(PATTERN_MARK):
+        if error.code() in MISSING and (message.topic() or "").startswith(PATTERN_MARK):
             log.warning("source.%s: no topic matches %s yet", self._name, message.topic())
             return False
         if error.code() in _ENDS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -20,7 +19,7 @@ from sources.kafka.committing import Committing
 from sources.kafka.errors import source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.membership import find_membership
-from sources.kafka.offsets import Partition, list_partitions, to_position
+from sources.kafka.offsets import Partition, list_partitions, named, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.pausing import Pausing
 from sources.kafka.same_topics import SameTopics
@@ -77,7 +76,7 @@ class Rebalancing:
 
     def revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_revoke. Others get these partitions: they must find committed what the sinks have by then."""
-        given_up = _named(partitions)
+        given_up = named(partitions)
         self._note_membership(consumer)
         self._state.forget(given_up)
         if not self._state.has_ended:
@@ -89,7 +88,7 @@ class Rebalancing:
         """The client's on_lost. Others have these partitions already: what was taken of them and is not committed is
         read again there.
         """
-        lost = _named(partitions)
+        lost = named(partitions)
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._state.forget(lost)
         self._state.note_membership(None)
@@ -148,7 +147,7 @@ class Rebalancing:
     def _note_wait(self, partitions: list[TopicPartition]) -> str:
         """What /status says then."""
         problem = (
-            f"waits for the group's offsets of {list_partitions(_named(partitions))}: an instance that had them may "
+            f"waits for the group's offsets of {list_partitions(named(partitions))}: an instance that had them may "
             "have left a transaction open, which it ends when it is started again, and brokers after its "
             "transaction.timeout.ms"
         )
@@ -160,10 +159,6 @@ class Rebalancing:
     def _drop(self, partitions: set[Partition]) -> None:
         self._state.drop(partitions)
         log.info("source.%s: gave up %s", self._name, list_partitions(partitions))
-
-
-def _named(partitions: Sequence[TopicPartition]) -> set[Partition]:
-    return {Partition(one.topic, one.partition) for one in partitions}
 
 
 def _show(offset: int) -> str:

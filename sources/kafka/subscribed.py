@@ -6,10 +6,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.errors import SourceUnavailable
 from sources.kafka.errors import source_error
+from sources.kafka.offsets import Partition
 
 PATTERN_MARK = "^"
 """What a topic begins with that is a regular expression, as librdkafka has it."""
@@ -20,6 +21,11 @@ def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     literal = set(wanted)
     patterns = [re.compile(one) for one in literal if one.startswith(PATTERN_MARK)]
     return sorted(name for name in names if name in literal or any(pattern.search(name) for pattern in patterns))
+
+
+def partitions_of(wanted: Iterable[str], topics: Mapping[str, TopicMetadata]) -> list[Partition]:
+    """All partitions of the topics that are wanted. topics: that exist."""
+    return [Partition(topic, number) for topic in subscribed(wanted, topics) for number in topics[topic].partitions]
 
 
 def unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:

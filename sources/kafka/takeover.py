@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
 
-from sources.kafka.offsets import Partition, list_partitions
+from sources.kafka.offsets import Partition, list_partitions, named
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import subscribed
+from sources.kafka.subscribed import partitions_of
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ class Takeover:
         if group.state != ConsumerGroupState.STABLE:
             return False  # it is sharing anew, and gives partitions again
         self._is_done = True
-        wanted = self._find_wanted()
+        wanted = set(partitions_of(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics))
         unread = wanted - _given(group)
-        unwanted = {Partition(one.topic, one.partition) for one in partitions} - wanted
+        unwanted = named(partitions) - wanted
         self._is_due = bool(unread or unwanted)
         if self._is_due:
             found = [f"{list_partitions(unread)} have no reader"] if unread else []
@@ -66,15 +66,7 @@ class Takeover:
         ].result()
         return described
 
-    def _find_wanted(self) -> set[Partition]:
-        """All partitions of the topics that are to be read."""
-        found = self._admin.list_topics(timeout=self._options.timeout).topics
-        topics = subscribed(self._options.topics, found)
-        return {Partition(topic, number) for topic in topics for number in found[topic].partitions}
-
 
 def _given(group: ConsumerGroupDescription) -> set[Partition]:
     """What the group's members have."""
-    return {
-        Partition(one.topic, one.partition) for member in group.members for one in member.assignment.topic_partitions
-    }
+    return named(one for member in group.members for one in member.assignment.topic_partitions)
