@@ -20,6 +20,7 @@ from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailab
 from psql_streamer.lsn import NO_LSN, Lsn
 from sources.postgres.dsn import session_dsn
 from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.libpq import CancelRequest
 from sources.postgres.server_errors import SlotInUse, from_psycopg2
 from sources.postgres.session_settings import lift_transaction_timeout
 from sources.snapshot.gap_remedies import accept_gap
@@ -48,6 +49,11 @@ class Slot:
     wal_status: str
     two_phase: bool = False
     failover: bool = False
+
+    @classmethod
+    def created(cls, name: str, database: str, begins: Lsn) -> Slot:
+        """One of pgoutput that was created just now."""
+        return cls(name, "pgoutput", database, None, begins, "reserved")
 
     @property
     def is_lost(self) -> bool:
@@ -111,16 +117,20 @@ class Catalog:
         self._lock = threading.Lock()
 
     @contextmanager
-    def session(self, answer_timeout: float | None = ANSWER_SECONDS) -> Iterator[Session]:
+    def session(
+        self, answer_timeout: float | None = ANSWER_SECONDS, outlives_interrupt: bool = False
+    ) -> Iterator[Session]:
         """A connection for the length of a `with`; its errors are SourceErrors.
 
         answer_timeout: seconds that an answer may take; then the connection is given up. None: no limit.
+        outlives_interrupt: `interrupt` leaves it alone, and who uses it looks at `interrupted`.
         """
         session = Session(self._connect(), answer_timeout)
-        with self._lock:
-            self._sessions.add(session)
-        if self._interrupted.is_set():
-            session.abort()
+        if not outlives_interrupt:
+            with self._lock:
+                self._sessions.add(session)
+            if self._interrupted.is_set():
+                session.abort()
         try:
             yield session
         except psycopg2.Error as error:
@@ -188,6 +198,10 @@ class Session:
         self._given_up = self._given_up or why
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def cancel_request(self) -> CancelRequest:
+        """What asks the server to end the query that runs."""
+        return CancelRequest(self._connection)
 
     def aborted_error(self) -> SourceUnavailable | None:
         """The error of a query that failed because the connection was given up."""
@@ -306,13 +320,12 @@ class Session:
         # Since version 18 the server only warns of a publication that is not there.
         return " ".join(self._connection.notices[-1:]).partition("WARNING:")[2].strip()
 
-    def create_slot(self, name: str) -> Slot:
-        """Create a pgoutput slot. It waits for running transactions to end: what they wrote comes whole or not."""
-        self.rows("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", name)
-        slot = self.slot(name)
-        if slot is None:
-            raise SourceRefused(f'slot "{name}" was dropped right after it was created', "find out who drops it")
-        return slot
+    def create_slot(self, name: str) -> Lsn:
+        """Create a pgoutput slot, and say where it begins.
+
+        It waits for running transactions to end: what they wrote comes whole or not.
+        """
+        return Lsn.parse(self.value("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name))
 
     def wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""

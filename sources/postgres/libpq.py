@@ -5,8 +5,8 @@ the last message was; and it tells so by itself when a keepalive asks (psycopg2,
 be confirmed is for the position store to say, so the stream is read and answered here, on the connection that psycopg2
 made.
 
-Functions and their results: PostgreSQL documentation, "libpq: Functions Associated with the COPY Command" and
-"Asynchronous Command Processing".
+Functions and their results: PostgreSQL documentation, "libpq: Functions Associated with the COPY Command",
+"Asynchronous Command Processing" and "Canceling Queries in Progress".
 """
 
 from __future__ import annotations
@@ -48,11 +48,34 @@ def _load() -> Any:
         ("PQresultErrorField", text, [ctypes.c_void_p, ctypes.c_int]),
         ("PQclear", None, [ctypes.c_void_p]),
         ("PQerrorMessage", text, [connection]),
+        ("PQgetCancel", ctypes.c_void_p, [connection]),
+        ("PQcancel", ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]),
+        ("PQfreeCancel", None, [ctypes.c_void_p]),
         ("PQsetNoticeReceiver", ctypes.c_void_p, [connection, _NoticeReceiver, ctypes.c_void_p]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+class CancelRequest:
+    """What ends the command that a connection waits for, from any thread.
+
+    psycopg2's own `cancel` holds the interpreter's lock until the server has answered (psycopg2, psyco_conn_cancel),
+    and a server that keeps silent would stop every thread.
+    """
+
+    def __init__(self, connection: psycopg2.extensions.connection) -> None:
+        self._libpq = _load()
+        self._cancel = ctypes.c_void_p(self._libpq.PQgetCancel(ctypes.c_void_p(connection.pgconn_ptr)))
+
+    def send(self) -> bool:
+        """Whether the server has taken it. Waits for the server, without a limit. To be called once."""
+        error = ctypes.create_string_buffer(256)
+        try:
+            return bool(self._libpq.PQcancel(self._cancel, error, len(error)))
+        finally:
+            self._libpq.PQfreeCancel(self._cancel)
 
 
 class CopyBoth:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -12,10 +14,14 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.postgres.catalog import Catalog, Session, Slot
 
+log = logging.getLogger(__name__)
+
 Made = TypeVar("Made")
 
 _BLOCKER_LOOK_SECONDS = 0.5
 """Between two questions for the transaction that is waited for."""
+_UNDO_SECONDS = 1.0
+"""For a server to take a cancel request, and for it to end the command; a stop waits no longer."""
 
 # 0 stands for a prepared transaction (PostgreSQL documentation, pg_blocking_pids).
 _BLOCKERS = """
@@ -31,14 +37,19 @@ def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> 
     on_wait: told which transaction is waited for, whenever that is another one. SourceUnavailable with what was waited
     for when the catalog is interrupted; the slot is then not made.
     """
-    with catalog.session(answer_timeout=None) as maker:
-        return wait_for_slot(catalog, maker, lambda: maker.create_slot(name), name, on_wait)
+    database = catalog.database
+    with catalog.session(answer_timeout=None, outlives_interrupt=True) as maker:
+        begins = wait_for_slot(catalog, maker, lambda: maker.create_slot(name), name, on_wait)
+    return Slot.created(name, database, begins)
 
 
 def wait_for_slot(
     catalog: Catalog, maker: Session, make: Callable[[], Made], name: str, on_wait: Callable[[str], None]
 ) -> Made:
-    """What `make` gives, which creates a slot in the session `maker`; the rest as create_slot."""
+    """What `make` gives, which creates a slot in the session `maker`; the rest as create_slot.
+
+    The session is one that Catalog.interrupt leaves alone.
+    """
     waits_for = ""
     with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
         maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
@@ -49,11 +60,31 @@ def wait_for_slot(
             waits_for = found
             on_wait(found)
     if catalog.interrupted.is_set():
+        _undo(maker, making, name)
         raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
     return making.result()
 
 
 _REMEDY = "end that transaction, or start when it has ended"
+
+
+def _undo(maker: Session, making: Call[Made], name: str) -> None:
+    """Leave no slot: nobody would read it, and it would keep WAL.
+
+    A server looks for a client that is gone once a second, and in a replication command not at all: by then it may have
+    made the slot. The command is cancelled, and a slot that is there all the same is dropped. A server that does not
+    answer is given up.
+    """
+    for call in (Call(maker.cancel_request().send, "cancel slot"), making):
+        if not call.wait(_UNDO_SECONDS, threading.Event()):
+            maker.abort()
+            log.warning('slot "%s" may have been created: the server did not answer the cancel request', name)
+            return
+    with suppress(psycopg2.Error):
+        making.result()
+        dropping = Call(lambda: maker.rows("SELECT pg_drop_replication_slot(%s)", name), "drop slot")
+        if not dropping.wait(_UNDO_SECONDS, threading.Event()):
+            maker.abort()
 
 
 def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg2
 
+from psql_streamer.lsn import Lsn
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.identifiers import quoted_identifier
 from sources.postgres.options import PostgresOptions
@@ -42,22 +43,21 @@ class KeylessTables:
     def create_slot(self, name: str, application_name: str, on_wait: Callable[[str], None]) -> Slot:
         """Lock the tables, make the slot, and hold its snapshot. on_wait: as slot_creation.create_slot."""
         dsn, timeout = self._options.connection_string, self._options.timeout
+        database = self._catalog.database
         try:
             self._lock(dsn, timeout)
             maker = self._maker = Session(connect(dsn, timeout, application_name), None)
             maker.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
             command = f"CREATE_REPLICATION_SLOT {quoted_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
-            [(_, _, self.snapshot, _)] = wait_for_slot(self._catalog, maker, lambda: maker.rows(command), name, on_wait)
-            with self._catalog.session() as session:
-                slot = session.slot(name)
+            made = wait_for_slot(self._catalog, maker, lambda: maker.rows(command), name, on_wait)
+            [(_, begins, self.snapshot, _)] = made
         except psycopg2.Error as error:
             self.close()
             raise from_psycopg2(error, dsn) from None
         except BaseException:
             self.close()
             raise
-        assert slot is not None  # noqa: S101 - it was made just now
-        return slot
+        return Slot.created(name, database, Lsn.parse(begins))
 
     def _lock(self, dsn: str, timeout: float) -> None:
         self._locker = connect_reader(dsn, timeout)
