@@ -16,6 +16,7 @@ from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
+from sinks.kafka.first_requests import first_requests
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.rejections import find_rejected
 from sinks.kafka.request_size import RequestSize
@@ -148,8 +149,10 @@ class Delivery:
             self._single = None
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
-        """Queue all that waits, in as many turns as the client's queue asks for."""
+        """Queue what waits, one request for each partition, in as many turns as the client's queue asks for."""
         at = shipment.places_waiting()
+        if not shipment.singly:
+            at = first_requests(shipment.records, at, self._bytes)
         while len(at):
             before = producer.outstanding
             errors = producer.produce(shipment.records, at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -88,3 +89,18 @@ def test_a_producer_that_gets_no_identity_waits_for_one(brokers: MockBrokers, de
     brokers.answer(INIT_PRODUCER_ID, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
     assert delivery.deliver(numbers("t", 10)) == {}
     assert sorted(number for held in found(brokers, "t").values() for number in held) == list(range(10))
+
+
+def test_the_client_sleeps_while_brokers_take_their_time(brokers: MockBrokers, delivery: Delivery) -> None:
+    delivery.metadata("t", 10)
+    brokers.delay(1, 100)
+    values = pa.array([b"%04d" % number + bytes(50_000) for number in range(60)], pa.binary())
+    everywhere = np.zeros(60, np.int32)
+    delivery.deliver(Shipment(Outgoing(("t",), everywhere, values, values, everywhere)))
+    elapsed, used = time.monotonic(), time.process_time()
+    delivery.deliver(Shipment(Outgoing(("t",), everywhere, values, values, everywhere)))
+    elapsed, used = time.monotonic() - elapsed, time.process_time() - used
+    assert elapsed > 0.5, "these records were to need several requests"
+    assert used < 0.3 * elapsed
+    records = by_partition(consume(brokers.bootstrap, ["t"]))[0]
+    assert [int((record.value or b"")[:4]) for record in records] == [*range(60), *range(60)]

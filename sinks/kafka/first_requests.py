@@ -1,0 +1,52 @@
+"""Which records librdkafka puts into the first request of each partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from psql_streamer.model import Index
+from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.rejections import sizes_of
+
+_BATCH_OVERHEAD_BYTES = 128
+"""The head of a record batch has 61 bytes (Kafka documentation, "Record Batch"); the rest is reserve."""
+_RECORD_OVERHEAD_BYTES = 36
+"""RD_KAFKAP_MESSAGE_V2_MAX_OVERHEAD: what librdkafka reckons with for a record's lengths and deltas."""
+_HEADER_OVERHEAD_BYTES = 10
+"""Two lengths of up to 5 bytes."""
+
+_SMALL_REQUEST_BYTES = 256 << 10
+"""Requests below this size are over sooner than it pays to wait for each."""
+
+
+def first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
+    """Those of these places whose records fit into the first request of their partition, in the same order.
+
+    An idempotent client of librdkafka has one request of 5 records or more under way in a partition
+    (rd_kafka_toppar_producer_serve compares RD_KAFKA_IDEMP_MAX_INFLIGHT, a number of requests, with the number of
+    records in flight). While it waits for the answer and has records for another request, its thread does not sleep.
+    So these records are better handed over when the others are acknowledged.
+
+    Records whose partition the client chooses are all among them. at: topic by topic. request_bytes: batch.size of the
+    client.
+    """
+    if request_bytes < _SMALL_REQUEST_BYTES or len(at) < 2:
+        return at
+    sizes = sizes_of(records, at) + _overhead(records)
+    most = request_bytes - _BATCH_OVERHEAD_BYTES
+    if int(sizes.sum()) <= most:
+        return at
+    undirected = records.partitions[at] < 0
+    places = records.topics[at].astype(np.int64) << 32 | (records.partitions[at].astype(np.int64) & 0xFFFFFFFF)
+    order = np.argsort(places, kind="stable")
+    sizes, places = sizes[order], places[order]
+    ends = np.cumsum(sizes)
+    is_first = np.append(True, places[1:] != places[:-1])
+    heads = np.flatnonzero(is_first)
+    before = np.repeat(ends[heads] - sizes[heads], np.diff(np.append(heads, len(at))))
+    chosen: Index = at[np.sort(order[is_first | (ends - before <= most) | undirected[order]])]
+    return chosen
+
+
+def _overhead(records: Outgoing) -> int:
+    return _RECORD_OVERHEAD_BYTES + sum(_HEADER_OVERHEAD_BYTES + len(name.encode()) for name in records.headers)
