@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -21,6 +20,7 @@ from sources.kafka.beginnings import Beginnings
 from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
 from sources.kafka.errors import source_error
+from sources.kafka.leaving import leave
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Offsets
 from sources.kafka.options import KafkaSourceOptions
@@ -139,16 +139,7 @@ class GroupMember:
             if self._committing.by_sink and isinstance(state.error, SourceUnavailable):
                 state.wait_for_stop()  # what is on its way can be committed for as long as the client is a member
             self._commits.finish(consumer)
-            self._leave(consumer)
-
-    def _leave(self, consumer: Consumer) -> None:
-        """Leave the group. A client without partitions would not, for all that `close` does (librdkafka 2.16): others
-        would wait for it until its session ends. A static member stays, and may be back within that time.
-        """
-        if not self._options.instance_id and not self.state.partitions:
-            with suppress(KafkaException):
-                consumer.unsubscribe()
-        consumer.close()
+            leave(consumer, bool(self._options.instance_id))
 
     def _look_after(self, consumer: Consumer) -> None:
         """Between two polls: commit what is due, and look at what is looked at now and then."""

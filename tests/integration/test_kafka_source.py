@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -106,6 +107,21 @@ def test_a_clean_stop_leaves_the_group_at_once_and_another_member_has_the_partit
         assert time.monotonic() - began < 2.0
         write(kafka, topic, [event(4)])
         assert commits(read_rows(stays, 1)) == [4]
+
+
+@pytest.mark.behaviour("G2")
+def test_a_stop_does_not_wait_for_a_group_that_shares_its_partitions(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(1)])
+    with ExitStack() as members:
+        older = members.enter_context(started(_lively(kafka, topic)))
+        for pause in (0.05, 0.2, 0.4, 0.6, 0.8, 1.0):
+            newer = members.enter_context(started(_lively(kafka, topic)))
+            time.sleep(pause)  # into a rebalance: at another moment of it each time
+            began = time.monotonic()
+            older.stop()
+            assert time.monotonic() - began < 3.0
+            older = newer
+        assert commits(read_rows(older, 1)) == [1]
 
 
 @pytest.mark.behaviour("G2")
