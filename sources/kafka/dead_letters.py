@@ -27,9 +27,10 @@ HEADER_PREFIX = "dead_letter_"
 
 
 class DeadLetters:
-    """topic: where they go. properties: of the client, which is made with the first letter."""
+    """source: its name. topic: where they go. properties: of the client, which is made with the first letter."""
 
-    def __init__(self, topic: str, properties: Mapping[str, Property]) -> None:
+    def __init__(self, source: str, topic: str, properties: Mapping[str, Property]) -> None:
+        self._source = source
         self._topic = topic
         ours = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
         given = {name: value for name, value in properties.items() if name not in _OF_CONSUMERS}
@@ -88,7 +89,7 @@ class DeadLetters:
         before, self._why = self._why, why if left else ""
         self.problem = f'{left} dead letters wait for topic "{self._topic}": {why or "no answer yet"}' if left else ""
         if self._why != before and self._why:
-            log.warning("%s", self.problem)
+            log.warning("source.%s: %s", self._source, self.problem)
 
     def close(self) -> None:
         """Give up what is not confirmed."""

@@ -218,7 +218,7 @@ class KafkaSourceOptions(SourceOptions):
             with suppress(KafkaException, RuntimeError):
                 consumer.close()
         if self.dead_letter_topic:
-            letters = DeadLetters(self.dead_letter_topic, properties)
+            letters = DeadLetters("", self.dead_letter_topic, properties)
             try:
                 letters.open()
             except SourceRefused as error:

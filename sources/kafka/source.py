@@ -85,7 +85,7 @@ class KafkaSource(Source):
         self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
-        self._letters = DeadLetters(options.dead_letter_topic, options.client_properties())
+        self._letters = DeadLetters(name, options.dead_letter_topic, options.client_properties())
         self._before = LookBack(options)
         self._framed = make_framed_records(name, options)
         self._refused: Sequence[Refused] = ()

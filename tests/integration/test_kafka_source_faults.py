@@ -95,7 +95,8 @@ def test_dead_letters_wait_for_a_topic_that_does_not_exist_and_status_and_log_sa
             for _ in range(10):  # written anew, which has no answer yet
                 assert source.read(0.1) is None
                 assert said in source.status().reason
-            assert len([line for line in caplog.messages if "dead letters" in line]) == 1
+            [line] = [line for line in caplog.messages if "dead letters" in line]
+            assert line == f"source.{source.name}: {said}: create it"
             create_topic(broker.bootstrap, dead)
             assert commits(read_rows(source, 2)) == [1, 2]
             assert source.stats()["dead_lettered"] == 1
