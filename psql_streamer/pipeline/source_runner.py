@@ -179,6 +179,8 @@ class SourceRunner:
         if problem := self._lifecycle.start_problem(self.name) or self._retries.problem:
             return Status(False, problem)
         status = self.part.status()
+        if status.ok and not self._is_started():
+            return Status(False, "has not started yet")  # nor does it take snapshots yet
         if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER_SECONDS:
             age = time.monotonic() - began
             return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")

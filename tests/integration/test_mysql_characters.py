@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from psql_streamer.binlog.charsets import BY_COLLATION, CharacterSet
 from tests.mariadb import Schema
 from tests.mysql_source import read_all, seen, streaming
@@ -44,6 +46,7 @@ def store_codes(schema: Schema, one: CharacterSet) -> None:
         cursor.execute(f"DELETE FROM {one.name} WHERE text IS NULL OR code != CAST(text AS BINARY)")
 
 
+@pytest.mark.soak
 def test_every_code_of_a_character_set_comes_as_the_server_shows_it(every_schema: Schema) -> None:
     for one in legacy_sets(every_schema):
         store_codes(every_schema, one)

@@ -81,7 +81,7 @@ def _check_fold(schema: Schema, seed: int, rare: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.behaviour("N6")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in range(1, 4))])
 def test_what_is_folded_equals_the_tables_whatever_writers_do_and_wherever_the_source_is_killed(
     every_schema: Schema, seed: int
 ) -> None:

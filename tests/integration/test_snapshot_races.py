@@ -158,7 +158,7 @@ def snapshotting(database: Database, **more: object) -> PostgresSource:
 
 
 @pytest.mark.behaviour("N6")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in range(1, 6))])
 def test_what_is_folded_equals_the_tables_whatever_writers_do_and_wherever_the_source_is_killed(
     database: Database, seed: int
 ) -> None:

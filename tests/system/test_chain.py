@@ -21,6 +21,7 @@ from tests.write_load import SCHEMA, TABLES, WriteLoad
 _KILLS = 20
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("G5")
 @pytest.mark.slow
 def test_a_chain_of_two_services_that_are_killed_under_load_loses_nothing(

@@ -132,7 +132,7 @@ def test_a_terminated_walsender_is_replaced_and_a_hangup_is_ignored(
 
 
 @pytest.mark.behaviour("R6")
-@pytest.mark.parametrize("kill", [False, True], ids=["in order", "killed"])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.soak), True], ids=["in order", "killed"])
 def test_a_broker_that_comes_back_gets_everything(
     loaded: Database, broker: EmbeddedKafka, topic_prefix: str, tmp_path: Path, kill: bool
 ) -> None:
@@ -175,6 +175,7 @@ def test_sigterm_while_the_broker_is_away_ends_in_time_and_the_rest_comes_after_
     _assert_all_arrived(broker.bootstrap, topic_prefix, loaded, load.committed)
 
 
+@pytest.mark.soak
 def test_a_sink_that_stalls_for_longer_than_wal_sender_timeout_costs_no_reconnect(
     own_postgres: EmbeddedPostgres,
     database_of_its_own: Database,

@@ -20,7 +20,7 @@ from tests.service import Service
 
 
 @pytest.mark.behaviour("N35", "N38")
-@pytest.mark.parametrize("event_format", ["flat", "debezium"])
+@pytest.mark.parametrize("event_format", [pytest.param("flat", marks=pytest.mark.soak), "debezium"])
 def test_after_an_accepted_gap_and_reconcile_the_topic_has_the_tables_rows(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, event_format: str
 ) -> None:

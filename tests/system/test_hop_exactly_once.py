@@ -115,7 +115,7 @@ def test_a_transaction_commits_the_offset_behind_what_is_seen_of_nobody(
 
 @pytest.mark.behaviour("G6")
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills", "member"), [(5, "one"), pytest.param(40, "one", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("kills", "member"), [(3, "one"), pytest.param(40, "one", marks=pytest.mark.soak)])
 def test_a_service_that_is_killed_again_and_again_copies_each_event_once(
     kafka: str, topic_prefix: str, tmp_path: Path, kills: int, member: str
 ) -> None:
@@ -159,7 +159,8 @@ def test_a_service_that_is_killed_again_and_again_copies_each_event_once_to_anot
 
 @pytest.mark.behaviour("G6")
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("rounds", [8])
 def test_instances_of_a_group_that_come_and_go_copy_each_event_once(
     kafka: str, topic_prefix: str, tmp_path: Path, rounds: int
 ) -> None:

@@ -175,7 +175,7 @@ def test_a_broker_of_two_that_is_away_is_told_and_costs_nothing(
 
 
 @pytest.mark.behaviour("R2")
-@pytest.mark.parametrize("moment", range(3))
+@pytest.mark.parametrize("moment", [0, *(pytest.param(later, marks=pytest.mark.soak) for later in (1, 2))])
 def test_a_service_that_is_killed_goes_on_where_it_was(scene: Scene, moment: int) -> None:
     time.sleep(0.1 * moment)
     scene.service.kill()

@@ -56,7 +56,7 @@ def _records(bootstrap: str, prefix: str, database: Database) -> list[Record]:
 @pytest.mark.behaviour("N29")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kills", "rows"), [(4, 3_000), pytest.param(50, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
+    ("kills", "rows"), [(2, 3_000), pytest.param(50, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
 )
 def test_a_service_killed_while_it_reads_existing_rows_goes_on_where_it_was(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int, rows: int
@@ -83,6 +83,7 @@ def test_a_service_killed_while_it_reads_existing_rows_goes_on_where_it_was(
     assert reads(records) <= len(TABLES) * rows + load.inserted + kills * _IN_FLIGHT, "a table was begun anew"
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("N30")
 @pytest.mark.slow
 def test_a_server_that_crashes_while_its_rows_are_read(
@@ -112,6 +113,7 @@ def broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("N31")
 @pytest.mark.slow
 def test_a_broker_that_is_away_while_rows_are_read(

@@ -126,6 +126,7 @@ def test_a_wait_for_a_snapshot_that_fails_exits_1_and_a_gap_is_accepted_while_th
         service.start()
         code, out, err = run(service, "start", "--table", "public.b", "--table", "public.broken", "--wait")
         assert code == 1
+        assert out, err
         name = out.split()[0]
         assert out.splitlines()[-1].startswith(f"{name} failed: 1 of 2 tables, 300 rows")
         assert err == "psql-streamer: public.broken: permission denied: GRANT SELECT ON broken TO streamer\n"

@@ -125,6 +125,7 @@ def assert_topics_are_the_tables_by_rule(database: Database, kafka: str, prefix:
     assert_order_per_key(records)
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_under_load_costs_nothing_and_without_any_the_service_waits_aloud(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, cluster: SparkCluster, modules: Path
 ) -> None:

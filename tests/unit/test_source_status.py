@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypa
     metrics, store = Metrics(), StuckStore(tmp_path / "positions.lmdb")
     store.open()
     runner = SourceRunner(Scripted(SMALL), [], store, metrics, Lifecycle(metrics, start_timeout=1.0), lambda: None)
+    monkeypatch.setattr(runner, "_is_started", lambda: True)
     runner._begin({})
     runner._read()
     keeping = threading.Thread(target=runner.checkpoint)
@@ -79,4 +81,19 @@ def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypa
     store.answers.set()
     keeping.join()
     assert runner.status() == Status(True, "scripted")
+    store.close()
+
+
+def test_a_source_is_not_well_before_it_is_read_from(tmp_path: Path) -> None:
+    metrics, store = Metrics(), Store(tmp_path / "positions.lmdb", 1 << 20)
+    store.open()
+    lifecycle = Lifecycle(metrics, start_timeout=1.0)
+    runner = SourceRunner(Scripted(SMALL), [], store, metrics, lifecycle, lambda: None)
+    runner.snapshots.load()
+    assert Scripted(SMALL).status() == Status(True, "scripted")
+    assert (runner.status(), runner.snapshots.complete) == (Status(False, "has not started yet"), False)
+    runner.start()
+    assert (runner.status(), runner.snapshots.complete) == (Status(True, "scripted"), True)
+    lifecycle.stopping.set()
+    runner.join(time.monotonic() + 10)
     store.close()
