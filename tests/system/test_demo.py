@@ -43,6 +43,7 @@ def test_the_demo_of_every_source_delivers_every_committed_row(kafka: str, sourc
     assert EQUAL in done.stdout
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_the_demo_with_its_summary(kafka: str) -> None:
     with subprocess.Popen(
         demo("600"),

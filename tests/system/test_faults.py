@@ -80,7 +80,7 @@ def _walsender(database: Database) -> int:
 
 
 @pytest.mark.behaviour("R6")
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.soak), "immediate"])
 def test_a_restart_of_postgresql_while_streaming_loses_nothing(
     own_postgres: EmbeddedPostgres,
     database_of_its_own: Database,

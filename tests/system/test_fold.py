@@ -84,7 +84,8 @@ def test_the_folded_topics_equal_the_tables_after_a_clean_restart_in_the_middle(
 
 
 @pytest.mark.parametrize(
-    ("handlers", "form", "fold"), [("passthrough", "envelope", fold_envelopes), ("spark", "event", fold_events)]
+    ("handlers", "form", "fold"),
+    [("passthrough", "envelope", fold_envelopes), pytest.param("spark", "event", fold_events, marks=pytest.mark.soak)],
 )
 def test_other_formats_and_handlers_fold_to_the_same_tables(
     database: Database,

@@ -164,6 +164,7 @@ def main(arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_rule_of_the_users_runs_in_spark_in_a_folder_full_of_such_names(theirs: Path, tmp_path: Path) -> None:
     """Its Python code runs in processes that the JVM starts."""
     for name in RUN_BY_PYTHON_ITSELF:

@@ -140,7 +140,13 @@ PASSING = {
 
 
 @pytest.mark.behaviour("R6")
-@pytest.mark.parametrize("fault", PASSING)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(one, marks=[pytest.mark.soak] if one in ("network broken", "broker frozen") else [])
+        for one in PASSING
+    ],
+)
 def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, fault: str) -> None:
     bring, word = PASSING[fault]
     with bring(scene):
