@@ -15,6 +15,9 @@ _RECORD_OVERHEAD_BYTES = 36
 _HEADER_OVERHEAD_BYTES = 10
 """Two lengths of up to 5 bytes."""
 
+_COUNTED_PLACES = 1 << 20
+"""Up to this many partitions of all topics it is quicker to add up what each gets than to sort."""
+
 _SMALL_REQUEST_BYTES = 256 << 10
 """Requests below this size are over sooner than it pays to wait for each."""
 
@@ -36,15 +39,17 @@ def first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
     most = request_bytes - _BATCH_OVERHEAD_BYTES
     if int(sizes.sum()) <= most:
         return at
-    undirected = records.partitions[at] < 0
-    places = records.topics[at].astype(np.int64) << 32 | (records.partitions[at].astype(np.int64) & 0xFFFFFFFF)
+    partitions = records.partitions[at].astype(np.int64)
+    places = records.topics[at].astype(np.int64) * (int(partitions.max()) + 2) + partitions + 1
+    if places.max() < _COUNTED_PLACES and np.bincount(places, sizes).max() <= most:
+        return at
     order = np.argsort(places, kind="stable")
     sizes, places = sizes[order], places[order]
     ends = np.cumsum(sizes)
     is_first = np.append(True, places[1:] != places[:-1])
     heads = np.flatnonzero(is_first)
     before = np.repeat(ends[heads] - sizes[heads], np.diff(np.append(heads, len(at))))
-    chosen: Index = at[np.sort(order[is_first | (ends - before <= most) | undirected[order]])]
+    chosen: Index = at[np.sort(order[is_first | (ends - before <= most) | (partitions[order] < 0)])]
     return chosen
 
 
