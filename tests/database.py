@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,5 +76,6 @@ def _drop(server: connection, name: str) -> None:
             if pid is not None:
                 # Returns when the walsender is gone (PostgreSQL 14), so that the slot can be dropped.
                 cursor.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
-            cursor.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            with suppress(psycopg2.errors.UndefinedObject):  # a temporary one, which has ended with its session
+                cursor.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
