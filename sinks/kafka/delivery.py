@@ -17,7 +17,7 @@ from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
 from sinks.kafka.errors import REFUSED, REJECTED, sink_error
 from sinks.kafka.first_requests import first_requests
-from sinks.kafka.librdkafka import resolve_properties
+from sinks.kafka.librdkafka import is_idempotent
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.rejections import find_rejected
 from sinks.kafka.request_size import RequestSize
@@ -32,8 +32,6 @@ _METADATA_SECONDS = 1.0
 
 _STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
-
-_IDEMPOTENCE = "enable.idempotence"
 
 ONE_A_REQUEST = {
     "batch.num.messages": "1",
@@ -64,7 +62,7 @@ class Delivery:
         self._complaints = _Complaints(log)
         self._standstills = 0
         self._size = RequestSize(properties, log)
-        self._is_idempotent = resolve_properties(properties, [_IDEMPOTENCE])[_IDEMPOTENCE] == "true"
+        self._is_idempotent = is_idempotent(properties)
         self._producer = self._make_producer({})
         self._single: Clients | None = None
 

@@ -114,6 +114,8 @@ class TopicPartition(ctypes.Structure):
     )
 
 
+_IDEMPOTENCE = "enable.idempotence"
+
 _TEXT, _INT, _SIZE = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 
 _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
@@ -207,6 +209,11 @@ def resolve_properties(properties: Mapping[str, str], names: Iterable[str]) -> d
         return {name: _value(conf, name) for name in names}
     finally:
         rdkafka.conf_destroy(conf)
+
+
+def is_idempotent(properties: Mapping[str, str]) -> bool:
+    """Whether brokers know a request that is sent again by its number. Raises as resolve_properties."""
+    return resolve_properties(properties, [_IDEMPOTENCE])[_IDEMPOTENCE] == "true"
 
 
 def _value(conf: Handle, name: str) -> str:

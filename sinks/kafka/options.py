@@ -18,7 +18,7 @@ from psql_streamer.events.routing import check_topic
 from psql_streamer.events.timestamps import Timestamps
 from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
 from psql_streamer.redaction import is_secret
-from sinks.kafka.librdkafka import resolve_properties
+from sinks.kafka.librdkafka import is_idempotent, resolve_properties
 from sinks.kafka.producer import Producer
 from sinks.kafka.properties import objections
 
@@ -106,7 +106,7 @@ class KafkaSinkOptions(EventOptions):
     def idempotent(self) -> bool:
         """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
         name = "enable.idempotence"
-        return resolve_properties({name: _text(self.kafka.get(name, self.required_acks == -1))}, [name])[name] == "true"
+        return is_idempotent({name: _text(self.kafka.get(name, self.required_acks == -1))})
 
     def properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""

@@ -90,9 +90,9 @@ class Producer:
     ) -> None:
         self._on_error = on_error
         self._log = log
-        idempotent = librdkafka.resolve_properties(properties, ["enable.idempotence"])["enable.idempotence"]
-        self._reports_all = idempotent != "true"
-        conf = librdkafka.configuration({**properties, "delivery.report.only.error": idempotent, "log.queue": "true"})
+        self._reports_all = not librdkafka.is_idempotent(properties)
+        only_errors = str(not self._reports_all).lower()
+        conf = librdkafka.configuration({**properties, "delivery.report.only.error": only_errors, "log.queue": "true"})
         rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
         self._client = librdkafka.client(conf)
         self._queue = rdkafka.queue_get_main(self._client)

@@ -38,7 +38,7 @@ def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[st
         "snapshot of all tables follows",
         *(source, slot.name, why),
     )
-    session.rows("SELECT pg_drop_replication_slot(%s)", slot.name)
+    session.drop_slot(slot.name)
     return True
 
 

@@ -327,6 +327,10 @@ class Session:
         """
         return Lsn.parse(self.value("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name))
 
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot that nobody reads from."""
+        self.rows("SELECT pg_drop_replication_slot(%s)", name)
+
     def wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
         standby = self.value("SELECT pg_is_in_recovery()")

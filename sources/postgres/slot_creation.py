@@ -50,10 +50,14 @@ def wait_for_slot(
 
     The session is one that Catalog.interrupt leaves alone.
     """
+
+    def make_noticed() -> Made:
+        with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
+            maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
+        return make()
+
     waits_for = ""
-    with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
-        maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
-    making = Call(make, "create slot")
+    making = Call(make_noticed, "create slot")
     while not making.wait(_BLOCKER_LOOK_SECONDS, catalog.interrupted) and not catalog.interrupted.is_set():
         found = _describe_blocker(catalog, maker, name)
         if found and found != waits_for:
@@ -82,7 +86,7 @@ def _undo(maker: Session, making: Call[Made], name: str) -> None:
             return
     with suppress(psycopg2.Error):
         making.result()
-        dropping = Call(lambda: maker.rows("SELECT pg_drop_replication_slot(%s)", name), "drop slot")
+        dropping = Call(lambda: maker.drop_slot(name), "drop slot")
         if not dropping.wait(_UNDO_SECONDS, threading.Event()):
             maker.abort()
 

@@ -429,7 +429,7 @@ class PostgresSource(Source):
             "read from their beginning",
             *(self.name, slot.name),
         )
-        session.rows("SELECT pg_drop_replication_slot(%s)", slot.name)
+        session.drop_slot(slot.name)
 
     def _wait_for_slot(self, reason: str) -> None:
         self._status = Status(False, reason)

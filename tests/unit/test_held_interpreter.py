@@ -7,6 +7,7 @@ import sys
 
 _HELD = "ctypes.PyDLL(None).sleep(60)"
 _BUSY = "time.sleep(2)"
+"""Four times as long as nothing may run, but others could."""
 
 
 def _run(what: str) -> subprocess.CompletedProcess[str]:
@@ -17,7 +18,7 @@ def the_call_that_holds():
     {what}
 with ending_if_held(0.5):
     the_call_that_holds()
-time.sleep(1)
+time.sleep(1)  # twice as long as nothing may run: a watchdog that is still there would end it
 """
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
 
