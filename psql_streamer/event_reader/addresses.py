@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import methodcaller
 
 import pyarrow as pa
 
 from psql_streamer.event_reader.headers import HeaderReader
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.model import ADDRESS
-
-_headers_of = methodcaller("headers")
 
 
 class AddressesByRow:
@@ -33,7 +30,7 @@ class AddressesByRow:
 
     def add_headers(self, first_row: int, messages: Sequence[Message]) -> None:
         """Rows follow each other as their records do."""
-        if not any(map(_headers_of, messages)):
+        if not any(message.headers() for message in messages):
             return  # of most topics
         for row, message in enumerate(messages, first_row):
             if held := self._reader.read(message):

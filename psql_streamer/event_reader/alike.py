@@ -183,31 +183,28 @@ def _look(record: bytes) -> _Pattern | None:
 class _Places(NamedTuple):
     """Where values lie: an element a record, with one for each value. quotes: how many quotation marks there are.
 
-    pieces: of each record, what is in front of a value, the value, and so on to what is behind the last one.
+    pieces: of each record, what is in front of a value, the value, and so on to what is behind the last one. numbers:
+    of the pieces, a row for each record.
     """
 
     data: NDArray[np.uint8]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
     pieces: pa.Array
+    numbers: Index
     quotes: int
 
     def of(self, numbers: Sequence[int]) -> pa.Array:
         """Some of the values, record by record. numbers: which of a record's."""
-        return self._taken(self._numbered[:, 1::2][:, numbers])
+        return self._taken(self.numbers[:, 1::2][:, numbers])
 
     def where(self, chosen: NDArray[np.bool_]) -> pa.Array:
         """The chosen values, record by record. chosen: for each whether it is."""
-        return self._taken(self._numbered[:, 1::2][chosen])
+        return self._taken(self.numbers[:, 1::2][chosen])
 
     def gaps(self) -> pa.Array:
         """All but the values."""
-        return self._taken(self._numbered[:, ::2])
-
-    @property
-    def _numbered(self) -> Index:
-        """The numbers of the pieces, a row for each record."""
-        return np.arange(len(self.pieces)).reshape(len(self.begins), -1)
+        return self._taken(self.numbers[:, ::2])
 
     def _taken(self, numbers: Index) -> pa.Array:
         return self.pieces.take(pa.array(numbers.ravel()))
@@ -263,7 +260,8 @@ def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     edges[:, 0], edges[:, 1::2], edges[:, 2::2] = bounds[:-1], begins, ends
     edge = np.append(edges.ravel(), np.int32(len(text)))
     pieces = pa.Array.from_buffers(pa.binary(), len(edge) - 1, [None, pa.py_buffer(edge), pa.py_buffer(text)])
-    places = _Places(data, begins, ends, pieces, int(np.count_nonzero(quotes)))
+    numbers = np.arange(len(pieces)).reshape(count, -1)
+    places = _Places(data, begins, ends, pieces, numbers, int(np.count_nonzero(quotes)))
     around = np.frombuffer(pattern.text, np.uint8)
     same = (held_bytes(places.gaps()).reshape(count, len(around)) == around).all()
     return places if same else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import methodcaller
 from typing import cast
 
 import numpy as np
@@ -329,17 +328,14 @@ def _of_table(truncate: Truncate, table: Table) -> Truncate:
     return replace(truncate, relation=table.relation)
 
 
-_timestamp_of = methodcaller("timestamp")
-
 _TIME_UNKNOWN = 0
 """The kind of time of a record without one: confluent_kafka's TIMESTAMP_NOT_AVAILABLE."""
 
 
 def _timestamps_of(messages: Sequence[Message]) -> Sequence[int]:
-    kinds_of_time, milliseconds = zip(*map(_timestamp_of, messages), strict=True)
-    if _TIME_UNKNOWN not in kinds_of_time:
-        return milliseconds
-    return [time if kind else NO_RECORD_TIME for kind, time in zip(kinds_of_time, milliseconds, strict=True)]
+    # No list of the pairs: Python looks for garbage whenever some hundred more objects are kept.
+    times = (message.timestamp() for message in messages)
+    return [NO_RECORD_TIME if kind == _TIME_UNKNOWN else time for kind, time in times]
 
 
 def _commit(parsed: Parsed, message: Message) -> int:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from operator import methodcaller
 
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.offsets import Partition
 
 _RECORD_BYTES = 250
 """Bytes of a record's object beside its value, key and headers."""
-
-
-_topic, _partition, _offset, _key, _headers = map(methodcaller, ("topic", "partition", "offset", "key", "headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +25,9 @@ class Taken:
     def of(cls, messages: list[Message]) -> Taken:
         """These records."""
         # The last record of a partition is the one that stays in the dictionary.
-        last = dict(
-            zip(zip(map(_topic, messages), map(_partition, messages), strict=True), map(_offset, messages), strict=True)
-        )
-        size = sum(map(len, messages)) + sum(map(len, filter(None, map(_key, messages))))
-        with_headers = filter(None, map(_headers, messages))
+        last = {(message.topic(), message.partition()): message.offset() for message in messages}
+        size = sum(map(len, messages)) + sum([len(key) for message in messages if (key := message.key())])
+        with_headers = [headers for message in messages if (headers := message.headers())]
         size += sum(len(name) + len(value or b"") for headers in with_headers for name, value in headers)
         offsets = {Partition(*place): offset + 1 for place, offset in last.items()}
         return cls(messages, size + _RECORD_BYTES * len(messages), offsets)

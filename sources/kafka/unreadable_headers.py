@@ -6,9 +6,11 @@ NULL in place of the name (Message_headers and c_headers_to_py in its confluent_
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
-from operator import methodcaller
+from typing import cast
+
+import confluent_kafka
 
 from psql_streamer.event_reader.parsed import Message
 from sources.kafka.wrapped import Wrapped
@@ -21,7 +23,7 @@ class Headerless(Wrapped):
         return None
 
 
-_read_headers = methodcaller("headers")
+_read_headers = cast("Callable[[Message], object]", confluent_kafka.Message.headers)
 """Not `message.headers()`: where Python has specialised that call, it does not look whether the function failed."""
 
 
