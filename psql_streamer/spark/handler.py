@@ -177,7 +177,7 @@ class SparkHandler(Handler):
             return batch
         began = time.monotonic()
         try:
-            done = self._run_rules(batch, ruled)
+            done = self._run_rules_or_give_up(batch, ruled)
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
@@ -259,6 +259,13 @@ class SparkHandler(Handler):
             log.info("shipped to the executors: %s", self._session.shipped)
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
+
+    def _run_rules_or_give_up(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
+        try:
+            return self._run_rules(batch, ruled)
+        except HandlerUnavailable:
+            self._give_up()  # a job that was cancelled does not say why
+            raise
 
     def _run_rules(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         trouble = self._trouble_of(batch)

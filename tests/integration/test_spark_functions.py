@@ -13,6 +13,7 @@ import pytest
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
+from tests.kafka_sinks import wait_until
 from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, lacking, names, only, shop, values
 
 
@@ -61,6 +62,19 @@ def test_tables_that_wait_for_their_turn_are_not_begun_when_the_service_stops(sp
     while _CALLED.acquire(blocking=False):
         begun += 1
     assert begun <= handler._pool._most
+
+
+def test_a_job_that_is_cancelled_when_the_service_stops_says_that_it_was_interrupted(spark: Any) -> None:
+    wait = "java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', 3000000000L + id)"
+    handler = spark({}, orders={"sql": f"SELECT *, {wait} AS waited FROM changes"})
+    tracker = handler._session.start().sparkContext.statusTracker()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(handler.handle, batch(shop()))
+        wait_until(lambda: bool(tracker.getActiveJobsIds()) or running.done())
+        handler.interrupt()
+        with pytest.raises(HandlerUnavailable, match="interrupted"):
+            running.result()
+    assert "interrupted" in handler.status().reason
 
 
 def test_a_function_rule_works(spark: Any) -> None:
