@@ -11,7 +11,8 @@ from collections.abc import Callable
 from psql_streamer.bounded import Call
 from psql_streamer.errors import StreamerError
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.pipeline.retries import Retries, Tried
+from psql_streamer.pipeline.retries import Retries
+from psql_streamer.retry_limits import Tried
 
 log = logging.getLogger("psql_streamer.pipeline")
 

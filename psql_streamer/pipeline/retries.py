@@ -6,42 +6,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
 
 from psql_streamer.errors import Outcome, StreamerError, outcome
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.pipeline.backoff import Backoff
+from psql_streamer.retry_limits import LIMITS, Backoff, Tried
 
 log = logging.getLogger("psql_streamer.pipeline")
-
-
-class Tried(Enum):
-    """What is tried. The first failure of a stream is the loss of what worked, and no attempt."""
-
-    START = "a part's start"
-    STREAM = "a source's stream"
-    BATCH = "a batch in a sink or handler"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """longest_pause: seconds between two attempts, at most; a first pause that is longer stays as it is."""
-
-    longest_pause: float
-    reason: str
-
-
-LIMITS: Mapping[Tried, Limit] = {
-    Tried.START: Limit(5.0, "somebody waits for it, and startTimeout ends it: a longer pause would be the last"),
-    Tried.STREAM: Limit(30.0, "a connection costs the server a process, and WAL waits there without loss"),
-    Tried.BATCH: Limit(10.0, "events wait in a full pipeline, and an attempt costs brokers little"),
-}
-"""The only place that says how long a pause may be. The first pause is an option of the source."""
-
-FIRST_START_PAUSE_SECONDS = 1.0
-"""Before the second attempt to start a sink or a handler, which have no option for it."""
 
 
 class Retries:

@@ -19,9 +19,10 @@ from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, Retries, Tried
+from psql_streamer.pipeline.retries import Retries
 from psql_streamer.pipeline.transactions import Described, gather
 from psql_streamer.pipeline.waiting import take_waiting
+from psql_streamer.retry_limits import FIRST_START_PAUSE_SECONDS, Tried
 
 _STARTING = Status(False, "starting")
 

@@ -22,11 +22,12 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
-from psql_streamer.pipeline.retries import Retries, Tried
+from psql_streamer.pipeline.retries import Retries
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
 from psql_streamer.pipeline.source_notes import SourceNotes
 from psql_streamer.pipeline.transactions import Described
+from psql_streamer.retry_limits import Tried
 from psql_streamer.snapshot_figures import summarize
 
 _STALLED_AFTER_SECONDS = 60.0

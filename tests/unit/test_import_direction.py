@@ -58,6 +58,7 @@ TIERS = [
         "psql_streamer.launcher",
         "psql_streamer.metrics",
         "psql_streamer.registry",
+        "psql_streamer.retry_limits",
         "psql_streamer.circles",
         "psql_streamer.review",
     },

@@ -13,8 +13,8 @@ import pytest
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.pipeline.backoff import Backoff
-from psql_streamer.pipeline.retries import FIRST_START_PAUSE_SECONDS, LIMITS, Retries, Tried
+from psql_streamer.pipeline.retries import Retries
+from psql_streamer.retry_limits import FIRST_LOOKUP_PAUSE_SECONDS, FIRST_START_PAUSE_SECONDS, LIMITS, Backoff, Tried
 from tests.source_at_work import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -171,6 +171,7 @@ def test_the_documents_say_the_limits() -> None:
     for tried, limit in LIMITS.items():
         assert re.search(rf"^\| {re.escape(tried.value)} \|.*\| {limit.longest_pause:g} s, .*\|$", page, re.MULTILINE)
     assert f"for a source, {FIRST_START_PAUSE_SECONDS:g} s for a sink or handler |" in page
+    assert f"| {Tried.LOOKUP.value} | {FIRST_LOOKUP_PAUSE_SECONDS:g} s |" in page
     settings = (ROOT / "psql-streamer.toml").read_text()
     stream, start, batch = (f"{LIMITS[of].longest_pause:g} s" for of in (Tried.STREAM, Tried.START, Tried.BATCH))
     assert f"up to {stream} (up to {start} while the service starts), with jitter.\n#startRetryInterval" in settings

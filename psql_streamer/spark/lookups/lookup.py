@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Stats
+from psql_streamer.retry_limits import FIRST_LOOKUP_PAUSE_SECONDS, LIMITS, Backoff, Tried
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.lookups.version import Version
 
 log = logging.getLogger("psql_streamer.spark")
-
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 60.0
 
 LOOK_AT_FILES_SECONDS = 5.0
 """Between two looks at whether files have changed."""
@@ -33,7 +32,7 @@ class Lookup:
         self._next: Version | None = None
         self._lock = threading.Lock()
         self._problem = ""
-        self._failures = 0  # since the last success
+        self._backoff = _new_backoff()  # its attempts are the failures since the last success
         self._failed = 0
         self._loads = 0
         self._due_at = 0.0
@@ -57,9 +56,9 @@ class Lookup:
             self._note_failure(error)
             return
         with self._lock:
-            if self._failures:
-                log.info("lookup %s: read again after %d failures", self.name, self._failures)
-            self._problem, self._failures, self._fresh_at = "", 0, began
+            if self._backoff.attempts:
+                log.info("lookup %s: read again after %d failures", self.name, self._backoff.attempts)
+            self._problem, self._backoff, self._fresh_at = "", _new_backoff(), began
             self._due_at = time.monotonic() + self._interval
 
     def forget(self) -> None:
@@ -142,7 +141,8 @@ class Lookup:
 
     @property
     def _because(self) -> str:
-        return f" (read {self._failures} times in vain: {self._problem})" if self._failures else ""
+        failures = self._backoff.attempts
+        return f" (read {failures} times in vain: {self._problem})" if failures else ""
 
     @property
     def _interval(self) -> float:
@@ -159,9 +159,12 @@ class Lookup:
     def _note_failure(self, error: HandlerError) -> None:
         with self._lock:
             self._problem = str(error)
-            self._failures += 1
             self._failed += 1
-            pause = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 16))
+            pause = self._backoff.next()
             self._due_at = time.monotonic() + pause
         kept = "the version that is there is kept" if self._newest is not None else "rules that use it wait"
         log.warning("lookup %s cannot be read: %s; %s; tried again in %.0f s", self.name, error, kept, pause)
+
+
+def _new_backoff() -> Backoff:
+    return Backoff(FIRST_LOOKUP_PAUSE_SECONDS, LIMITS[Tried.LOOKUP].longest_pause)
