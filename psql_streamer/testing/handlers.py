@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Status
@@ -110,6 +111,42 @@ class HandlerContract(PartContract[Handler]):
     def test_a_check_gives_findings(self) -> None:
         findings = list(self.make_handler().check())
         assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+
+    def test_a_review_gives_findings_and_leaves_what_it_does_as_it_was(self) -> None:
+        with self._started() as handler:
+            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+        with self._started() as handler:
+            findings = list(handler.review({}))
+            assert all(isinstance(finding, Finding) for finding in findings), "review gives a Finding for each problem"
+            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
+
+    def test_it_is_told_first_whom_it_works_for_and_what_it_may_read(self) -> None:
+        with self._started() as handler:
+            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+        handler = self.make_handler()
+        handler.serve("contract", [batch.source.name for batch in self.make_batches()])
+        handler.attach({}, None)
+        try:
+            call_in_a_thread(handler.start)
+            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
+        finally:
+            call_in_a_thread(handler.stop)
+
+    def test_what_it_is_told_of_positions_does_not_wait(self) -> None:
+        with self._started() as handler:
+            for batch in self.make_batches():
+                source, position = batch.source.name, batch.position
+                end_soon(partial(handler.begin_stream, source, None), "begin_stream without a position")
+                end_soon(partial(handler.begin_stream, source, position), "begin_stream")
+                handler.handle(batch)
+                end_soon(partial(handler.note_durable, source, position), "note_durable")
+
+    def test_it_takes_some_rows_of_some_batches(self) -> None:
+        with self._started() as handler:
+            for batch in self.make_batches():
+                assert handler.batches_at_once >= 1, "batches_at_once: one at least"
+                assert handler.most_rows is None or handler.most_rows >= 1, "most_rows: one at least"
+                handler.handle(batch)
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
         """A batch that comes out behind it is what it was without it."""

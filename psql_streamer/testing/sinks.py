@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
-from psql_streamer.interfaces import ConsumedOffsets, Finding, KeysRequest, Sink, Status, Transaction
+from psql_streamer.interfaces import ConsumedOffsets, Finding, KeysRequest, Sink, Status, TopicsRead, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
 from psql_streamer.testing.parts import PartContract
@@ -160,6 +160,24 @@ class SinkContract(PartContract[Sink]):
             json.dumps(dict(started.stats()), default=str)
             check_stats("sink", started.stats())
             assert started.status().reason
+
+    def test_a_review_gives_findings_without_a_start(self) -> None:
+        before = self.written()
+        findings = list(self.make_sink().review({}))
+        assert all(isinstance(finding, Finding) for finding in findings), "review gives a Finding for each problem"
+        assert self.written() == before
+
+    def test_topics_that_it_does_not_write_are_no_circle(self) -> None:
+        """Whether it writes topics or not; also without a start."""
+        read = TopicsRead("no cluster of its brokers", ["no_topic", "^no_topic.*"], {})
+        assert self.make_sink().find_circle(read) == "", "find_circle: none of the topics is its own"
+
+    def test_debug_messages_are_switched_at_any_time(self) -> None:
+        end_soon(partial(self.make_sink().set_debug, True), "set_debug before a start")
+        with self._started() as sink:
+            for on in (True, False):
+                end_soon(partial(sink.set_debug, on), "set_debug")
+            _write(sink, batch_of(ROWS, "id"))
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
         """What is written behind it is there, or the write has raised SinkUnavailable."""

@@ -17,8 +17,8 @@ from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcom
 from psql_streamer.interfaces import Finding, Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.testing.batches import Identity, check_batch, counts_of_transactions, identities
+from psql_streamer.testing.beside_streams import BesideStreamContract
 from psql_streamer.testing.contents import new_rows, row_contents
-from psql_streamer.testing.parts import PartContract
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30.0
 """The time that a source may take for whatever it is asked."""
 
 
-class SourceContract(PartContract[Source]):
+class SourceContract(BesideStreamContract):
     """A subclass says how to make a source, and how to make changes where it reads.
 
     reads_behind_stored_positions: whether `read` waits now and then until what it gave is stored. Positions are then
@@ -263,6 +263,9 @@ class SourceContract(PartContract[Source]):
             yield source
         finally:
             call_in_a_thread(source.stop)
+
+    def _start_when_free(self, source: Source) -> None:
+        _start(source, None)
 
     def _read(self, source: Source, awaited: int = 0) -> list[Batch]:
         """Every batch until nothing more has come for a while; at least one with changes.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psql_streamer import model
-from psql_streamer.interfaces import Finding, Handler
+from psql_streamer.interfaces import Finding, Handler, Published
 from psql_streamer.options import HandlerOptions
 from psql_streamer.testing import HandlerContract, batch_of
 from psql_streamer.testing.batches import mixed_batch
@@ -145,6 +145,53 @@ class ChecksWithoutFindings(Passes):
         return ("all is well",)  # type: ignore[return-value]
 
 
+class ReviewsInWords(Passes):
+    def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002
+        return ("all is well",)  # type: ignore[return-value]
+
+
+class GivesNothing(Passes):
+    """Once something has happened."""
+
+    _happened = False
+
+    def handle(self, batch: model.Batch) -> model.Batch:
+        return replace(batch, changes=()) if self._happened else batch
+
+
+class GivesNothingOnceReviewed(GivesNothing):
+    def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002
+        self._happened = True
+        return ()
+
+
+class GivesNothingOnceServing(GivesNothing):
+    def serve(self, sink: str, sources: Sequence[str]) -> None:
+        super().serve(sink, sources)
+        self._happened = True
+
+
+class WaitsWhenRowsAreDurable(Passes):
+    def note_durable(self, source: str, position: model.Position | None) -> None:  # noqa: ARG002
+        time.sleep(30)
+
+
+class FailsWhenAStreamBegins(Passes):
+    def begin_stream(self, source: str, position: model.Position | None) -> None:
+        raise RuntimeError(f"{source} begins at {position}")
+
+
+class TakesNoRows(Passes):
+    most_rows = 0  # type: ignore[assignment]
+
+
+class TakesNoBatches(Passes):
+    batches_at_once = 0
+
+
+HEARS_OF_POSITIONS = HandlerContract.test_what_it_is_told_of_positions_does_not_wait
+IS_REVIEWED = HandlerContract.test_a_review_gives_findings_and_leaves_what_it_does_as_it_was
+TAKES_SOME = HandlerContract.test_it_takes_some_rows_of_some_batches
 KEEPS_THE_REST = HandlerContract.test_what_is_no_row_stays_as_it_is
 KEEPS_IDENTITY = HandlerContract.test_the_position_and_the_identity_of_what_stays_are_kept
 HANDLERS: dict[type[Handler], Callable[[Any], None]] = {
@@ -167,6 +214,13 @@ HANDLERS: dict[type[Handler], Callable[[Any], None]] = {
     GivesNothingOnceInterrupted: HandlerContract.test_an_interrupt_comes_from_another_thread_and_does_not_wait,
     FailsToBeInterrupted: HandlerContract.test_an_interrupt_may_come_before_a_start_and_behind_a_stop,
     ChecksWithoutFindings: HandlerContract.test_a_check_gives_findings,
+    ReviewsInWords: IS_REVIEWED,
+    GivesNothingOnceReviewed: IS_REVIEWED,
+    GivesNothingOnceServing: HandlerContract.test_it_is_told_first_whom_it_works_for_and_what_it_may_read,
+    WaitsWhenRowsAreDurable: HEARS_OF_POSITIONS,
+    FailsWhenAStreamBegins: HEARS_OF_POSITIONS,
+    TakesNoRows: TAKES_SOME,
+    TakesNoBatches: TAKES_SOME,
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from psql_streamer import model
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Finding, Sink, Status, Transaction
+from psql_streamer.interfaces import Finding, Published, Sink, Status, TopicsRead, Transaction
 from psql_streamer.options import SinkOptions
 from psql_streamer.testing import SinkContract
 
@@ -201,6 +201,21 @@ class ChecksInWords(Keeps):
         return ("all is well",)  # type: ignore[return-value]
 
 
+class ReviewsInWords(Keeps):
+    def review(self, published: Published) -> Iterable[Finding]:  # noqa: ARG002
+        return ("all is well",)  # type: ignore[return-value]
+
+
+class FindsCircles(Keeps):
+    def find_circle(self, read: TopicsRead) -> str:
+        return read.names[0]
+
+
+class FailsToSwitchDebug(Keeps):
+    def set_debug(self, on: bool) -> None:
+        raise RuntimeError(f"debug {on}")
+
+
 class SaysManyAtOnce(Keeps):
     @property
     def batches_at_once(self) -> int:
@@ -232,6 +247,9 @@ SINKS: dict[type[Sink], Callable[[Any], None]] = {
     LosesWhatFails: COMES_AGAIN,
     CountsInWords: SinkContract.test_it_says_at_any_time_how_it_is,
     StartsThreadsWhenItIsMade: SinkContract.test_making_one_does_no_io,
+    ReviewsInWords: SinkContract.test_a_review_gives_findings_without_a_start,
+    FindsCircles: SinkContract.test_topics_that_it_does_not_write_are_no_circle,
+    FailsToSwitchDebug: SinkContract.test_debug_messages_are_switched_at_any_time,
     ChecksInWords: SinkContract.test_a_check_changes_nothing,
     LeavesOutDeletes: SinkContract.test_batches_of_any_content_are_taken,
     SaysManyAtOnce: SinkContract.test_batches_that_it_takes_together_are_durable_when_they_are_written,
