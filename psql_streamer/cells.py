@@ -22,7 +22,8 @@ from psql_streamer.binary_columns import nbytes, offsets
 from psql_streamer.columns import ChosenCells, Columns, held_in
 from psql_streamer.model import (
     ADDRESS,
-    PART,
+    PER_ROW,
+    UNKNOWN_OF_ROW,
     ArrowType,
     BatchChanges,
     Changes,
@@ -36,12 +37,6 @@ from psql_streamer.model import (
 )
 
 Made = TypeVar("Made")
-
-NO_PLACE, UNCOUNTED, NO_UUID, UNPARTED = np.uint64(2**64 - 1), -1, b"", np.zeros((), PART)[()]
-"""In place of a row's place, of its table_seq, of its UUID, and of its part, where others of the table have them."""
-
-NO_RECORD_TIME = -1
-"""In place of a row's record_time, where others of the table have one. Kafka means by it that there is none."""
 
 _NO_CELLS = pa.array([], pa.binary())
 
@@ -273,8 +268,8 @@ class CellTable(Tabular):
         shapes, numbered = _joined_shapes(parts)
         before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
         arrays = {
-            name: join_arrays([(getattr(part, name), part.rows) for part in parts], _UNKNOWN.get(name))
-            for name in _PER_ROW[1:]
+            name: join_arrays([(getattr(part, name), part.rows) for part in parts], UNKNOWN_OF_ROW.get(name))
+            for name in PER_ROW
         }
         return cls(
             shapes,
@@ -311,11 +306,7 @@ class CellTable(Tabular):
             self.tx[rows],
             _image(self.after, rows, shape.columns),
             _image(self.before, rows, shape.columns),
-            known(self.place, rows, NO_PLACE),
-            known(self.table_seq, rows, UNCOUNTED),
-            known(self.uuid, rows, NO_UUID),
-            known(self.part, rows, UNPARTED),
-            known(self.record_time, rows, NO_RECORD_TIME),
+            **known_of(self, rows),
         )
 
     def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
@@ -334,8 +325,8 @@ class CellTable(Tabular):
         place[order] = np.arange(len(order))
         placed = np.split(place, np.cumsum([len(part) for part in held[:-1]]))
         joined = {
-            name: join_arrays([(getattr(part, name), len(part)) for part in held], _UNKNOWN.get(name))
-            for name in _PER_ROW[1:]
+            name: join_arrays([(getattr(part, name), len(part)) for part in held], UNKNOWN_OF_ROW.get(name))
+            for name in PER_ROW
         }
         arrays: dict[str, Any] = {name: None if array is None else array[order] for name, array in joined.items()}
         return cls(
@@ -356,9 +347,9 @@ class CellTable(Tabular):
         return table._chosen(order, lambda image: _reordered(image, order))
 
     def _chosen(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
-        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        arrays = {name: getattr(self, name) for name in PER_ROW}
         chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
-        return replace(self, **chosen, after=of_image(self.after), before=of_image(self.before))
+        return replace(self, shape=self.shape[rows], **chosen, after=of_image(self.after), before=of_image(self.before))
 
 
 _OPS = tuple(RowOp)
@@ -367,9 +358,6 @@ _NUMBER_OF_OP = np.zeros(256, np.int32)
 _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
-
-_PER_ROW = ("shape", "batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part", "record_time")
-"""The fields of CellTable that hold an element a row."""
 
 _TABLE_OBJECTS = 8192
 """Bytes of a table's objects, whatever it holds."""
@@ -413,7 +401,12 @@ def cells_of(changes: Sequence[Changes]) -> CellTable:
     return changes.cells if isinstance(changes, Tabular) else CellTable.of(changes)
 
 
-def known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
+def known_of(table: CellTable, rows: Index) -> dict[str, Any]:
+    """The fields of UNKNOWN_OF_ROW for these rows."""
+    return {name: _known(getattr(table, name), rows, unknown) for name, unknown in UNKNOWN_OF_ROW.items()}
+
+
+def _known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
     """The elements of these rows; None when all are unknown."""
     return None if array is None or (array[rows] == unknown).all() else array[rows]
 
@@ -423,15 +416,6 @@ def join_arrays(parts: Sequence[tuple[NDArray[Any] | None, int]], unknown: Any) 
     if all(array is None for array, _ in parts):
         return None
     return np.concatenate([np.full(rows, unknown) if array is None else array for array, rows in parts])
-
-
-_UNKNOWN: dict[str, Any] = {
-    "place": NO_PLACE,
-    "table_seq": np.int64(UNCOUNTED),
-    "uuid": np.bytes_(NO_UUID),
-    "part": UNPARTED,
-    "record_time": np.int64(NO_RECORD_TIME),
-}
 
 
 def ragged(firsts: Index, begins: Index) -> Index:

@@ -396,13 +396,27 @@ class Changes:
     def _chosen(
         self, choose: Callable[[NDArray[Any]], NDArray[Any]], choose_image: Callable[[Image], Image]
     ) -> Changes:
-        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        arrays = {name: getattr(self, name) for name in PER_ROW}
         chosen: dict[str, Any] = {name: choose(array) for name, array in arrays.items() if array is not None}
         chosen |= {name: choose_image(getattr(self, name)) for name in _IMAGES}
         return replace(self, **chosen)
 
 
-_PER_ROW = ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part", "record_time")
+NO_PLACE, UNCOUNTED, NO_UUID, UNPARTED = np.uint64(2**64 - 1), -1, b"", np.zeros((), PART)[()]
+NO_RECORD_TIME = -1
+
+UNKNOWN_OF_ROW: Mapping[str, Any] = {
+    "place": NO_PLACE,
+    "table_seq": np.int64(UNCOUNTED),
+    "uuid": np.bytes_(NO_UUID),
+    "part": UNPARTED,
+    "record_time": np.int64(NO_RECORD_TIME),
+}
+"""The fields of Changes that hold an element a row, or are None: what stands there for a row, where others of the batch
+have one. Kafka means by a timestamp of -1 that there is none.
+"""
+
+PER_ROW = ("batch_order", "op", "seq", "tx", *UNKNOWN_OF_ROW)
 """The fields of Changes that hold an element a row."""
 
 _IMAGES = ("after", "before")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, CellTable
+from psql_streamer.cells import CellTable
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.addresses import AddressesByRow
 from psql_streamer.event_reader.alike import Alike
@@ -21,6 +21,8 @@ from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Orig
 from psql_streamer.event_reader.plain import Plain
 from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, id_of
 from psql_streamer.model import (
+    NO_PLACE,
+    NO_RECORD_TIME,
     PART,
     Batch,
     Index,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from psql_streamer.cells import NO_PLACE
 from psql_streamer.event_reader.forms import (
     ACTIONS,
     NOT_OF_THE_FORMAT,
@@ -19,7 +18,7 @@ from psql_streamer.event_reader.forms import (
     snapshot_of,
 )
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, RowNotes, Transaction, to_micros
-from psql_streamer.model import POSTGRESQL, RowOp, SnapshotRows
+from psql_streamer.model import NO_PLACE, POSTGRESQL, RowOp, SnapshotRows
 
 
 class Plain(NamedTuple):

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_RECORD_TIME, join_arrays
+from psql_streamer.cells import join_arrays
 from psql_streamer.events.records import WHOLE, Records
-from psql_streamer.model import Index, Kind, Marker, RowOp, SourceInfo
+from psql_streamer.model import NO_RECORD_TIME, Index, Kind, Marker, RowOp, SourceInfo
 
 _Number = TypeVar("_Number", bound=np.generic)
 

@@ -15,25 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import (
-    NO_PLACE,
-    NO_RECORD_TIME,
-    NO_UUID,
-    UNCOUNTED,
-    UNPARTED,
-    ArrowCells,
-    CellTable,
-    Shape,
-    Tuples,
-    group_by_type,
-    known,
-    ragged,
-    rows_of,
-)
+from psql_streamer.cells import ArrowCells, CellTable, Shape, Tuples, group_by_type, known_of, ragged, rows_of
 from psql_streamer.events import addresses
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import Index, RowOp
+from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, UNKNOWN_OF_ROW, Index, RowOp
 
 Mask = NDArray[np.bool_]
 
@@ -282,11 +268,7 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         table.tx[at],
         None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
         Cells(rows_of(table.before, at)) if old else None,
-        place=known(table.place, at, NO_PLACE),
-        table_seq=known(table.table_seq, at, UNCOUNTED),
-        uuid=known(table.uuid, at, NO_UUID),
-        part=known(table.part, at, UNPARTED),
-        record_time=known(table.record_time, at, NO_RECORD_TIME),
+        **known_of(table, at),
     )
 
 
@@ -429,17 +411,14 @@ def take(rows: Rows, at: Index) -> Rows:
     unchanged = rows.unchanged
     if unchanged is not None and rows.new is not None:
         unchanged = _unless_empty(unchanged[rows.new.tuples.cells_of(at)[1]])
+    given = {name: array for name in UNKNOWN_OF_ROW if (array := getattr(rows, name)) is not None}
     return replace(
         rows,
         shape=rows.shape[at],
         batch_order=rows.batch_order[at],
         seq=rows.seq[at],
         tx=rows.tx[at],
-        place=None if rows.place is None else rows.place[at],
-        table_seq=None if rows.table_seq is None else rows.table_seq[at],
-        uuid=None if rows.uuid is None else rows.uuid[at],
-        part=None if rows.part is None else rows.part[at],
-        record_time=None if rows.record_time is None else rows.record_time[at],
+        **{name: array[at] for name, array in given.items()},
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
         other=rows.other and rows.other.take(at),

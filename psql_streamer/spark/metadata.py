@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_RECORD_TIME, join_addresses
-from psql_streamer.model import ADDRESS, Changes, Relation, RowOp, Transactions
+from psql_streamer.cells import join_addresses
+from psql_streamer.model import ADDRESS, NO_RECORD_TIME, Changes, Relation, RowOp, Transactions
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.lacking import Lacking
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_UUID
 from psql_streamer.columns import ChosenCells, Columns
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.addresses import keyed_by
 from psql_streamer.events.identity import uuids_of_parts
 from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import render_of
-from psql_streamer.model import ArrowType, Changes, Image, Index, RowOp
+from psql_streamer.model import NO_UUID, PER_ROW, ArrowType, Changes, Image, Index, RowOp
 from psql_streamer.spark.directions import Directed, directed, is_direction, refused
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
@@ -87,21 +87,12 @@ def receive(
     if kept.rows.size == 0:
         return Received(None, images)
     addresses = _addresses(given, said, came)
-    place, table_seq, uuid = sent.changes.place, sent.changes.table_seq, sent.changes.uuid
-    record_time = sent.changes.record_time
     return Received(
         replace(
             sent.changes,
             columns=tuple(survivor.column for survivor in survivors),
-            batch_order=sent.changes.batch_order[kept.rows],
             op=kept.op,
-            seq=sent.changes.seq[kept.rows],
-            tx=sent.changes.tx[kept.rows],
-            place=None if place is None else place[kept.rows],
-            table_seq=None if table_seq is None else table_seq[kept.rows],
-            uuid=None if uuid is None else _uuids(uuid[kept.rows], kept.part),
-            part=kept.part if sent.changes.part is None else sent.changes.part[kept.rows],
-            record_time=None if record_time is None else record_time[kept.rows],
+            **_per_row(sent.changes, kept),
             after=_image(given, survivors, addresses, kept.after, kept.after_rows),
             before=_image(given, survivors, addresses, kept.before, kept.before_rows),
         ),
@@ -261,3 +252,12 @@ def _elements(values: pa.Array, elements: Index) -> pa.Array:
     if last - first + 1 == len(elements) and not np.any(elements[1:] <= elements[:-1]):
         return values[first : last + 1]
     return values.take(pa.array(elements))
+
+
+def _per_row(changes: Changes, kept: Kept) -> dict[str, Any]:
+    """What is said of each row that was kept, but for its op."""
+    arrays = {name: getattr(changes, name) for name in PER_ROW if name != "op"}
+    chosen: dict[str, Any] = {name: array[kept.rows] for name, array in arrays.items() if array is not None}
+    if "uuid" in chosen:
+        chosen["uuid"] = _uuids(chosen["uuid"], kept.part)
+    return {"part": kept.part, **chosen}

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_PLACE
 from psql_streamer.model import (
+    NO_PLACE,
     OUTSIDE,
+    PER_ROW,
     ArrowType,
     Batch,
     Changes,
@@ -190,7 +191,7 @@ def check_changes(changes: Changes, transactions: int) -> None:
     """The same of the changes of one table. transactions: how many the batch has."""
     table, rows = str(changes.relation), len(changes)
     assert rows > 0, f"{table}: Changes without rows"
-    for field in ("batch_order", "op", "seq", "tx", "place", "table_seq", "uuid", "part", "record_time"):
+    for field in PER_ROW:
         array = getattr(changes, field)
         assert array is None or len(array) == rows, f"{table}: {field} has {len(array)} elements for {rows} rows"
     _check_parts(changes)

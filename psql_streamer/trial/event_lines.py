@@ -14,9 +14,20 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, NO_UUID, UNCOUNTED
 from psql_streamer.errors import StreamerError
-from psql_streamer.model import Batch, Changes, Image, Relation, RowOp, SourceInfo, Transactions
+from psql_streamer.model import (
+    NO_PLACE,
+    NO_RECORD_TIME,
+    NO_UUID,
+    UNCOUNTED,
+    Batch,
+    Changes,
+    Image,
+    Relation,
+    RowOp,
+    SourceInfo,
+    Transactions,
+)
 from psql_streamer.trial.type_json import type_to_json
 from psql_streamer.trial.value_json import values_to_json
 

@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_PLACE, NO_RECORD_TIME, UNCOUNTED
 from psql_streamer.model import (
+    NO_PLACE,
+    NO_RECORD_TIME,
     POSTGRESQL,
+    UNCOUNTED,
     Batch,
     Changes,
     Column,

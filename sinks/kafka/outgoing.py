@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import nbytes, offsets
-from psql_streamer.cells import NO_RECORD_TIME, join_arrays
+from psql_streamer.cells import join_arrays
 from psql_streamer.events.assembling import in_header_order, join_names
-from psql_streamer.model import Index
+from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import FIELD, MESSAGE
 

@@ -9,10 +9,10 @@ from uuid import UUID, uuid5
 import numpy as np
 import pytest
 
-from psql_streamer.cells import NO_PLACE, cells_of
+from psql_streamer.cells import cells_of
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, ReplicaIdentity, RowOp
+from psql_streamer.model import NO_PLACE, Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.spark.putting_aside import identity
 from psql_streamer.testing.batches import check_batch

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.cells import NO_RECORD_TIME
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.model import Index
+from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import clients, outgoing, producer
 from sinks.kafka.outgoing import Outgoing, runs
 from sinks.kafka.producer import Producer

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.cells import NO_PLACE, cells_of
+from psql_streamer.cells import cells_of
 from psql_streamer.event_reader.reader import EventReader, Read
 from psql_streamer.events.identity import uuid_of
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
-from psql_streamer.model import Batch, Position, ReplicaIdentity, RowOp, SchemaChange, SnapshotRows
+from psql_streamer.model import NO_PLACE, Batch, Position, ReplicaIdentity, RowOp, SchemaChange, SnapshotRows
 from psql_streamer.pipeline.coalescing import cut, merge
 from psql_streamer.testing.batches import check_batch
 from tests.columns import postgres_column, postgres_table
