@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,18 @@ _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
 # What the expressions of masks have of their secret.
 _LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
+
+_BECAUSE, _MOST_CAUSES = ", because of ", 4
+
+_ABOUT_VALUES = (
+    "com.fasterxml.jackson.",
+    "java.lang.ArithmeticException",
+    "java.lang.NumberFormatException",
+    "java.time.",
+    "java.util.regex.",
+    "javax.xml.stream.",
+)
+"""Exceptions that functions raise for a value, and Spark passes on as they are. They come again with the value."""
 
 _ENGINE_END_SECONDS = 3.0
 """The time that a JVM may take to end after the error of the job that fails with it."""
@@ -89,9 +103,10 @@ def failure(
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
     if isinstance(error, ParseException | AnalysisException):
         return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
-    if not passes:
+    raised = condition or _named(error)
+    if not passes or any(name.startswith(_ABOUT_VALUES) for name in raised.split(_BECAUSE)):
         return RowsFailed(
-            f"{where}: Spark ended with {condition}",
+            f"{where}: Spark ended with {raised}",
             "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take, or "
             'put such rows aside: onError = "dead-letter"',
         )
@@ -101,7 +116,24 @@ def failure(
     if cluster and executors_died(error):
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
-    return HandlerUnavailable(f"{where}: Spark ended with {condition or type(error).__name__}")
+    return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def _named(error: Exception) -> str:
+    """Java's exceptions by class or condition, each with what it was raised for. Their messages may quote values."""
+    names, java = list[str](), getattr(error, "java_exception", None)
+    with suppress(Exception):  # the JVM may be gone
+        while java is not None and len(names) < _MOST_CAUSES:
+            names.append(_condition_of(java) or java.getClass().getName())
+            java = java.getCause()
+    return _BECAUSE.join(dict.fromkeys(names)) or type(error).__name__
+
+
+def _condition_of(java: Any) -> str:
+    """Of an exception that is a SparkThrowable; empty for others."""
+    with suppress(Exception):
+        return java.getCondition() or ""
+    return ""
 
 
 def _first_lines(error: Exception) -> str:

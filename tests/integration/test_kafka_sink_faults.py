@@ -122,7 +122,7 @@ def test_a_topic_that_nobody_creates_is_named_with_the_command_that_does(strict_
 def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_are(strict_broker: str) -> None:
     create_topic(strict_broker, "written")
     rows: list[Row] = [("written", b"%d" % i, random_bytes(5000) if i == 7 else b"v") for i in range(40)]
-    section = {"timeout": "200ms", "compression": "none", "kafka": {"message.max.bytes": 2000}}
+    section = {"timeout": "1s", "compression": "none", "kafka": {"message.max.bytes": 2000}}
     with started(strict_broker, Canned(rows), deadLetterTopic="letters", **section) as sink:
         with pytest.raises(SinkUnavailable, match='"letters" does not exist'):
             sink.write(BATCH)

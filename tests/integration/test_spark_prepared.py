@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
@@ -143,7 +143,7 @@ def test_nothing_of_a_batch_that_failed_is_in_the_next(spark: Any) -> None:
     expected = values(only(handler.handle(good)), "v")
     assert b"<ann>1</ann>" in expected[0]
     bad = changes([INSERT], {0: [b"1", b"1.00", b"no name of XML <", None]}, {})
-    with pytest.raises(HandlerError, match="Spark ended with"):
+    with pytest.raises(HandlerRefused, match=r"Spark ended with javax\.xml\.stream\.XMLStreamException"):
         handler.handle(batch(bad))
     for _ in range(2):
         assert values(only(handler.handle(good)), "v") == expected
