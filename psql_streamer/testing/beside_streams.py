@@ -42,13 +42,17 @@ class BesideStreamContract(PartContract[Source]):
         """Start it without a position."""
 
     @abstractmethod
+    def _read_changes(self, source: Source) -> list[Batch]:
+        """Make changes, and read them."""
+
+    @abstractmethod
     def _read(self, source: Source, awaited: int = 0) -> list[Batch]:
         """All that comes; a batch with changes at least. awaited: how many changes there are, 0 where nobody knows."""
 
     def test_tables_whose_rows_are_read_are_published(self) -> None:
         """Where a source can say before its start which tables it would stream."""
         with self._started() as source:
-            batches = self._read(source, self.make_changes() or 0)
+            batches = self._read_changes(source)
         published = self.make_source().published()
         if published is not None:
             names = {(relation.schema, relation.table) for relation in published}
@@ -56,13 +60,13 @@ class BesideStreamContract(PartContract[Source]):
 
     def test_a_stream_has_no_end_and_has_not_failed_while_it_works(self) -> None:
         with self._started() as source:
-            assert self._read(source, self.make_changes() or 0)
+            assert self._read_changes(source)
             assert not source.is_exhausted, "is_exhausted: a stream has no end"
             assert source.failure is None, "failure: what has ended the session"
 
     def test_a_start_may_go_on_at_positions_that_it_gave(self) -> None:
         with self._started() as source:
-            position = self._read(source, self.make_changes() or 0)[-1].position
+            position = self._read_changes(source)[-1].position
             moved = source.move_position(position, position)
             assert source.has_reached(moved, position), "move_position: an override to where it is leads there"
             assert source.has_reached(position, moved), "move_position: an override to where it is leads there"
@@ -108,12 +112,12 @@ class BesideStreamContract(PartContract[Source]):
             else:
                 raise AssertionError("take_keys: there is no such snapshot, and its keys are taken")
             source.set_snapshots(())
-            assert self._read(source, self.make_changes() or 0)
+            assert self._read_changes(source)
 
     def test_tables_are_read_beside_the_stream(self) -> None:
         """Where a source reads them: without a start, with the columns that the stream has."""
         with self._started() as source:
-            batches = self._read(source, self.make_changes() or 0)
+            batches = self._read_changes(source)
         reader = self.make_source().table_reader()
         if reader is None:
             return
@@ -134,7 +138,7 @@ class BesideStreamContract(PartContract[Source]):
         with self._started() as source:
             for on in (True, False):
                 end_soon(partial(source.set_debug, on), "set_debug")
-            assert self._read(source, self.make_changes() or 0)
+            assert self._read_changes(source)
 
 
 def _relations(batches: Iterable[Batch]) -> Sequence[Relation]:

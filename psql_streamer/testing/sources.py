@@ -79,8 +79,7 @@ class SourceContract(BesideStreamContract):
 
     def test_batches_are_what_the_model_says(self) -> None:
         with self._started() as source:
-            self.make_changes()
-            batches = self._read(source)
+            batches = self._read_changes(source)
         for batch in batches:
             check_batch(batch)
             assert batch.source.name == source.name
@@ -98,8 +97,7 @@ class SourceContract(BesideStreamContract):
 
     def test_rows_have_their_values(self) -> None:
         with self._started() as source:
-            self.make_changes()
-            found = new_rows(self._read(source))
+            found = new_rows(self._read_changes(source))
         given = [value for row in found for value in row.values() if value is not None]
         assert given, "no new row has a value"
         if (expected := self.expected()) is not None:
@@ -109,18 +107,15 @@ class SourceContract(BesideStreamContract):
 
     def test_a_shape_is_announced_before_it_is_used(self) -> None:
         with self._started() as source:
-            self.make_changes()
             announced = set()
-            for batch in self._read(source):
+            for batch in self._read_changes(source):
                 announced |= {change.relation for change in batch.schema_changes}
                 assert {changes.relation for changes in batch.changes} <= announced
 
     def test_a_position_is_json_and_its_source_compares_it(self) -> None:
         with self._started() as source:
-            self.make_changes()
-            positions = [batch.position for batch in self._read(source)]
-            self.make_changes()
-            positions += [batch.position for batch in self._read(source)]
+            positions = [batch.position for batch in self._read_changes(source)]
+            positions += [batch.position for batch in self._read_changes(source)]
             for position in positions:
                 assert json.loads(json.dumps(dict(position.data))) == dict(position.data)
                 assert str(position)
@@ -131,10 +126,8 @@ class SourceContract(BesideStreamContract):
     def test_a_start_at_a_position_goes_on_behind_it(self) -> None:
         """With the same changes, and what they say is the same. Their shapes are announced, or were remembered."""
         with self._started() as source:
-            self.make_changes()
-            batches = self._read(source)
-            self.make_changes()
-            batches += self._read(source)
+            batches = self._read_changes(source)
+            batches += self._read_changes(source)
         everything = _all(batches)
         for number in range(1, len(batches) + 1):
             before, behind, position = batches[:number], batches[number:], batches[number - 1].position
@@ -149,10 +142,8 @@ class SourceContract(BesideStreamContract):
     def test_it_starts_over_where_it_is_told_without_a_stop(self) -> None:
         """As the pipeline does it after a SourceUnavailable, with the same object."""
         with self._started() as source:
-            self.make_changes()
-            position = self._read(source)[-1].position
-            self.make_changes()
-            behind = _all(self._read(source))
+            position = self._read_changes(source)[-1].position
+            behind = _all(self._read_changes(source))
             _start(source, _stored(position))
             assert _all(self._read(source, len(behind))) == behind, f"from {position}"
 
@@ -167,21 +158,17 @@ class SourceContract(BesideStreamContract):
 
     def test_confirming_does_not_wait_and_comes_from_another_thread(self) -> None:
         with self._started() as source:
-            self.make_changes()
-            last = self._read(source)[-1].position
+            last = self._read_changes(source)[-1].position
             end_soon(partial(source.confirm, last), "confirm", seconds=1.0)
 
     def test_confirming_what_lies_behind_changes_nothing_of_what_follows(self) -> None:
         """Positions are confirmed late, when others have been read."""
         with self._started() as source:
-            self.make_changes()
-            first = self._read(source)
-            self.make_changes()
-            second = self._read(source)
+            first = self._read_changes(source)
+            second = self._read_changes(source)
             if not self.reads_behind_stored_positions:  # else all of them are confirmed by now
                 end_soon(partial(source.confirm, first[-1].position), "confirm")
-            self.make_changes()
-            third = self._read(source)
+            third = self._read_changes(source)
         found = _all(first + second + third)
         assert found == sorted(set(found))
         due = _all(second + third) if self.goes_on_where_confirmed else _all(third)
@@ -191,8 +178,7 @@ class SourceContract(BesideStreamContract):
     def test_tables_that_exist_are_not_said_to_be_dropped(self) -> None:
         """Where a source can say which are: the position up to which that holds lies behind all that was read."""
         with self._started() as source:
-            self.make_changes()
-            batches = self._read(source)
+            batches = self._read_changes(source)
             found = source.find_dropped(list(_announced(batches)))
             if found is not None:
                 position, dropped = found
@@ -205,8 +191,7 @@ class SourceContract(BesideStreamContract):
         source.provide_transaction_metadata()
         try:
             _start(source, None)
-            self.make_changes()
-            batches = self._read(source)
+            batches = self._read_changes(source)
         finally:
             call_in_a_thread(source.stop)
         changes = Counter(commit for commit, _ in _all(batches))
@@ -266,6 +251,10 @@ class SourceContract(BesideStreamContract):
 
     def _start_when_free(self, source: Source) -> None:
         _start(source, None)
+
+    def _read_changes(self, source: Source) -> list[Batch]:
+        """Make changes, and read them."""
+        return self._read(source, self.make_changes() or 0)
 
     def _read(self, source: Source, awaited: int = 0) -> list[Batch]:
         """Every batch until nothing more has come for a while; at least one with changes.
