@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from psql_streamer.errors import SourceError
 from sources.kafka.beginnings import Beginnings
@@ -61,7 +61,7 @@ class Rebalancing:
         self._note_membership(consumer)
         try:
             if self._takeover.is_outdated(partitions):
-                consumer.incremental_assign(partitions)  # until the client gives them back
+                self._hold_unread(consumer, partitions)
                 return
             self._topics.require({one.topic for one in partitions})
             self._begin_group(consumer)
@@ -93,6 +93,13 @@ class Rebalancing:
         self._state.forget(lost)
         self._state.note_membership(None)
         self._drop(lost)
+
+    def _hold_unread(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Until the client gives them back. With an offset, because the client looks for one where none is given, and
+        ends with an error if the group has none; paused, so that nothing is fetched.
+        """
+        consumer.incremental_assign([TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions])
+        consumer.pause(partitions)
 
     def _stop_if_others_have_what_is_left(self) -> None:
         """Whoever joins anew and is not given what it had, is behind others, who have read from the group's offsets.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -15,6 +17,7 @@ from psql_streamer.model import Position
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.committing import Committing
 from sources.kafka.source import KafkaSource
+from sources.kafka.takeover import Takeover
 from tests.event_topics import commits, event, read_rows, source_of, write
 from tests.kafka_sinks import create_topic
 from tests.source_at_work import wait_for
@@ -107,6 +110,27 @@ def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_u
         assert commits(read_rows(source, 1)) == [4]
         wait_for(lambda: has(source, f"{stays}[0]"), "the topic that stays alone")
         assert source.stats()["records"] == 1
+
+
+def test_partitions_that_a_member_will_not_read_are_asked_for_nothing_until_it_gives_them_back(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: they have no committed offset, and a client that looks for one would end with that."""
+    old, new = f"{topic_prefix}.old", f"{topic_prefix}.new"
+    make(kafka, old, 1)
+    make(kafka, new, 2)
+    with started(static(kafka, topic_prefix, [old])) as source:
+        assert commits(read_rows(source, 1)) == [1]  # which is not confirmed
+    look, may_look_at = Takeover.look, time.monotonic() + 3
+
+    def look_late(takeover: Takeover, *arguments: Any) -> None:
+        if time.monotonic() > may_look_at:
+            look(takeover, *arguments)
+
+    monkeypatch.setattr(Takeover, "look", look_late)
+    with started(static(kafka, topic_prefix, [old, new])) as source:
+        write(kafka, old, [event(3)])
+        assert sorted(commits(read_rows(source, 3))) == [1, 2, 3]
 
 
 def test_a_partition_that_goes_in_the_poll_that_brought_it_does_not_abort_the_process(
