@@ -161,6 +161,9 @@ class Pipeline(Service):
         What hangs is left behind: no step waits for longer than its share of LEAVE_SECONDS. Positions that are not
         stored are a failure: see raise_failure.
         """
+        if self._streaming and self._lifecycle.failure is not None:
+            # Also told at the end, which may be a while, or never come.
+            log.error("stopping: %s", self._lifecycle.failure)
         self._lifecycle.stopping.set()
         self._drain()
         ended = self._checkpointer.close(_STORE_SECONDS)

@@ -141,6 +141,9 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
         proxy.cut()
         assert service.wait() == 1
         said = service.tail().strip().splitlines()[-1]
+        stopping = [line for line in service.log.read_text().splitlines() if "stopping: source.db1: " in line]
+        assert len(stopping) == 1, "the reason is told when the stop begins, and at the end"
+        assert stopping[0].partition("stopping: ")[2] in said
         assert f'system identifier "{_system_identifier(database)}", now "{_system_identifier(other)}"' in said
         assert "was made with" in said
         assert "500 insert" not in service.log.read_text(), "rows of the other cluster"
