@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from psql_streamer.errors import SourceError
 from sources.kafka.beginnings import Beginnings
@@ -95,10 +95,14 @@ class Rebalancing:
         self._drop(lost)
 
     def _hold_unread(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Until the client gives them back. With an offset, because the client looks for one where none is given, and
-        ends with an error if the group has none; paused, so that nothing is fetched.
+        """Until the client gives them back. With offsets, because the client looks for one where none is given, and
+        ends with an error if the group has none; with the group's, because an answer that is late may count for the
+        next time that they are given, which must not begin behind them. Paused, so that nothing is fetched.
         """
-        consumer.incremental_assign([TopicPartition(one.topic, one.partition, OFFSET_END) for one in partitions])
+        found = self._find_committed(consumer, partitions)
+        consumer.incremental_assign(
+            [TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)) for one in found]
+        )
         consumer.pause(partitions)
 
     def _stop_if_others_have_what_is_left(self) -> None:
