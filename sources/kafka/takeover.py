@@ -37,12 +37,14 @@ class Takeover:
         if self._is_done:
             return False
         group = self._describe()
-        if group.state != ConsumerGroupState.STABLE:
-            return False  # it is sharing anew, and gives partitions again
-        self._is_done = True
         wanted = set(partitions_of(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics))
-        unread = wanted - _given(group)
         unwanted = named(partitions) - wanted
+        is_stable = group.state == ConsumerGroupState.STABLE
+        if not is_stable and not unwanted:
+            return False  # it is sharing anew, and gives partitions again
+        # While it is sharing anew, a member keeps what it says that it has, also of topics that nobody asks for.
+        self._is_done = True
+        unread = wanted - _given(group) if is_stable else set[Partition]()
         self._is_due = bool(unread or unwanted)
         if self._is_due:
             found = [f"{list_partitions(unread)} have no reader"] if unread else []

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
+    AdminClient,
+    ConsumerGroupDescription,
+)
 from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import SourceRefused, SourceUnavailable
@@ -110,6 +113,41 @@ def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_u
         assert commits(read_rows(source, 1)) == [4]
         wait_for(lambda: has(source, f"{stays}[0]"), "the topic that stays alone")
         assert source.stats()["records"] == 1
+
+
+def test_a_topic_that_left_the_configuration_is_not_read_though_another_member_joins_meanwhile(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, stays = f"{topic_prefix}.left", f"{topic_prefix}.stays"
+    make(kafka, left, 1)
+    make(kafka, stays, 2)
+    read_and_stop(static(kafka, topic_prefix, [left, stays]), 2)
+    write(kafka, left, [event(3)])
+    write(kafka, stays, [event(4)])
+    describe, other = Takeover._describe, static(kafka, topic_prefix, [stays], "other")
+
+    def describe_behind_the_other(takeover: Takeover) -> ConsumerGroupDescription:
+        if other._group is None:
+            other.stream_identity()
+            other.start(None)
+            wait_for(lambda: describe(takeover).state != ConsumerGroupState.STABLE, "a rebalance")
+        return describe(takeover)
+
+    monkeypatch.setattr(Takeover, "_describe", describe_behind_the_other)
+    with started(static(kafka, topic_prefix, [stays])) as source:
+        found = list[int]()
+
+        def reads() -> bool:
+            for one in (source, other):
+                if (batch := one.read(0.1)) is not None:
+                    found.extend(commits([batch]))
+                    one.confirm(batch.position)
+            partitions = [*source.stats()["partitions"], *other.stats()["partitions"]]
+            return bool(found) and partitions == [f"{stays}[0]"]
+
+        wait_for(reads, "the topic that stays alone")
+    other.stop()
+    assert found == [4]
 
 
 def test_partitions_that_a_member_will_not_read_are_asked_for_nothing_until_it_gives_them_back(
