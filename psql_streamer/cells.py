@@ -34,6 +34,7 @@ from psql_streamer.model import (
     Relation,
     RowOp,
     Shift,
+    said_of,
 )
 
 Made = TypeVar("Made")
@@ -347,9 +348,14 @@ class CellTable(Tabular):
         return table._chosen(order, lambda image: _reordered(image, order))
 
     def _chosen(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
-        arrays = {name: getattr(self, name) for name in PER_ROW}
-        chosen: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
-        return replace(self, shape=self.shape[rows], **chosen, after=of_image(self.after), before=of_image(self.before))
+        return replace(
+            self,
+            shape=self.shape[rows],
+            op=self.op[rows],
+            **said_of(self, rows),
+            after=of_image(self.after),
+            before=of_image(self.before),
+        )
 
 
 _OPS = tuple(RowOp)

@@ -23,6 +23,8 @@ from psql_streamer.pgtype import PostgresType
 Index: TypeAlias = NDArray[np.int64]
 """Integers that point into something: rows, cells, columns."""
 
+_Rows: TypeAlias = Index | slice
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -385,21 +387,18 @@ class Changes:
         """These rows. rows: indexes, strictly increasing."""
         if len(rows) == len(self):
             return self
-        return self._chosen(lambda array: array[rows], lambda image: image.take(rows, len(self)))
+        return self._chosen(rows, lambda image: image.take(rows, len(self)))
 
     def slice(self, begin: int, end: int) -> Changes:
         """The rows in [begin, end), without a copy."""
         if begin == 0 and end == len(self):
             return self
-        return self._chosen(lambda array: array[begin:end], lambda image: image.slice(begin, end))
+        return self._chosen(slice(begin, end), lambda image: image.slice(begin, end))
 
-    def _chosen(
-        self, choose: Callable[[NDArray[Any]], NDArray[Any]], choose_image: Callable[[Image], Image]
-    ) -> Changes:
-        arrays = {name: getattr(self, name) for name in PER_ROW}
-        chosen: dict[str, Any] = {name: choose(array) for name, array in arrays.items() if array is not None}
-        chosen |= {name: choose_image(getattr(self, name)) for name in _IMAGES}
-        return replace(self, **chosen)
+    def _chosen(self, rows: _Rows, choose: Callable[[Image], Image]) -> Changes:
+        return replace(
+            self, op=self.op[rows], **said_of(self, rows), after=choose(self.after), before=choose(self.before)
+        )
 
 
 NO_PLACE, UNCOUNTED, NO_UUID, UNPARTED = np.uint64(2**64 - 1), -1, b"", np.zeros((), PART)[()]
@@ -416,10 +415,16 @@ UNKNOWN_OF_ROW: Mapping[str, Any] = {
 have one. Kafka means by a timestamp of -1 that there is none.
 """
 
-PER_ROW = ("batch_order", "op", "seq", "tx", *UNKNOWN_OF_ROW)
+_SAID_OF_ROW = ("batch_order", "seq", "tx", *UNKNOWN_OF_ROW)
+
+PER_ROW = ("op", *_SAID_OF_ROW)
 """The fields of Changes that hold an element a row."""
 
-_IMAGES = ("after", "before")
+
+def said_of(held: object, rows: _Rows) -> dict[str, Any]:
+    """The fields of PER_ROW but `op`, for these rows. held: Changes, or what else has such fields."""
+    arrays = {name: getattr(held, name) for name in _SAID_OF_ROW}
+    return {name: array[rows] for name, array in arrays.items() if array is not None}
 
 
 @dataclass(frozen=True, slots=True)

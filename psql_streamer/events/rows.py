@@ -19,7 +19,7 @@ from psql_streamer.cells import ArrowCells, CellTable, Shape, Tuples, group_by_t
 from psql_streamer.events import addresses
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, UNKNOWN_OF_ROW, Index, RowOp
+from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, Index, RowOp, said_of
 
 Mask = NDArray[np.bool_]
 
@@ -411,14 +411,10 @@ def take(rows: Rows, at: Index) -> Rows:
     unchanged = rows.unchanged
     if unchanged is not None and rows.new is not None:
         unchanged = _unless_empty(unchanged[rows.new.tuples.cells_of(at)[1]])
-    given = {name: array for name in UNKNOWN_OF_ROW if (array := getattr(rows, name)) is not None}
     return replace(
         rows,
         shape=rows.shape[at],
-        batch_order=rows.batch_order[at],
-        seq=rows.seq[at],
-        tx=rows.tx[at],
-        **{name: array[at] for name, array in given.items()},
+        **said_of(rows, at),
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
         other=rows.other and rows.other.take(at),

@@ -29,7 +29,7 @@ _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 # What the expressions of masks have of their secret.
 _LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
 
-_BECAUSE, _MOST_CAUSES = ", because of ", 4
+_MOST_CAUSES = 4
 
 _ABOUT_VALUES = (
     "com.fasterxml.jackson.",
@@ -103,8 +103,9 @@ def failure(
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
     if isinstance(error, ParseException | AnalysisException):
         return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
-    raised = condition or _named(error)
-    if not passes or any(name.startswith(_ABOUT_VALUES) for name in raised.split(_BECAUSE)):
+    causes = [condition] if condition else _causes_of(error)
+    raised = ", because of ".join(causes)
+    if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
         return RowsFailed(
             f"{where}: Spark ended with {raised}",
             "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take, or "
@@ -119,14 +120,16 @@ def failure(
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
 
 
-def _named(error: Exception) -> str:
-    """Java's exceptions by class or condition, each with what it was raised for. Their messages may quote values."""
+def _causes_of(error: Exception) -> list[str]:
+    """Java's exceptions by class or condition, each in front of what it was raised for. Their messages may quote
+    values.
+    """
     names, java = list[str](), getattr(error, "java_exception", None)
     with suppress(Exception):  # the JVM may be gone
         while java is not None and len(names) < _MOST_CAUSES:
             names.append(_condition_of(java) or java.getClass().getName())
             java = java.getCause()
-    return _BECAUSE.join(dict.fromkeys(names)) or type(error).__name__
+    return list(dict.fromkeys(names)) or [type(error).__name__]
 
 
 def _condition_of(java: Any) -> str:

@@ -18,7 +18,7 @@ from psql_streamer.events.addresses import keyed_by
 from psql_streamer.events.identity import uuids_of_parts
 from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import render_of
-from psql_streamer.model import NO_UUID, PER_ROW, ArrowType, Changes, Image, Index, RowOp
+from psql_streamer.model import NO_UUID, ArrowType, Changes, Image, Index, RowOp, said_of
 from psql_streamer.spark.directions import Directed, directed, is_direction, refused
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
@@ -256,8 +256,7 @@ def _elements(values: pa.Array, elements: Index) -> pa.Array:
 
 def _per_row(changes: Changes, kept: Kept) -> dict[str, Any]:
     """What is said of each row that was kept, but for its op."""
-    arrays = {name: getattr(changes, name) for name in PER_ROW if name != "op"}
-    chosen: dict[str, Any] = {name: array[kept.rows] for name, array in arrays.items() if array is not None}
+    chosen = said_of(changes, kept.rows)
     if "uuid" in chosen:
         chosen["uuid"] = _uuids(chosen["uuid"], kept.part)
     return {"part": kept.part, **chosen}

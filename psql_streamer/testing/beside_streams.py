@@ -13,7 +13,7 @@ from psql_streamer.interfaces import CaptureRequest, Severity, Source
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import PostedKeys, SnapshotRequest, TableRequest
 from psql_streamer.testing.contents import new_rows
-from psql_streamer.testing.parts import PartContract
+from psql_streamer.testing.parts import PartContract, require_error
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 _NO_SCHEMA, _NO_TABLE = "no_schema", "no_table"
@@ -99,18 +99,17 @@ class BesideStreamContract(PartContract[Source]):
 
     def test_a_snapshot_of_a_table_that_is_not_there_is_refused(self) -> None:
         with self._started() as source:
-            try:
-                source.review_snapshot(SnapshotRequest("contract-1", (TableRequest(f"{_NO_SCHEMA}.{_NO_TABLE}"),)))
-            except SourceRefused:
-                pass
-            else:
-                raise AssertionError("review_snapshot: no such table, and it is not refused")
-            try:
-                source.take_keys("contract-2", PostedKeys(0, (b"{}",), complete=True))
-            except (SnapshotError, SourceRefused):
-                pass
-            else:
-                raise AssertionError("take_keys: there is no such snapshot, and its keys are taken")
+            request = SnapshotRequest("contract-1", (TableRequest(f"{_NO_SCHEMA}.{_NO_TABLE}"),))
+            require_error(
+                partial(source.review_snapshot, request),
+                SourceRefused,
+                "review_snapshot: no such table, and it is not refused",
+            )
+            require_error(
+                partial(source.take_keys, "contract-2", PostedKeys(0, (b"{}",), complete=True)),
+                (SnapshotError, SourceRefused),
+                "take_keys: there is no such snapshot, and its keys are taken",
+            )
             source.set_snapshots(())
             assert self._read_changes(source)
 
@@ -125,12 +124,11 @@ class BesideStreamContract(PartContract[Source]):
             found = reader.read_table(relation.schema, relation.table, _MOST_BYTES)
             assert [one.name for one in found.columns] == [one.name for one in relation.columns]
             assert [len(array) for array in found.arrays] == [found.rows] * len(found.columns)
-        try:
-            reader.read_table(_NO_SCHEMA, _NO_TABLE, _MOST_BYTES)
-        except SourceError:
-            pass
-        else:
-            raise AssertionError("read_table: a table that is not streamed is read")
+        require_error(
+            partial(reader.read_table, _NO_SCHEMA, _NO_TABLE, _MOST_BYTES),
+            SourceError,
+            "read_table: a table that is not streamed is read",
+        )
         end_soon(reader.interrupt, "interrupt of a table reader")
 
     def test_debug_messages_are_switched_at_any_time(self) -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 from psql_streamer.errors import HandlerError, HandlerUnavailable
-from psql_streamer.interfaces import Finding, Handler, Status
+from psql_streamer.interfaces import Handler, Status
 from psql_streamer.model import Batch, Rejection, RowOp, SnapshotRows, TransactionMetadata
 from psql_streamer.testing.batches import KeptOfRow, as_read, check_batch, empty_batch, identities, kept_of_rows
-from psql_streamer.testing.contents import row_contents
-from psql_streamer.testing.parts import PartContract
+from psql_streamer.testing.contents import RowContent, row_contents
+from psql_streamer.testing.parts import PartContract, require_findings
 from psql_streamer.testing.samples import with_everything
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
@@ -90,9 +90,9 @@ class HandlerContract(PartContract[Handler]):
 
     def test_a_cold_start_gives_what_a_start_gives(self) -> None:
         with self._started() as handler:
-            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+            expected = self._handled_by(handler)
         with self._started(cold=True) as handler:
-            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
+            assert self._handled_by(handler) == expected
 
     def test_a_batch_that_only_moves_the_position_passes(self) -> None:
         with self._started() as handler:
@@ -109,26 +109,24 @@ class HandlerContract(PartContract[Handler]):
             check_stats("handler", started.stats())
 
     def test_a_check_gives_findings(self) -> None:
-        findings = list(self.make_handler().check())
-        assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+        require_findings(self.make_handler().check(), "check")
 
     def test_a_review_gives_findings_and_leaves_what_it_does_as_it_was(self) -> None:
         with self._started() as handler:
-            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+            expected = self._handled_by(handler)
         with self._started() as handler:
-            findings = list(handler.review({}))
-            assert all(isinstance(finding, Finding) for finding in findings), "review gives a Finding for each problem"
-            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
+            require_findings(handler.review({}), "review")
+            assert self._handled_by(handler) == expected
 
     def test_it_is_told_first_whom_it_works_for_and_what_it_may_read(self) -> None:
         with self._started() as handler:
-            expected = row_contents([handler.handle(batch) for batch in self.make_batches()])
+            expected = self._handled_by(handler)
         handler = self.make_handler()
         handler.serve("contract", [batch.source.name for batch in self.make_batches()])
         handler.attach({}, None)
         try:
             call_in_a_thread(handler.start)
-            assert row_contents([handler.handle(batch) for batch in self.make_batches()]) == expected
+            assert self._handled_by(handler) == expected
         finally:
             call_in_a_thread(handler.stop)
 
@@ -161,6 +159,10 @@ class HandlerContract(PartContract[Handler]):
                     continue
                 assert row_contents([handled]) == row_contents([expected]), "an interrupt changes what handle gives"
                 _check_rest(handled, expected)
+
+    def _handled_by(self, handler: Handler) -> Sequence[RowContent]:
+        """What it makes of the batches."""
+        return row_contents([handler.handle(batch) for batch in self.make_batches()])
 
     def _make(self) -> Handler:
         return self.make_handler()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import ClassVar, Generic, TypeVar
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.interfaces import Finding, Handler, Sink, Source
 from psql_streamer.testing.construction import nothing_is_acquired
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
@@ -59,10 +60,26 @@ class PartContract(ABC, Generic[Part]):
         part = self._make_unreachable()
         if part is None:
             return
-        try:
-            self._start_once(part)
-        except self._start_error:
-            call_in_a_thread(part.stop)
-            call_in_a_thread(part.stop)
-        else:
-            raise AssertionError("a start does not fail though what it needs is not there")
+        require_error(
+            lambda: self._start_once(part), self._start_error, "a start does not fail though what it needs is not there"
+        )
+        call_in_a_thread(part.stop)
+        call_in_a_thread(part.stop)
+
+
+def require_error(
+    call: Callable[[], object], error: type[StreamerError] | tuple[type[StreamerError], ...], otherwise: str
+) -> None:
+    """Call what has to raise this; AssertionError with the words `otherwise` when it raises nothing."""
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(otherwise)
+
+
+def require_findings(found: Iterable[Finding], method: str) -> list[Finding]:
+    """What a check or a review gave; AssertionError where something of it is no Finding. method: its name."""
+    findings = list(found)
+    assert all(isinstance(one, Finding) for one in findings), f"{method} gives a Finding for each problem"
+    return findings

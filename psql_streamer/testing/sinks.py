@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
-from psql_streamer.interfaces import ConsumedOffsets, Finding, KeysRequest, Sink, Status, TopicsRead, Transaction
+from psql_streamer.interfaces import ConsumedOffsets, KeysRequest, Sink, Status, TopicsRead, Transaction
 from psql_streamer.model import Batch
 from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
-from psql_streamer.testing.parts import PartContract
+from psql_streamer.testing.parts import PartContract, require_findings
 from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, batch_of_several, batches_with_rejections
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
@@ -51,8 +51,7 @@ class SinkContract(PartContract[Sink]):
 
     def test_a_check_changes_nothing(self) -> None:
         before = self.written()
-        findings = list(self.make_sink().check())
-        assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+        require_findings(self.make_sink().check(), "check")
         assert self.written() == before
 
     def test_keys_of_a_table_that_nobody_wrote_are_none_or_cannot_be_told(self) -> None:
@@ -163,8 +162,7 @@ class SinkContract(PartContract[Sink]):
 
     def test_a_review_gives_findings_without_a_start(self) -> None:
         before = self.written()
-        findings = list(self.make_sink().review({}))
-        assert all(isinstance(finding, Finding) for finding in findings), "review gives a Finding for each problem"
+        require_findings(self.make_sink().review({}), "review")
         assert self.written() == before
 
     def test_topics_that_it_does_not_write_are_no_circle(self) -> None:

@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcome
-from psql_streamer.interfaces import Finding, Severity, Source, Status
+from psql_streamer.interfaces import Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.testing.batches import Identity, check_batch, counts_of_transactions, identities
 from psql_streamer.testing.beside_streams import BesideStreamContract
 from psql_streamer.testing.contents import new_rows, row_contents
+from psql_streamer.testing.parts import require_findings
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
@@ -63,8 +64,7 @@ class SourceContract(BesideStreamContract):
 
     def test_a_check_finds_nothing_where_start_works(self) -> None:
         source = self.make_source()
-        findings = list(source.check())
-        assert all(isinstance(finding, Finding) for finding in findings), "check gives a Finding for each problem"
+        findings = require_findings(source.check(), "check")
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         assert errors == [], [str(finding) for finding in errors]
 

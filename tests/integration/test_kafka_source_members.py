@@ -55,6 +55,19 @@ def make(kafka: str, topic: str, number: int) -> None:
     write(kafka, topic, [event(number)])
 
 
+def leave_a_topic(kafka: str, prefix: str) -> str:
+    """A member has read two topics, and event 3 comes into the one that leaves the configuration; the one that stays,
+    with event 4.
+    """
+    left, stays = f"{prefix}.left", f"{prefix}.stays"
+    make(kafka, left, 1)
+    make(kafka, stays, 2)
+    read_and_stop(static(kafka, prefix, [left, stays]), 2)
+    write(kafka, left, [event(3)])
+    write(kafka, stays, [event(4)])
+    return stays
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_topics_that_join_the_configuration_are_read_when_a_member_is_back_under_its_name(
     kafka: str, topic_prefix: str, others: bool
@@ -103,12 +116,7 @@ def test_topics_of_a_pattern_that_were_made_meanwhile_are_read_when_a_member_is_
 def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_under_its_name(
     kafka: str, topic_prefix: str
 ) -> None:
-    left, stays = f"{topic_prefix}.left", f"{topic_prefix}.stays"
-    make(kafka, left, 1)
-    make(kafka, stays, 2)
-    read_and_stop(static(kafka, topic_prefix, [left, stays]), 2)
-    write(kafka, left, [event(3)])
-    write(kafka, stays, [event(4)])
+    stays = leave_a_topic(kafka, topic_prefix)
     with started(static(kafka, topic_prefix, [stays])) as source:
         assert commits(read_rows(source, 1)) == [4]
         wait_for(lambda: has(source, f"{stays}[0]"), "the topic that stays alone")
@@ -118,12 +126,7 @@ def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_u
 def test_a_topic_that_left_the_configuration_is_not_read_though_another_member_joins_meanwhile(
     kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, stays = f"{topic_prefix}.left", f"{topic_prefix}.stays"
-    make(kafka, left, 1)
-    make(kafka, stays, 2)
-    read_and_stop(static(kafka, topic_prefix, [left, stays]), 2)
-    write(kafka, left, [event(3)])
-    write(kafka, stays, [event(4)])
+    stays = leave_a_topic(kafka, topic_prefix)
     describe, other = Takeover._describe, static(kafka, topic_prefix, [stays], "other")
 
     def describe_behind_the_other(takeover: Takeover) -> ConsumerGroupDescription:
