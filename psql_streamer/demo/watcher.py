@@ -84,6 +84,7 @@ class Watcher(threading.Thread):
         except (KafkaException, ValueError, KeyError) as error:
             self.error = f"the consumer stopped: {type(error).__name__}: {error}"
         finally:
+            self._printer.count_hidden()
             self._consumer.close()
 
     def _arrived(self) -> list[Message]:
@@ -195,14 +196,19 @@ class _Printer:
         self._show(f"{event['Table']:<11} {event['Action']:<6} dead letter: {reason}")
 
     def pause(self) -> None:
-        """A new second begins: say how many events of the last one had no line."""
+        """When a new second has begun, say how many events of the last one had no line."""
         second = int(time.monotonic())
         if second == self._second:
             return
+        self.count_hidden()
+        self._second, self._shown = second, 0
+        self._kinds.clear()
+
+    def count_hidden(self) -> None:
+        """Say how many events had no line since this was last said."""
         if self._hidden:
             self._show(f"{'':<11} ... and {self._hidden} more")
-        self._second, self._shown, self._hidden = second, 0, 0
-        self._kinds.clear()
+        self._hidden = 0
 
 
 def _header(message: Message, name: str) -> str:
