@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sources.kafka.committing import Committing
 from sources.kafka.member_state import MemberState
-from sources.kafka.offsets import named
+from sources.kafka.offsets import Partition, list_partitions, named
 
 _AGAIN_SECONDS = 1.0
 """Behind a commit that failed."""
@@ -42,15 +42,18 @@ class Commits:
         try:
             self._commit_due(consumer, wait=True)
         except KafkaException as error:
-            self._tell(error.args[0])
+            self._tell("offsets", error.args[0])
 
     def note_answer(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        """The client's on_commit. A commit that failed is made again a second later."""
+        """The client's on_commit. What was not committed is committed again a second later.
+
+        error: of the whole commit. Without one, brokers may still have refused single partitions.
+        """
         if error is None:
-            return
-        self._tell(error)
-        self._not_before = time.monotonic() + _AGAIN_SECONDS
-        self._state.send_again(named(offsets))
+            self._note_refused(offsets)
+        else:
+            self._tell("offsets", error)
+            self._send_again(named(offsets))
 
     def _commit_due(self, consumer: Consumer, wait: bool) -> None:
         if self._committing.by_sink:
@@ -61,9 +64,21 @@ class Commits:
         if not offsets:
             return
         if wait:
-            consumer.commit(offsets=offsets, asynchronous=False)
+            self._note_refused(consumer.commit(offsets=offsets, asynchronous=False))
         else:
             consumer.commit(offsets=offsets, asynchronous=True)
 
-    def _tell(self, error: KafkaError) -> None:
-        log.warning("source.%s: offsets were not committed: %s", self._name, error.str())
+    def _note_refused(self, answered: Sequence[TopicPartition]) -> None:
+        """answered: the partitions of a commit, each with its error, if it has one."""
+        for one in answered:
+            if one.error is not None:
+                refused = named([one])
+                self._tell(f"offsets of {list_partitions(refused)}", one.error)
+                self._send_again(refused)
+
+    def _send_again(self, partitions: Iterable[Partition]) -> None:
+        self._not_before = time.monotonic() + _AGAIN_SECONDS
+        self._state.send_again(partitions)
+
+    def _tell(self, what: str, error: KafkaError) -> None:
+        log.warning("source.%s: %s were not committed: %s", self._name, what, error.str())

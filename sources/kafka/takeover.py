@@ -55,9 +55,12 @@ class Takeover:
     def look(self, consumer: Consumer, subscribe: Callable[[Consumer], None]) -> None:
         """Between two polls: have the group share the partitions anew, if that is due. What the client says when it
         joins again is not what it has said before, and so brokers do not take it for the same again.
+
+        The client knows the topics of minutes ago (topic.metadata.refresh.interval.ms), so it asks for them first.
         """
         if self._is_due:
             self._is_due = False
+            consumer.list_topics(timeout=self._options.timeout)
             consumer.unsubscribe()
             subscribe(consumer)
 

@@ -113,6 +113,26 @@ def test_topics_of_a_pattern_that_were_made_meanwhile_are_read_when_a_member_is_
         assert commits(read_rows(source, 1)) == [2]
 
 
+def test_a_topic_of_a_pattern_that_is_made_while_a_member_comes_back_is_read_at_once(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when the client looks for topics the next time, which is minutes later."""
+    make(kafka, f"{topic_prefix}.one", 1)
+    pattern = rf"^{topic_prefix}\..*"
+    read_and_stop(static(kafka, topic_prefix, [pattern]), 1)
+    describe, made = Takeover._describe, list[str]()
+
+    def describe_behind_a_new_topic(takeover: Takeover) -> ConsumerGroupDescription:
+        if not made:
+            made.append(f"{topic_prefix}.two")
+            make(kafka, made[0], 2)
+        return describe(takeover)
+
+    monkeypatch.setattr(Takeover, "_describe", describe_behind_a_new_topic)
+    with started(static(kafka, topic_prefix, [pattern])) as source:
+        assert commits(read_rows(source, 1)) == [2]
+
+
 def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_under_its_name(
     kafka: str, topic_prefix: str
 ) -> None:
